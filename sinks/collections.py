@@ -57,6 +57,11 @@ def versioned_name(collection: str, version: str) -> str:
     return f"{collection}_{version}"
 
 
+def alias_of(name: str) -> str:
+    """The alias of a collection, given that or the name of one of its versions."""
+    return name.partition("_")[0]
+
+
 def create_collections(client: MilvusClient, encoder: Encoder, version: str | None) -> bool:
     """Create the missing collections of a version, or of the live one (None); return whether any was missing.
 

@@ -26,7 +26,15 @@ from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.retrieval.encoder import Encoder, shared_encoder
 from fleetlore.store.connection import connect, message_of
 from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR
-from sinks.collections import COLLECTIONS, PLACEHOLDER, TEXT_BYTES, Collection, create_collections, versioned_name
+from sinks.collections import (
+    COLLECTIONS,
+    PLACEHOLDER,
+    TEXT_BYTES,
+    Collection,
+    alias_of,
+    create_collections,
+    versioned_name,
+)
 from sinks.metrics import Metrics
 
 T = TypeVar("T")
@@ -130,10 +138,11 @@ class MilvusStore:
         return await self._call(lambda: work(self._open_client()))
 
     async def resolve(self, collection: str) -> str:
-        """Return the collection behind the alias; `get` and `upsert` use that one until the next call.
+        """Return the collection behind the alias; `get` uses that one until the next call.
 
-        A writer calls it before it reads what it will write back. So a row read from one version is never written to
-        another, and a switch reaches every writer with its first batch after `RESOLVE_SECONDS`.
+        A writer calls it before it reads what it will write back, and writes to what it returned. So a row read from
+        one version is never written to another, though the write may be made long after, and a switch reaches every
+        writer with its first batch after `RESOLVE_SECONDS`.
         """
         if self._version is not None:
             return versioned_name(collection, self._version)
@@ -161,16 +170,20 @@ class MilvusStore:
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
         """Write rows; `text` of each is what it is found by, where it is. The last of several rows of one id wins.
 
+        Args:
+            collection: an alias, or what `resolve` returned for it.
+
         Raises:
             RowRefused: Milvus will never take some of the rows; all others are written.
         """
         unique = list({row["id"]: row for row in rows}.values())
         refused: list[tuple[str, str]] = []
-        with self._metrics.sink_duration(collection).time():
+        alias = alias_of(collection)
+        with self._metrics.sink_duration(alias).time():
             for start in range(0, len(unique), MAX_ROWS_PER_CALL):
                 chunk = unique[start : start + MAX_ROWS_PER_CALL]
                 refused += await self._call(partial(self._upsert, collection, chunk))
-        self._metrics.sink_rows(collection).inc(len(unique) - len(refused))
+        self._metrics.sink_rows(alias).inc(len(unique) - len(refused))
         if refused:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
@@ -213,7 +226,7 @@ class MilvusStore:
 
         `state` is not compressed: zlib would cost the client more than the larger row costs client and server.
         """
-        shape = _COLLECTIONS[collection]
+        shape = _COLLECTIONS[alias_of(collection)]
         ready = [
             {
                 "id": row["id"],
@@ -277,6 +290,8 @@ class MilvusStore:
         )
 
     def _target(self, collection: str) -> str:
+        if collection not in _COLLECTIONS:
+            return collection  # it is resolved
         if self._version is not None:
             return versioned_name(collection, self._version)
         known = self._resolved.get(collection)

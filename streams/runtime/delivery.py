@@ -30,6 +30,7 @@ from fleetlore.errors import (
 from fleetlore.kafka.client import backoff
 from fleetlore.wire.dead_letter import RECORD_REFUSED, ROW_REFUSED, RawRecord
 from fleetlore.wire.topics import tenant_of, topic
+from sinks.collections import alias_of
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED
 from streams.runtime.circuit_breaker import Breaker
@@ -245,11 +246,12 @@ class Delivery:
             for tp, start in self._breaker.suspect(name).items():
                 self._ledger.hold(tp, start, seconds)
 
-    async def _upsert(self, stage: Stage, collection: str, rows: Sequence[dict[str, Any]]) -> list[RawRecord]:
+    async def _upsert(self, stage: Stage, target: str, rows: Sequence[dict[str, Any]]) -> list[RawRecord]:
         """Write rows; return the dead-letter records of those that the store will never take."""
         refused: frozenset[str] = frozenset()
+        collection = alias_of(target)
         try:
-            await self._retried(partial(self._store.upsert, collection, rows), collection)
+            await self._retried(partial(self._store.upsert, target, rows), collection)
         except RowRefused as error:
             refused, detail = frozenset(error.ids), error.detail
         by_tenant: dict[str, list[dict[str, Any]]] = {}

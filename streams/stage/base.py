@@ -83,7 +83,8 @@ class Effects:
     """The effects of a batch. Every one of them is idempotent.
 
     Attributes:
-        rows: by collection; each row carries its `id`.
+        rows: by collection, as `Store.resolve` named it before the stage read what it writes back; each row carries its
+            `id`.
         outgoing: in the order in which the values must arrive within a partition.
         dead_letters: what could not be processed.
         processed: number of events (or values of a later topic) in the batch, without the bad ones.

@@ -118,8 +118,8 @@ class MergingStage(Stage, Generic[State, Value]):
         source = self._states.source
         states = await self._states.load(came.keys() | forgets.keys())
         if self._states.source != source:
-            # A backfill has taken the name over. The changes were made to rows of the old collection and would
-            # overwrite the new ones; the new collection has those events already, or gets them handed over.
+            # A backfill has taken the name over. The changes that wait were made to rows of the old collection, and
+            # what is being written goes there; the new one has those events already, or gets them handed over.
             self._changes.drop()
         at_once: list[tuple[Key, State]] = []
         for key in dict.fromkeys((*came, *forgets)):
@@ -152,7 +152,7 @@ class MergingStage(Stage, Generic[State, Value]):
         self._changes.forget()
 
     async def _write(self, effects: Effects) -> None:
-        rows = effects.rows.setdefault(self._collection, [])
+        rows = effects.rows.setdefault(self._states.source, [])
         async for key, state in yielding(list(self._changes.waiting.items())):
             rows.append(self.row(key, state, effects))
         effects.acknowledged = self._changes.write()

@@ -98,6 +98,7 @@ class JudgmentsStage(Stage):
         self._metrics = metrics
         self._model = model
         self._records = JudgeRecords(store, metrics)
+        self._collection = ""  # what `judgments` stands for in this batch
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -115,7 +116,7 @@ class JudgmentsStage(Stage):
             key = tenant, value.id if isinstance(value, Trajectory) else value.session
             came.setdefault(key, []).append(value)
             records[key] = record
-        source = await self._store.resolve("judgments")
+        self._collection = await self._store.resolve("judgments")
         if forgets:  # which may have come behind what they are about
             came = {key: values for key, values in came.items() if not self._erased.holds(*key)}
         states = await self._load(list(came))
@@ -125,15 +126,15 @@ class JudgmentsStage(Stage):
             if session is not None:
                 sessions.append(session)
         for tp, erased in forgets.items():
-            await self._records.discard(source, tenant_of(tp.topic), tp.partition, erased)
+            await self._records.discard(self._collection, tenant_of(tp.topic), tp.partition, erased)
         measured = [each for each in sessions if each.measured]
         if measured:
-            await self._records.load(source, (each for session in measured for each in session.records()))
+            await self._records.load(self._collection, (each for session in measured for each in session.records()))
             for each in measured:
                 self._records.note(each.place, each.trajectory, each.state.said, each.before)
         if measured or forgets:
             # Before the sessions' own rows, which say that their case was made.
-            effects.rows.setdefault("judgments", [])[:0] = self._records.take_rows()
+            effects.rows.setdefault(self._collection, [])[:0] = self._records.take_rows()
         counted = [
             self._records.counted(each.place, each.state.said) if each.measured else each.state.said
             for each in sessions
@@ -183,7 +184,7 @@ class JudgmentsStage(Stage):
 
     def _keep(self, tenant: str, id: str, state: SessionState, effects: Effects) -> None:
         """Store a correction until its session arrives."""
-        effects.rows.setdefault("judgments", []).append(
+        effects.rows.setdefault(self._collection, []).append(
             {
                 "id": row_id(tenant, id),
                 "tenant": tenant,
@@ -224,7 +225,7 @@ class JudgmentsStage(Stage):
             "events": trajectory.events,
             **asdict(verdict),
         }
-        effects.rows.setdefault("judgments", []).append(
+        effects.rows.setdefault(self._collection, []).append(
             {
                 "id": row_id(tenant, trajectory.id),
                 "tenant": tenant,

@@ -1,0 +1,58 @@
+"""A switch of collections while rows are on their way: they go to the collection that they were read from."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fleetlore.risk.encoder import StaticEncoder
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from streams.offline.memory_pipeline import MemoryStore
+from tests.streams.log_pipeline import CheckedStore, LogPipeline
+
+
+class SwitchedStore(CheckedStore):
+    """Its names are aliases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = "main"
+
+    async def resolve(self, collection: str) -> str:
+        return f"{collection}_{self.version}"
+
+    async def get(self, collection: str, *rest: object) -> dict[str, dict[str, object]]:
+        return await MemoryStore.get(self, await self.resolve(collection), *rest)  # type: ignore[arg-type]
+
+    async def rows(self, collection: str, *rest: object, **equal: str):  # type: ignore[no-untyped-def, override]
+        async for row in MemoryStore.rows(self, await self.resolve(collection), *rest, **equal):  # type: ignore[arg-type]
+            yield row
+
+
+@pytest.mark.parametrize("collection", ["patterns", "judgments", "items"])
+async def test_rows_go_to_the_collection_that_they_were_built_for(collection: str) -> None:
+    pipeline = LogPipeline()
+    pipeline.store = store = SwitchedStore()
+    pipeline.start()
+    pipeline.delivery.begin()  # so that the writes are made once more, after the switch
+    for session in pipeline.story.fleet():
+        await pipeline.send(session)
+    store.gates[f"{collection}_main"] = gate = asyncio.Event()
+    working = asyncio.create_task(pipeline.drain())
+    while f"{collection}_main" in store.gates:
+        await asyncio.sleep(0)
+    store.version = "b2"
+    gate.set()
+    await working
+    pipeline.clock.advance(60)
+    await pipeline.drain()
+    assert store.collections[f"{collection}_main"]
+    assert not store.collections.get(f"{collection}_b2", {}).keys() & store.collections[f"{collection}_main"].keys()
+
+
+def test_a_resolved_name_is_no_alias() -> None:
+    store = MilvusStore("nowhere", "", StaticEncoder(), Metrics("worker"))
+    store._resolved["patterns"] = 0.0, "patterns_b2"
+    assert (store._target("patterns"), store._target("patterns_main")) == ("patterns_b2", "patterns_main")
