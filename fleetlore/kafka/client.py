@@ -144,6 +144,8 @@ async def connect(client: Any) -> None:
     `stop()` knows of it, and its socket stays open for as long as anybody keeps the error.
     """
     try:
+        kafka = _connections(client)
+        kafka._bootstrap_servers = await _answering(kafka)
         try:
             await client.start()
         except UnknownError:
@@ -153,7 +155,7 @@ async def connect(client: Any) -> None:
             client._txn_manager = client._sender._txn_manager = client._message_accumulator._txn_manager = None
             await client.start()
         if isinstance(client, AIOKafkaConsumer):
-            mend_consumer(client)
+            _mend_consumer(client)
     except BaseException as error:
         _close_first_connection(error.__traceback__)
         await disconnect(client)
@@ -162,7 +164,7 @@ async def connect(client: Any) -> None:
         raise
 
 
-def mend_consumer(consumer: AIOKafkaConsumer) -> None:
+def _mend_consumer(consumer: AIOKafkaConsumer) -> None:
     """Have a started consumer of aiokafka 0.14 heed what brokers say that lead a partition or a group no more.
 
     It asks for a first position ten times a second from the same broker until its metadata are five minutes old, and
@@ -243,24 +245,45 @@ async def _refusal(client: Any) -> str | None:
     if kafka._security_protocol == "PLAINTEXT":
         return None
     host, port, _ = kafka.hosts[0]
-    settings = {
-        name: getattr(kafka, f"_{name}")
-        for name in (
-            "client_id",
-            "request_timeout_ms",
-            "security_protocol",
-            "ssl_context",
-            "sasl_mechanism",
-            "sasl_plain_username",
-            "sasl_plain_password",
-            "sasl_oauth_token_provider",
-        )
-    }
     try:
-        (await create_conn(host, port, **settings)).close()
+        (await _open(kafka, host, port)).close()
     except Exception as error:  # whatever a broker, a certificate or a function that makes tokens has to say
         return f"{type(error).__name__}: {error}"
     return None
+
+
+async def _answering(kafka: Any) -> Any:
+    """The server that answers first of those that a client may begin with; all of them where none does.
+
+    aiokafka asks one after the other, and waits for one that takes connections and hangs for as long as for a request.
+    """
+    hosts = kafka.hosts
+    if len(hosts) == 1:
+        return kafka._bootstrap_servers
+    tries = {asyncio.create_task(_open(kafka, host, port)): f"[{host}]:{port}" for host, port, _ in hosts}
+    try:
+        waiting = set(tries)
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            for each in done:
+                if each.exception() is None:
+                    return tries[each]
+        return kafka._bootstrap_servers
+    finally:
+        for each in tries:
+            each.cancel()
+        for opened in await asyncio.gather(*tries, return_exceptions=True):
+            if not isinstance(opened, BaseException):
+                opened.close()
+
+
+async def _open(kafka: Any, host: str, port: int) -> Any:
+    """A connection as the client makes its own."""
+    names = ("client_id", "request_timeout_ms", "security_protocol", "ssl_context", "sasl_mechanism")
+    names += ("sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider")
+    return await create_conn(host, port, **{name: getattr(kafka, f"_{name}") for name in names})
 
 
 def _connections(client: Any) -> Any:

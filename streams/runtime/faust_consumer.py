@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import types
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 import faust
@@ -24,7 +25,7 @@ from mode.services import WaitResults
 from mode.threads import MethodQueue
 
 from fleetlore.cluster import Bootstrap
-from fleetlore.kafka.client import connection_settings, mend_consumer
+from fleetlore.kafka.client import connect, connection_settings
 from streams.runtime.lease import Lease
 
 # What the coordinator may answer to a member: fine, or that a rebalance has begun, for which the member is waited.
@@ -72,8 +73,9 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
         return self._method_queue
 
     async def on_start(self) -> None:
-        await super().on_start()
-        mend_consumer(self._consumer)
+        self._consumer = self._create_consumer(loop=self.thread_loop)
+        self.time_started = monotonic()
+        await connect(self._consumer)
         _renew_by(self._consumer._coordinator, self.transport.lease)
         self._note_truncation(self._consumer._fetcher)
 

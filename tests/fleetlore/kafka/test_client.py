@@ -217,3 +217,31 @@ async def test_a_refusal_to_say_what_is_committed_does_not_mean_that_nothing_is(
         monkeypatch.setattr(AIOKafkaClient, "send", refuse_once)
         assert await consumer.committed(partition) == 1
         assert not refusals
+
+
+@pytest.mark.parametrize("kind", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient])
+async def test_a_server_that_hangs_delays_no_start(broker: EmbeddedBroker, kind: type[Any]) -> None:
+    """It takes connections and never answers; the client picks an order by chance, so it is tried a few times."""
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1024):
+            pass
+        writer.close()
+
+    silent = await asyncio.start_server(hang, "127.0.0.1", 0)
+    hanging = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+    try:
+        for _ in range(6):
+            client = kind(bootstrap_servers=f"{hanging},{broker.address}")
+            async with asyncio.timeout(10):
+                await connect(client)
+            await disconnect(client)
+    finally:
+        await asyncio.sleep(0.1)  # the server hears that they are gone
+        silent.close()
+
+
+async def test_where_no_server_answers_the_client_says_so(unused_address: str) -> None:
+    client = AIOKafkaProducer(bootstrap_servers=f"{unused_address},{unused_address}")
+    with pytest.raises(KafkaError):
+        await connect(client)
