@@ -9,12 +9,17 @@ from typing import Any, Protocol, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidTimestampError,
     KafkaError,
     MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
     PolicyViolationError,
+    ProducerFenced,
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
+    UnknownProducerId,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder
 
@@ -35,6 +40,15 @@ ZSTD = 4
 
 # What a broker says of a record that it will never take.
 REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, PolicyViolationError, RecordListTooLargeError)
+
+# What a broker says that lost its log, or of a batch behind one that it refused: it would say so of all that follow.
+LOST_SEQUENCE = (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    UnknownProducerId,
+)
 
 # Topic, partition, key, value, headers.
 Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
@@ -83,6 +97,8 @@ class BatchProducer:
         self._delivery_seconds = min(delivery_seconds, DELIVERY_SECONDS)
         self._check = check
         self._producer: AIOKafkaProducer | None = None
+        self._lost = False  # the broker takes nothing more of this producer
+        self._replacing = asyncio.Lock()
 
     async def start(self) -> None:
         """Connect.
@@ -126,6 +142,7 @@ class BatchProducer:
             RecordsRefused: the broker will never take some of them; all others are written.
             ConfigError: this process may not write to a topic.
         """
+        await self._replace_lost()
         records: list[Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}
         partitions: dict[str, int] = {}
@@ -143,6 +160,7 @@ class BatchProducer:
                 records.extend((name, partition, None, array, []) for array in json_arrays(parts))
             await self._send(records, compressed=shared.keys())
         except (KafkaError, TimeoutError) as error:
+            self._lost |= isinstance(error, LOST_SEQUENCE)
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
@@ -151,6 +169,7 @@ class BatchProducer:
         Raises:
             BrokerUnavailable: at least one was not acknowledged; send all of them again.
         """
+        await self._replace_lost()
         try:
             await self._send(
                 [
@@ -165,7 +184,20 @@ class BatchProducer:
                 ]
             )
         except (KafkaError, TimeoutError) as error:
+            self._lost |= isinstance(error, LOST_SEQUENCE)
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a record: {error!r}") from error
+
+    async def _replace_lost(self) -> None:
+        """Begin with a new producer where the broker has lost this one's sequence.
+
+        Raises:
+            BrokerUnavailable: no broker answers.
+        """
+        async with self._replacing:
+            if self._lost:
+                await self.stop()
+                await self.start()
+                self._lost = False
 
     async def _send(self, records: Iterable[Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
         """Send whole batches, with one future each: aiokafka's `send` makes a future and wakes its sender per record.

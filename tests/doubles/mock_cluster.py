@@ -47,6 +47,8 @@ class Failure(IntEnum):
     NOT_ENOUGH_REPLICAS = 19
     INVALID_TIMESTAMP = 32
     POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE = 45
+    UNKNOWN_PRODUCER_ID = 59
 
 
 def _library() -> Any:

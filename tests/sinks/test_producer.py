@@ -181,3 +181,19 @@ async def test_a_record_that_the_broker_never_takes_stops_no_other(failure: Fail
         await producer.stop()
         assert refused.value.values == ((name, b"a"),)
         assert [record.value for record in await read(cluster.address, name)] == [b"b", b"c"]
+
+
+@pytest.mark.parametrize("failure", [Failure.OUT_OF_ORDER_SEQUENCE, Failure.UNKNOWN_PRODUCER_ID])
+async def test_a_producer_whose_sequence_the_broker_lost_is_replaced(failure: Failure) -> None:
+    with MockCluster() as cluster:
+        name = topic("acme", "items")
+        cluster.create_topic(name, 1)
+        async with BatchProducer(cluster.address) as producer:
+            await producer.deliver([Value("acme", "items", "a", b"a")])
+            lost = producer._producer
+            cluster.fail_next(Request.PRODUCE, [failure])
+            with pytest.raises(BrokerUnavailable, match="did not take"):
+                await producer.deliver([Value("acme", "items", "b", b"b")])
+            await producer.deliver([Value("acme", "items", "b", b"b")])
+            assert producer._producer is not lost
+        assert [record.value for record in await read(cluster.address, name)] == [b"a", b"b"]
