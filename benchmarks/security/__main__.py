@@ -35,6 +35,7 @@ from streams.offline.memory_pipeline import run_logs
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "security.md"
 EACH = 10
+PAIRS = 2_000
 Line = tuple[str, str, str, str]
 
 _INVISIBLE = ("", "\u00ad", "\u200b", "\u034f", "\u061c", "\u180e", "\u206a", "\ufe0f", "\u3164", "\U000e0041", "\x07")
@@ -140,7 +141,7 @@ def _poisoning() -> Iterator[Line]:
 
 def _times() -> Iterator[Line]:
     for reader in READERS:
-        found = survey(reader)
+        found = survey(reader, PAIRS)
         bent = max(each.exponent for each in found)
         slowest = max(each.seconds for each in found)
         bound = "" if reader.limit is None else f" (bar {1000 * reader.limit:.0f} ms)"

@@ -1,15 +1,16 @@
 """Run every function that reads text of others over adversarial repetitions, and fit how its time grows.
 
-A text is one atom again and again: what a pattern may begin to match and then does not. Time is that of the processor,
-so that a busy machine changes little.
+A text is one atom, or two in turns, again and again: what a pattern may begin to match and then does not. Time is that
+of the processor, so that a busy machine changes little.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import count
+from itertools import count, product
 from math import log
+from random import Random
 from typing import Any, NamedTuple
 
 import orjson
@@ -55,18 +56,18 @@ from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s1_sessions.sanitize import clean
-from streams.stages.s1_sessions.steps import subjects_of_warnings
+from streams.stages.s1_sessions.steps import bound_warnings, subjects_of_warnings
 
 Run = Callable[[str], object]
 
-#: One event stalls a worker, and an agent, no longer than this.
+#: One record stalls a worker, and one event an agent, no longer than this.
 WORKER_SECONDS = 0.050
 AGENT_SECONDS = 0.005
 # Where that is asked for, a text of nothing but telephone numbers.
 PERSONAL_SECONDS = 0.030
 #: Of how time grows with the text: 1 is linear.
 MAX_EXPONENT = 1.5
-#: Every atom is tried at the first two sizes, the few slowest at the other two.
+#: Every atom and pair is tried at the first two sizes, the few slowest at the other two.
 SIZES = (2_048, 16_384, 131_072, 1_048_576)
 _SLOWEST = 1
 _QUICK_SECONDS = 0.002  # a shorter time says nothing of how it grows
@@ -106,22 +107,27 @@ def _message(text: str) -> object:
     return _sent("message", {ROLE: "user", CONTENT: text})
 
 
-def _worker(text: str) -> object:
-    """Whatever client wrote it: the largest event that a worker reads, through the first stage."""
-    share = text[: MAX_BYTES // 4]
-    data: dict[str, Any] = {TOOL: "bash", ARGUMENTS: {"command": share}, RESULT: share, ERROR_MESSAGE: share}
-    data[ADVICE] = list(_SHOWN)
-    event = Event("outcome", "default", "agent", "s", 0, 0.0, data)
-    while len(value := orjson.dumps(to_cloudevent(event))) > MAX_BYTES:
+def first_stage(text: str, count: int = 1) -> object:
+    """Whatever client wrote it: the largest record of so many events that a worker reads, through the first stage."""
+    share = text[: MAX_BYTES // (4 * count)]
+    while len(value := orjson.dumps([_warned(number, share) for number in range(count)])) > MAX_BYTES:
         share = share[: len(share) // 2]
-        data.update({ARGUMENTS: {"command": share}, RESULT: share, ERROR_MESSAGE: share})
     events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), "default", Effects())
     clean(events)
+    bound_warnings(events)
     session = OpenSession("default", "s", "agent", 0, 0)
     for each in events:
         session.add(each, 0.0)
     session.take_observations()
     return session.close()
+
+
+def _warned(number: int, text: str) -> dict[str, Any]:
+    """An outcome of which every safety rule was shown; no cache knows its texts."""
+    text = f"{number:x} {text}"
+    data: dict[str, Any] = {TOOL: "bash", ARGUMENTS: {"command": text}, RESULT: text, ERROR_MESSAGE: text}
+    data[ADVICE] = list(_SHOWN)
+    return to_cloudevent(Event("outcome", "default", "agent", "s", number, 0.0, data))
 
 
 def _lessons(text: str) -> object:
@@ -194,7 +200,8 @@ READERS = (
     Reader("loops", _loops, AGENT_SECONDS),
     Reader("advice, written", lambda text: harmless(text), AGENT_SECONDS),
     Reader("texts for the risk model", _risk, AGENT_SECONDS),
-    Reader("a worker's event, stage 1", _worker, WORKER_SECONDS),
+    Reader("a worker's record of one event, stage 1", first_stage, WORKER_SECONDS),
+    Reader("a worker's record of 64 events, stage 1", lambda text: first_stage(text, 64)),
     Reader("a session, learned from", _lessons, WORKER_SECONDS),
     Reader("warnings that were shown", lambda text: subjects_of_warnings("bash", text, _SHOWN), WORKER_SECONDS),
     Reader("redact", redact),
@@ -234,12 +241,14 @@ def text_of_atom(atom: str, size: int) -> str:
     return f"{next(_number):x} {(atom * (size // len(atom) + 1))[:size]}"
 
 
-def survey(reader: Reader) -> list[Timed]:
-    """The reader over every atom, and at 1 MB over the slowest and the one whose time grew most; the slowest first.
+def survey(reader: Reader, pairs: int, seed: int = 0) -> list[Timed]:
+    """The reader over every atom and so many pairs, and at 1 MB over the slowest and the one whose time grew most; the
+    slowest first.
 
     Only the large sizes say how time grows: what is short is mostly what every call costs.
     """
-    found = [_timed(reader, atom, *SIZES[:2]) for atom in ATOMS]
+    drawn = Random(seed).sample([first + second for first, second in product(ATOMS, ATOMS)], pairs)
+    found = [_timed(reader, atom, *SIZES[:2]) for atom in (*ATOMS, *drawn)]
     by_time = sorted(found, key=lambda each: -each.seconds)
     by_growth = sorted(found, key=lambda each: -each.exponent)
     worst = dict.fromkeys([each.atom for each in (*by_time[:_SLOWEST], *by_growth[:_SLOWEST])])
@@ -268,7 +277,7 @@ def _least(reader: Reader, atom: str, size: int) -> float:
         began = time.process_time()
         reader.run(text)
         least = min(least, time.process_time() - began)
-        if least < (reader.limit / 2 if reader.limit is not None else 10 * _QUICK_SECONDS) or least > 0.2:
+        if least < (0.8 * reader.limit if reader.limit is not None else 10 * _QUICK_SECONDS) or least > 0.2:
             break
     return least
 

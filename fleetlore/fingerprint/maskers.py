@@ -68,7 +68,7 @@ def _number(match: re.Match[str]) -> str:
     # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`; or of a program's end: `-9: …`.
     coded = bool(_CODE_BEFORE.search(before)) or (not start and bool(_STATUS.fullmatch(number)))
     named = before[-1:] == "-" and bool(_NAME_BEFORE.search(before))
-    said = match.string[match.end() :].startswith((" Client Error", " Server Error"))
+    said = match.string.startswith((" Client Error", " Server Error"), match.end())
     return number if (coded and len(number) <= _MAX_CODE_DIGITS) or named or said else MASK
 
 

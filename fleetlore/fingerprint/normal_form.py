@@ -66,7 +66,7 @@ _QUOTED_LINE = re.compile(r"(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
 _ESCAPED, _ESCAPES = re.compile(r"\\(.)"), {"n": "\n", "r": "\r", "t": "\t"}
 # `doesn't` is one word, and its sign begins no quoted name.
 _CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")
-_EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.)*[A-Z]\w*{_SUFFIX})\b")
+_EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.){{0,16}}[A-Z]\w*{_SUFFIX})\b")
 _HTTP = re.compile(
     r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
     # 127 and 137 are no status of an answer: they are how a program ended.

@@ -8,23 +8,21 @@ is a third.
 from __future__ import annotations
 
 import re
+from itertools import islice
+from shlex import shlex
 from typing import NamedTuple
 
-MAX_TEXT = 5 * 1024
+MAX_TEXT = 4 * 1024
 # Words and operators that are looked at: what is more stands in a loop that a machine wrote.
 _MAX_TOKENS = 1024
-_MAX_DEPTH = 4
-_HEREDOC = re.compile(
-    r"^(?P<head>[^\n]*?)<<-?\s*(['\"]?)(?P<end>\w+)\2(?P<tail>[^\n]*)\n.*?^\s*(?P=end)\s*$", re.M | re.S
-)
-_BLANK = " \t\r"
-_QUOTES = frozenset("'\"\\")
-_TOKEN = re.compile(r"[();<>|&\n]+|(?:'[^']*'|\"(?:[^\"\\]|\\(?s:.))*+\"|\\(?s:.)|[^ \t\r\n'\"\\();<>|&]+)++")
-_QUOTED = re.compile(r"'(?P<single>[^']*)'|\"(?P<double>(?:[^\"\\]|\\(?s:.))*+)\"|\\(?P<escaped>(?s:.))")
-_ESCAPE = re.compile(r"\\([\"\\])")
+# Characters read in all, with what runs inside another command; each text counts for so many more.
+_MAX_READ, _PER_TEXT = 2 * MAX_TEXT, 64
+_HEREDOC = re.compile(r"<<-?[ \t]*+(['\"]?)(?P<end>\w++)\1")
+_OPERATORS = "();<>|&\n"
 _UNQUOTED = re.compile(r"[;&|()<>\n]+|[^\s;&|()<>'\"]+")
 _SUBSTITUTED = re.compile(r"\$\(([^()]*)\)|`([^`]*)`")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_FIRST_WORDS = 8  # of a substituted command, to tell its program
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
 _PREFIXES = frozenset(
     {"sudo", "doas", "env", "nohup", "time", "nice", "exec", "command", "xargs", "then", "do", "else", "!", "{"}
@@ -72,12 +70,25 @@ class Command(NamedTuple):
         return [word for word in self.words[1:] if not word.startswith("-")]
 
 
-def commands(text: str, depth: int = 0) -> list[Command]:
-    """The commands in a text, nested ones too, in order. Text that is no shell never raises."""
-    text = text[:MAX_TEXT].replace("\\\n", " ")
-    # What a here-document feeds to a shell is run; to anything else it is data.
-    text = _HEREDOC.sub(lambda m: m[0] if _runs_input(m["head"]) else f"{m['head']} {m['tail']}", text)
+def commands(text: str) -> list[Command]:
+    """The commands in a text, then those that these would run. Text that is no shell never raises."""
     found: list[Command] = []
+    waiting = [text[:MAX_TEXT]]
+    left = _MAX_READ
+    while waiting and left > 0:
+        text = waiting.pop(0)[:left]
+        left -= len(text) + _PER_TEXT
+        outer, inner = _commands(text)
+        found += outer
+        waiting += inner
+    return found
+
+
+def _commands(text: str) -> tuple[list[Command], list[str]]:
+    """The commands in a text, and the texts that these run as shell."""
+    text = _without_heredocs(text.replace("\\\n", " "))
+    found: list[Command] = []
+    scripts: list[str] = []
     words: list[str] = []
     into: list[str] = []
     reads = ""
@@ -87,80 +98,85 @@ def commands(text: str, depth: int = 0) -> list[Command]:
         if token.startswith((">", "&>")):
             redirected = True
         elif all(mark in ";&|()\n<" for mark in token) and ("<" not in token or "(" in token):
-            parsed = _parsed(words, into, reads, depth)
-            if reader >= 0 and parsed:
-                found[reader] = found[reader]._replace(reads=parsed[0].program)
-                reader = -1
-            if "<(" in token and parsed:
-                reader = len(found)
-            found += parsed
-            reads = parsed[0].program if token in ("|", "|&") and parsed else ""
+            substituted = _substituted(words)
+            command = _command(_unwrapped(words), into, reads or _program(substituted))
+            scripts += filter(None, ("\n".join(substituted), command and _script(command)))
+            if command is not None:
+                if reader >= 0:
+                    found[reader] = found[reader]._replace(reads=command.program)
+                reader = len(found) if "<(" in token else -1
+                found.append(command)
+            reads = command.program if token in ("|", "|&") and command is not None else ""
             words, into = [], []
         elif redirected:
             into.append(token)
             redirected = False
         elif "<" not in token or token.strip("<"):
             words.append(token)
-    return found
+    return found, scripts
+
+
+def _without_heredocs(text: str) -> str:
+    """Without here-documents: what is fed to a shell is run and stays, to anything else it is data."""
+    if "<<" not in text:
+        return text
+    lines = text.split("\n")
+    last = {line.strip(): number for number, line in enumerate(lines)}
+    kept: list[str] = []
+    rest = iter(enumerate(lines))
+    for number, line in rest:
+        match = _HEREDOC.search(line)
+        if match and last.get(match["end"], -1) > number and not _runs_input(line[: match.start()]):
+            line = line[: match.start()] + line[match.end() :]
+            for _, data in rest:
+                if data.strip() == match["end"]:
+                    break
+        kept.append(line)
+    return "\n".join(kept)
 
 
 def _tokens(text: str) -> list[str]:
-    """Words, unquoted, and runs of operators. It splits as `shlex` does, which takes characters one by one."""
-    found: list[str] = []
-    end = 0
-    for match in _TOKEN.finditer(text):
-        if text[end : match.start()].strip(_BLANK):
-            break  # a quotation that does not end
-        end = match.end()
-        word = match.group()
-        if len(found) == _MAX_TOKENS:
-            return found
-        found.append(_QUOTED.sub(_unquoted, word) if _QUOTES.intersection(word) else word)
-    if text[end:].strip(_BLANK):
-        return _UNQUOTED.findall(text)[:_MAX_TOKENS]  # as good as can be told without quotations
-    return found
+    """Words, unquoted, and runs of operators."""
+    lexer = shlex(text, posix=True, punctuation_chars=_OPERATORS)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    try:
+        return list(islice(lexer, _MAX_TOKENS))
+    except ValueError:  # a quotation that does not end: as good as can be told without quotations
+        return [match.group() for match in islice(_UNQUOTED.finditer(text), _MAX_TOKENS)]
 
 
-def _unquoted(match: re.Match[str]) -> str:
-    if match["escaped"]:
-        return match["escaped"]
-    text = match["double"]
-    if text is None:
-        return match["single"]
-    return _ESCAPE.sub(r"\1", text) if "\\" in text else text
-
-
-def _parsed(words: list[str], into: list[str], reads: str, depth: int) -> list[Command]:
-    inner = [
-        each
-        for word in words
-        for run, ticked in _SUBSTITUTED.findall(word)
-        for each in (commands(run or ticked, depth + 1) if depth < _MAX_DEPTH else ())
+def _substituted(words: list[str]) -> list[str]:
+    """The texts in `$(…)` and in backticks."""
+    return [
+        run or ticked for word in words if "$(" in word or "`" in word for run, ticked in _SUBSTITUTED.findall(word)
     ]
-    words = _unwrapped(words)
-    if not words:
-        return inner
-    program = words[0].rpartition("/")[2] or words[0]
-    outer = Command((program, *words[1:]), tuple(into), reads or (inner[0].program if inner else ""))
-    script = _script(outer)
-    if script is not None and depth < _MAX_DEPTH:
-        return [outer, *commands(script, depth + 1), *inner]
-    return [outer, *inner]
+
+
+def _program(texts: list[str]) -> str:
+    """The program that the first of the texts runs first."""
+    words = _unwrapped(texts[0].split(maxsplit=_FIRST_WORDS)) if texts else []
+    return words[0].rpartition("/")[2] if words else ""
+
+
+def _command(words: list[str], into: list[str], reads: str) -> Command | None:
+    return Command((words[0].rpartition("/")[2] or words[0], *words[1:]), tuple(into), reads) if words else None
 
 
 def _unwrapped(words: list[str]) -> list[str]:
     """Without assignments and programs that only run another one."""
-    while words:
-        first = words[0].rpartition("/")[2]
-        if _ASSIGNMENT.match(words[0]) or first == "$":
-            words = words[1:]
-        elif first in _PREFIXES and len(words) > 1:
-            takes, words = _WITH_VALUE.get(first, ()), words[1:]
-            while words and words[0].startswith("-"):
-                words = words[2:] if words[0] in takes else words[1:]
+    start = 0
+    while start < len(words):
+        first = words[start].rpartition("/")[2]
+        if _ASSIGNMENT.match(words[start]) or first == "$":
+            start += 1
+        elif first in _PREFIXES and start + 1 < len(words):
+            start += 1
+            takes = _WITH_VALUE.get(first, ())
+            while start < len(words) and words[start].startswith("-"):
+                start += 2 if words[start] in takes else 1
         else:
             break
-    return words
+    return words[start:]
 
 
 def _script(command: Command) -> str | None:

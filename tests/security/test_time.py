@@ -7,23 +7,44 @@ import time
 import orjson
 import pytest
 
-from benchmarks.security.times import AGENT_SECONDS, MAX_EXPONENT, READERS, Reader, slowness, survey
+from benchmarks.security.times import (
+    AGENT_SECONDS,
+    MAX_EXPONENT,
+    READERS,
+    WORKER_SECONDS,
+    Reader,
+    first_stage,
+    slowness,
+    survey,
+)
 from fleetlore.emit.encode import encode_event
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.risk.session_texts import action_text
 from fleetlore.wire.events import RESULT, TOOL, Event
 
+# Of 36,000; `python -m benchmarks.security` tries more.
+PAIRS = 100
 # A neighbour that shares the processor's caches costs half again, which no addition shows.
 _SLOW = 1.5 * slowness()
 
 
 @pytest.mark.parametrize("reader", READERS, ids=[reader.name for reader in READERS])
 def test_time_is_linear_and_bounded(reader: Reader) -> None:
-    found = survey(reader)
+    found = survey(reader, PAIRS)
     bent = [each for each in found if each.exponent > MAX_EXPONENT]
     assert not bent, bent[:3]
     if reader.limit is not None:
         assert found[0].seconds <= reader.limit * _SLOW, found[:3]
+
+
+@pytest.mark.parametrize("count", [1, 30, 64, 128])
+def test_a_record_of_unfinished_here_documents_stalls_no_worker(count: int) -> None:
+    seconds = []
+    for number in range(3):
+        began = time.process_time()
+        first_stage(f"curl {number} " + "authorization<<" * 20_000, count)
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < WORKER_SECONDS * _SLOW
 
 
 def test_what_is_shared_is_counted_before_it_is_copied() -> None:

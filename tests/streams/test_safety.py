@@ -11,6 +11,10 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.watch.safety import PREFIX, SafetyLessons, SafetyWatch, rule_id
 from fleetlore.wire import events as ev
 from fleetlore.wire.lore import Pattern
+from streams.stage.base import Effects, Record
+from streams.stages.s1_sessions.parse import read_events
+from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.steps import bound_warnings
 from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
@@ -103,3 +107,15 @@ async def test_an_agents_own_count_is_not_added_to_the_fleets(log_pipeline: Make
     before = fleet.confidence(FORCE)
     fleet.credit(FORCE, right=False)
     assert fleet.confidence(FORCE) == before
+
+
+def test_of_one_record_only_so_much_is_taken_apart() -> None:
+    arguments = {"command": "git push --force # " + "x" * 1500}
+    told = {ev.TOOL: "bash", ev.ARGUMENTS: arguments, ev.ADVICE: [f"{PREFIX}{FORCE}", "item-1"]}
+    sent = [ev.to_cloudevent(ev.Event("outcome", "default", "a", "s", number, NOW, told)) for number in range(40)]
+    record = Record("fleetlore.default.events", 0, 0, None, orjson.dumps(sent), {})
+    events = read_events(record, "default", NOW, Effects())
+    clean(events)
+    bound_warnings(events)
+    assert [event.data.advice for event in events[:10]] == [[f"{PREFIX}{FORCE}", "item-1"]] * 10
+    assert all(event.data.advice == ["item-1"] for event in events[10:])

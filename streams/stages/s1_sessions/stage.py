@@ -37,6 +37,7 @@ from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, af
 from streams.stages.s1_sessions.parse import FEEDBACK, Data, Incoming, bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.steps import bound_warnings
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
@@ -92,6 +93,7 @@ class SessionsStage(Stage):
         clean([event for _, events in arrivals for event in events])
         failed: dict[int, OpenSession] = {}
         for record, events in arrivals:
+            bound_warnings(events)
             if (partition := self._partitions.get(record.tp)) is None:
                 partition = self._partitions[record.tp] = Partition()
             tenant = tenant_of(record.topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from sys import getsizeof
 from typing import Any
@@ -15,7 +16,7 @@ from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_TEXT, Step, clip
 from models.memory.bottom_k import BADLY, WELL
 from models.memory.pattern_state import Subject
-from streams.stages.s1_sessions.parse import Data
+from streams.stages.s1_sessions.parse import Data, Incoming
 
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:
@@ -57,6 +58,22 @@ def subjects_of_warnings(tool: str, arguments: str, advice: tuple[str, ...]) -> 
         return []
     broken = dangers(tool, parsed(arguments))
     return [Subject(rule_id(name), "safety", "", template=name) for name in broken if name in shown]
+
+
+# Characters of the calls of one record that are taken apart for what they break, and what each call counts for beside
+# its own: a kilobyte takes most of a millisecond.
+_MAX_WARNED, _PER_CALL = 16 * 1024, 64
+
+
+def bound_warnings(events: Sequence[Incoming]) -> None:
+    """Forget which rules were shown before the calls of a record, from where its calls are too long to be looked at."""
+    left = _MAX_WARNED
+    for event in events:
+        advice = event.data.advice
+        if isinstance(advice, list) and any(isinstance(id, str) and id.startswith(PREFIX) for id in advice):
+            left -= len(event.data.arguments or "") + _PER_CALL
+            if left < 0:
+                event.data.advice = [id for id in advice if not (isinstance(id, str) and id.startswith(PREFIX))]
 
 
 @lru_cache(maxsize=4096)

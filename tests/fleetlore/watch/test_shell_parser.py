@@ -24,6 +24,8 @@ def run(text: str) -> list[tuple[str, ...]]:
         ("ssh host rm x", [("ssh", "host", "rm", "x"), ("rm", "x")]),
         ('echo "$(rm x)"', [("echo", "$(rm x)"), ("rm", "x")]),
         ("cat <<EOF > notes\nrm -rf /\nEOF\nls", [("cat",), ("ls",)]),
+        ("cat <<EOF\nnot ended", [("cat", "EOF"), ("not", "ended")]),
+        ('x="$(rm a)" ls', [("ls",), ("rm", "a")]),
         ("bash <<'EOF'\nrm x\nEOF", [("bash", "EOF"), ("rm", "x"), ("EOF",)]),
         ("find . -name x | xargs -I {} rm -r {}", [("find", ".", "-name", "x"), ("rm", "-r", "{}")]),
         ("for f in a b; do rm $f; done", [("for", "f", "in", "a", "b"), ("rm", "$f"), ("done",)]),
@@ -53,3 +55,8 @@ def test_options_are_seen_one_by_one() -> None:
 @given(st.text(alphabet="rm-f/ '\"$()`|;&<>\n\\EOF#x=", max_size=60))
 def test_no_text_breaks_it(text: str) -> None:
     assert all(command.words for command in commands(text))
+
+
+@pytest.mark.parametrize("text", ["eval " * 1000 + "rm x", 'echo "$(a)$(a)" ' * 300, "bash -c '" * 200])
+def test_what_runs_inside_is_read_up_to_a_bound(text: str) -> None:
+    assert 0 < len(commands(text)) < 2000
