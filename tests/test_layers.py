@@ -28,7 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.advice",
         "fleetlore.store fleetlore.watch",
         "fleetlore.agent",
-        "fleetlore.join",
+        "fleetlore.join fleetlore.relay",
         "fleetlore fleetlore.cli fleetlore.testing",
         "models.data models.memory sinks",
         "models.judge models.distil models.promotion models.calls",

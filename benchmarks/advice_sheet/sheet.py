@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.advice_sheet.verdicts import RUBRICS, SILENT, Reading
-from fleetlore.cli.tools import ToolFact, facts_of_tools
+from fleetlore.advice.tool_facts import ToolFact, facts_of_tools
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions

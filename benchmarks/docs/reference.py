@@ -1,13 +1,14 @@
 """Write the reference pages from the code: `python -m benchmarks.docs.reference`.
 
-`settings.md`, `metrics.md` and `cli.md` are written whole. In `topics.md` only the table between
+`settings.md`, `metrics.md`, `cli.md` and `openapi.json` are written whole. In `topics.md` only the table between
 `<!-- table: topics -->` and `<!-- end -->` is replaced. A test fails when a page is out of date.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import typer
 
 from fleetlore.cli.app import build_app
 from fleetlore.config import describe
+from fleetlore.relay.openapi import openapi
 from fleetlore.wire.topics import TOPICS
 from sinks.metrics import CATALOGUE, LABELS
 
@@ -130,6 +132,11 @@ def _text(text: str | None) -> str:
     return re.sub(r"\s+", " ", (text or "").replace("\b", "").replace("\\[", "[")).strip()
 
 
+def document(made: dict[str, Any]) -> str:
+    """A page that programs read."""
+    return f"{json.dumps(made, indent=2, ensure_ascii=False)}\n"
+
+
 _TABLE = re.compile(r"(<!-- table: topics -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -140,7 +147,13 @@ def render(page: str) -> str:
     return PAGES[page]()
 
 
-PAGES = {"settings.md": settings, "metrics.md": metrics, "cli.md": cli, "topics.md": topics}
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings,
+    "metrics.md": metrics,
+    "cli.md": cli,
+    "topics.md": topics,
+    "openapi.json": lambda: document(openapi()),
+}
 
 if __name__ == "__main__":
     for name in PAGES:

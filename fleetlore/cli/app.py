@@ -15,6 +15,7 @@ from fleetlore.cli import ingest as cli_ingest
 from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
 from fleetlore.cli import places as cli_places
+from fleetlore.cli import relay as cli_relay
 from fleetlore.cli import tools as cli_tools
 from fleetlore.cli import transcripts as cli_transcripts
 from fleetlore.cli.output import safe
@@ -37,7 +38,7 @@ PANELS = {
         "dead-letters",
         "console",
     ),
-    "Join": ("mcp", "mcp-proxy", "ingest", "import"),
+    "Join": ("relay", "mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
     "Check": ("doctor", "replay", "backtest", "pretrain"),
 }
@@ -95,6 +96,7 @@ def build_app() -> typer.Typer:
     cli_mcp.register(app)
     cli_transcripts.register(app)
     cli_ingest.register(app)
+    cli_relay.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
     for each in app.registered_groups:

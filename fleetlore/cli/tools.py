@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,21 +12,6 @@ from fleetlore.cli.output import ask, print_json, print_table, say_rest
 
 if TYPE_CHECKING:
     from fleetlore.calls.model import CallModel
-
-
-class ToolFact(NamedTuple):
-    """What agents are told of a tool, before a call or after it failed.
-
-    Attributes:
-        about: `need`, what calls fail for; `look-up`, where what they lack is found.
-        agents, sessions: that it rests on; of each agent a few sessions.
-    """
-
-    tool: str
-    about: str
-    says: str
-    agents: int
-    sessions: int
 
 
 def register(app: typer.Typer) -> None:
@@ -42,13 +28,15 @@ def tools(
     json: Json = False,
 ) -> None:
     """List what calls of tools need, and where what they lack is looked up."""
+    from fleetlore.advice.tool_facts import facts_of_tools
+
     model = read_call_model(broker, data, tenant, timeout)
     known = facts_of_tools(model) if model is not None else []
     facts = [each for each in known if tool in (None, each.tool)]
     if tool is not None and not facts:
         raise typer.BadParameter(f"nothing is known of the tool {tool!r}", param_hint="TOOL")
     if json:
-        print_json({"tenant": tenant, "total": len(facts), "facts": [each._asdict() for each in facts[:limit]]})
+        print_json({"tenant": tenant, "total": len(facts), "facts": [asdict(each) for each in facts[:limit]]})
         return
     if not facts:
         typer.echo(f"Agents of tenant {tenant} run no version that says anything of tools yet.")
@@ -73,21 +61,3 @@ def read_call_model(broker: Broker, data: Data, tenant: str, timeout: float) -> 
         return CallModel.from_bytes(weights) if weights is not None else None
     except ValueError as error:
         raise ConfigError(f"the version that agents of tenant {tenant} run cannot be read: {error}") from error
-
-
-def facts_of_tools(model: CallModel) -> list[ToolFact]:
-    """What a version says of tools: needs, then look-ups; of each the best backed first."""
-    from fleetlore.advice.at_start import look_up_parts
-    from fleetlore.advice.before_call import need_tip
-    from fleetlore.advice.gate import all_of
-
-    needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
-    look_ups = [
-        ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up_parts(of))}", of.agents, of.used)
-        for of in model.look_ups.values()
-    ]
-    return [
-        each
-        for some in (needs, look_ups)
-        for each in sorted(some, key=lambda each: (-each.agents, -each.sessions, each.tool, each.says))
-    ]

@@ -15,7 +15,7 @@ class Recorder:
         self.events: list[Event] = []
         self.hurried: list[Event] = []
         self.full = False
-        self.dropped = 0
+        self.dropped = self.sent = self.waiting = 0
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
         if self.full:

@@ -1,0 +1,92 @@
+"""Run `relay`: agents in any language join over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleetlore.cli.options import Broker, Data, connection
+from fleetlore.errors import ConfigError, ModelUnavailable
+from fleetlore.loopback import is_loopback, without_pages
+from fleetlore.tenants import check_tenant
+
+if TYPE_CHECKING:
+    from fleetlore.relay.callers import Tokens
+
+
+def _file(name: str, help: str) -> Any:
+    return typer.Option(name, metavar="FILE", dir_okay=False, exists=True, help=help)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(relay)
+
+
+def relay(
+    http: Annotated[str, typer.Option("--http", metavar="HOST:PORT", help="Address to serve on.")] = "127.0.0.1:7411",
+    tokens: Annotated[
+        Path | None,
+        _file("--tokens", "A line each: token, agent, and the tenant if it is not `default`. Needed off loopback."),
+    ] = None,
+    certificate: Annotated[Path | None, _file("--tls-certificate", "PEM, with its chain. Needed off loopback.")] = None,
+    key: Annotated[Path | None, _file("--tls-key", "PEM, of the certificate.")] = None,
+    tenant: Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat.")] = None,
+    broker: Broker = None,
+    data: Data = None,
+) -> None:
+    """Serve many agents in any language over HTTP: one process, one connection, one copy of the lore."""
+    logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
+    host, port = _address(http)
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("give --tls-certificate and --tls-key, or neither")
+    if not is_loopback(host) and (tokens is None or certificate is None):
+        raise typer.BadParameter(f"{host} is reached by others: give --tokens, --tls-certificate and --tls-key")
+    tenants = [check_tenant(each) for each in tenant or ["default"]]
+    connection(broker, data, unknown_refused=False)
+    try:
+        import uvicorn
+
+        from fleetlore.relay.app import relay_app
+        from fleetlore.relay.callers import read_tokens
+    except ImportError as error:
+        raise ModelUnavailable(f"`relay` needs {error.name}: pip install 'fleetlore[relay]'") from None
+    from fleetlore.agent.fleet import Fleet
+
+    known: Tokens | None = None if tokens is None else read_tokens(tokens)
+
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            fleets = {
+                each: await stack.enter_async_context(Fleet("relay", broker=broker, data=data, tenant=each))
+                for each in tenants
+            }
+            app: Any = relay_app(fleets, known)
+            config = uvicorn.Config(
+                without_pages(app) if is_loopback(host) else app,
+                host=host,
+                port=port,
+                log_level="warning",
+                server_header=False,
+                timeout_graceful_shutdown=2,  # streams do not end by themselves
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
+            )
+            typer.echo(f"relay {'https' if certificate else 'http'}://{http}")
+            try:
+                await uvicorn.Server(config).serve()
+            except SystemExit:  # uvicorn has said why
+                raise ConfigError(f"{http} cannot be listened on; is the port taken?") from None
+
+    asyncio.run(serve())
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise typer.BadParameter(f"{text!r} is no HOST:PORT", param_hint="--http")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,266 @@
+"""Answer the relay's own HTTP API: events, advice, the end of a session, and what the fleet knows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from fleetlore.advice.advice import Advice
+from fleetlore.advice.tool_facts import facts_of_tools
+from fleetlore.agent.fleet import Fleet
+from fleetlore.agent.session import Session
+from fleetlore.relay import types
+from fleetlore.relay.callers import Caller
+from fleetlore.relay.changes import Changes
+from fleetlore.relay.cloudevents import NUMBERLESS, events_of
+from fleetlore.relay.sessions import BufferFull, Member, RemoteSessions
+from fleetlore.wire.events import OUTCOME, REWARD, Event
+
+__all__ = ["OPERATIONS", "PROBLEM", "Api", "Operation", "answer", "body_of", "problem"]
+
+MAX_BODY = 4 * 1024 * 1024
+PROBLEM = "application/problem+json"
+_RETRY_SECONDS = 1
+
+
+class Api:
+    """What the operations share: a fleet a tenant, and the sessions of all agents."""
+
+    def __init__(self, fleets: Mapping[str, Fleet]) -> None:
+        self.sessions = RemoteSessions()
+        self._fleets = fleets
+        self._changes = {tenant: Changes(fleet.replica.index) for tenant, fleet in fleets.items()}
+
+    def fleet(self, caller: Caller) -> Fleet:
+        """Of the caller's tenant. Raises HTTPException (404) where this relay has none."""
+        if caller.tenant not in self._fleets:
+            raise HTTPException(404, f"this relay serves no tenant {caller.tenant!r}")
+        return self._fleets[caller.tenant]
+
+    async def events(self, caller: Caller, request: Request, query: types.WaitQuery) -> types.EventsAnswer:
+        fleet = self.fleet(caller)
+        events = events_of(request.headers, await body_of(request), caller, fleet.clock.now())
+        self._check_numbers(events)
+        taken = repeated = 0
+        try:
+            for event in events:
+                is_new = self._take(fleet, event)
+                taken, repeated = taken + is_new, repeated + (not is_new)
+        except BufferFull:
+            raise _Full(taken) from None
+        stored = query.wait > 0 and await fleet.flush(query.wait)
+        return types.EventsAnswer(taken, repeated, stored)
+
+    async def advise(self, caller: Caller, body: types.AdviseRequest) -> types.AdviceAnswer:
+        session = self._session(caller, body)
+        held = session.hold(body.tool, body.arguments) if body.hold and body.tool else None
+        found = held or session.advise(body.tool, body.arguments, call_id=body.call_id)
+        return _answer(session, found)
+
+    async def brief(self, caller: Caller, body: types.BriefRequest) -> types.AdviceAnswer:
+        session = self._session(caller, body)
+        return _answer(session, session.brief(body.tools))
+
+    async def end(self, caller: Caller, request: Request, body: types.EndRequest) -> types.EventsAnswer:
+        fleet = self.fleet(caller)
+        data: dict[str, Any] = {OUTCOME: body.outcome}
+        if body.reward is not None:
+            data[REWARD] = body.reward
+        number = NUMBERLESS if body.sequence is None else body.sequence
+        id, now = request.path_params["id"], fleet.clock.now()
+        event = Event("session.ended", caller.tenant, caller.agent, id, number, now, data)
+        self._check_numbers([event])
+        try:
+            is_new = self._take(fleet, event)
+        except BufferFull:
+            raise _Full(0) from None
+        return types.EventsAnswer(int(is_new), int(not is_new), False)
+
+    async def lore(self, caller: Caller, query: types.LoreQuery) -> types.LoreAnswer:
+        fleet, text = self.fleet(caller), query.text.casefold()
+        index, model = fleet.replica.index, fleet.call_model
+
+        def wanted(what: str, tool: str, said: str) -> bool:
+            return query.show in (None, what) and query.tool in (None, tool) and text in said.casefold()
+
+        patterns = [
+            each
+            for each in index.patterns.values()
+            if each.level == query.level and wanted("patterns", each.tool, f"{each.error_class}\n{each.template}")
+        ]
+        items = [
+            each
+            for each in index.items.values()
+            if query.kind in (None, each.kind) and wanted("items", each.tool, each.text)
+        ]
+        tools = [each for each in facts_of_tools(model) if wanted("tools", each.tool, each.says)] if model else []
+        patterns.sort(key=lambda each: (-each.failures, each.id))
+        items.sort(key=lambda each: each.worth(), reverse=True)
+        return types.LoreAnswer(
+            tuple(patterns[: query.limit]), tuple(items[: query.limit]), tuple(tools[: query.limit])
+        )
+
+    async def stream(self, caller: Caller) -> Response:
+        self.fleet(caller)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._changes[caller.tenant].listen(), 200, headers, "text/event-stream")
+
+    async def health(self, caller: Caller) -> types.HealthAnswer:
+        fleet = self.fleet(caller)
+        waiting = fleet.emitter.waiting
+        return types.HealthAnswer(fleet.replica.loaded, fleet.sent, waiting, fleet.dropped, len(self.sessions))
+
+    def _session(self, caller: Caller, about: types.AdviseRequest | types.BriefRequest) -> Session:
+        words = {"goal": about.goal, "task": about.task, "place": about.place}
+        return self.sessions.get(self.fleet(caller), caller.agent, about.session, **words).session
+
+    def _take(self, fleet: Fleet, event: Event) -> bool:
+        """Take an event; False where it was taken before. Raises BufferFull."""
+        if event.kind == "feedback":
+            return _correct(fleet, event)
+        if event.sequence == NUMBERLESS:
+            next = self.sessions.next_number(fleet.tenant, event.agent, event.session)
+            event = event._replace(sequence=next or 0)
+        session = self.sessions.get(fleet, event.agent, event.session)
+        is_new = session.take(event)
+        if session.is_over:
+            self.sessions.leave(fleet.tenant, event.agent, event.session)
+        return is_new
+
+    def _check_numbers(self, events: list[Event]) -> None:
+        """Refuse what cannot be numbered here, before any of it is taken: it would be taken for another event."""
+        begun: set[tuple[str, str]] = set()
+        for event in events:
+            key = event.agent, event.session
+            if event.kind == "session.started" or event.sequence != NUMBERLESS:
+                begun.add(key)
+            elif event.kind == "feedback" or key in begun:
+                continue
+            elif self.sessions.next_number(event.tenant, *key) is None:
+                what = f"session {event.session!r} of agent {event.agent}"
+                raise HTTPException(
+                    409, f"{what} is not open here: send session.started first, or number its events (sequence)"
+                )
+
+
+class _Full(HTTPException):
+    """The buffer is full.
+
+    Attributes:
+        accepted: events of the request that were taken all the same.
+    """
+
+    def __init__(self, accepted: int) -> None:
+        detail = "the buffer is full, the broker takes no events now: send the request again"
+        super().__init__(429, detail, {"retry-after": str(_RETRY_SECONDS)})
+        self.accepted = accepted
+
+
+def _correct(fleet: Fleet, event: Event) -> bool:
+    """Send a correction of how a session of the agent ended."""
+    if event.sequence != NUMBERLESS:
+        sent = fleet.emitter.emit(event)
+    else:
+        sent = Member(fleet, event.agent).feedback(event.session, event.data[OUTCOME], event.data.get(REWARD))
+    if not sent:
+        raise BufferFull
+    return True
+
+
+def _answer(session: Session, advice: Advice) -> types.AdviceAnswer:
+    tips = tuple(types.Shown(tip.id, tip.source, tip.text) for tip in advice.tips)
+    return types.AdviceAnswer(
+        advice.text, session.introduction, tips, advice.risk, advice.sure, advice.held, advice.call
+    )
+
+
+async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
+    """The body. Raises HTTPException (413) where it is too large, before all of it is here."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise HTTPException(413, f"a body has at most {most} bytes")
+    return b"".join(parts)
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """An answer that says what was wrong."""
+    told = types.Problem(_TITLES.get(status, "Error"), status, detail, **more)
+    return Response(msgspec.json.encode(told), status, headers, PROBLEM)
+
+
+_TITLES = {
+    400: "Bad request", 401: "Unknown token", 403: "Not yours", 404: "Not found", 405: "Not so", 409: "Not open",
+    413: "Too large", 422: "Bad request", 429: "Try again", 500: "A bug", 502: "Provider away",
+}  # fmt: skip
+
+
+class Operation(NamedTuple):
+    """One operation of the API.
+
+    Attributes:
+        takes, query: what its body and its query are; None for none, or for a body that it reads itself.
+        gives: what it answers.
+    """
+
+    method: str
+    path: str
+    handler: Callable[..., Awaitable[Any]]
+    summary: str
+    gives: type
+    takes: type | None = None
+    query: type | None = None
+    reads: bool = False
+    status: int = 200
+
+
+OPERATIONS = (
+    Operation(
+        "POST", "/v1/events", Api.events, "Record what agents did: CloudEvents, structured, binary or a batch",
+        types.EventsAnswer, query=types.WaitQuery, reads=True, status=202,
+    ),
+    Operation(
+        "POST", "/v1/advise", Api.advise, "What the fleet knows of a call that is about to be made, or after a failure",
+        types.AdviceAnswer, types.AdviseRequest,
+    ),
+    Operation(
+        "POST", "/v1/brief", Api.brief, "What to tell a model before it chooses its first call",
+        types.AdviceAnswer, types.BriefRequest,
+    ),
+    Operation(
+        "POST", "/v1/sessions/{id}/end", Api.end, "Say how a session ended",
+        types.EventsAnswer, types.EndRequest, reads=True, status=202,
+    ),
+    Operation(
+        "GET", "/v1/lore", Api.lore, "What the agents of the tenant know now", types.LoreAnswer, query=types.LoreQuery
+    ),
+    Operation("GET", "/v1/stream", Api.stream, "Changes of the lore, as server-sent events", bytes),
+    Operation("GET", "/v1/health", Api.health, "How the relay fares", types.HealthAnswer),
+)  # fmt: skip
+
+
+async def answer(api: Api, operation: Operation, caller: Caller, request: Request) -> Response:
+    """Run an operation.
+
+    Raises:
+        msgspec.ValidationError: body or query are of another shape.
+    """
+    given: list[Any] = [caller]
+    if operation.reads:
+        given.append(request)
+    if operation.takes is not None:
+        given.append(msgspec.json.decode(await body_of(request) or b"{}", type=operation.takes))
+    if operation.query is not None:
+        given.append(msgspec.convert(dict(request.query_params), operation.query, strict=False))
+    found = await operation.handler(api, *given)
+    if isinstance(found, Response):
+        return found
+    return Response(msgspec.json.encode(found), operation.status, media_type="application/json")

@@ -1,0 +1,65 @@
+"""Serve the relay: one process, one sender and one copy of the lore, for many agents in any language."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fleetlore.agent.fleet import Fleet
+from fleetlore.errors import FleetloreError, InvalidEvent
+from fleetlore.relay.api import OPERATIONS, Api, Operation, answer, problem
+from fleetlore.relay.callers import Tokens, caller_of
+from fleetlore.relay.openapi import openapi
+
+__all__ = ["relay_app"]
+
+log = logging.getLogger(__name__)
+
+_NOT_YOURS = ("foreign_agent", "foreign_tenant")
+
+
+def relay_app(fleets: Mapping[str, Fleet], tokens: Tokens | None = None) -> Starlette:
+    """An ASGI application; enter the fleets, one a tenant, before it runs.
+
+    Args:
+        tokens: of the agents (`read_tokens`); None where only this machine reaches it, and callers name themselves.
+    """
+    api, document = Api(fleets), msgspec.json.encode(openapi())
+
+    def route(operation: Operation) -> Route:
+        async def handle(request: Request) -> Response:
+            return await answer(api, operation, caller_of(request, tokens), request)
+
+        return Route(operation.path, handle, methods=[operation.method])
+
+    async def describe(request: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    return Starlette(
+        routes=[*map(route, OPERATIONS), Route("/v1/openapi.json", describe)],
+        exception_handlers={HTTPException: _refuse, Exception: _refuse, **dict.fromkeys(_MALFORMED, _refuse)},
+    )
+
+
+_MALFORMED = (FleetloreError, msgspec.DecodeError)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Say what was wrong with a request."""
+    match error:
+        case HTTPException():
+            more = {"accepted": accepted} if (accepted := getattr(error, "accepted", 0)) else {}
+            return problem(error.status_code, error.detail, error.headers, **more)
+        case InvalidEvent():
+            return problem(403 if error.reason in _NOT_YOURS else 400, error.detail, reason=error.reason)
+        case FleetloreError() | msgspec.DecodeError():
+            return problem(400, str(error))
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(500, "this is a bug of the relay; its log has the trace")

@@ -1,0 +1,180 @@
+"""Hold the sessions of agents elsewhere: what an agent sends goes on under its own numbers, and makes its advice."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Any
+
+from fleetlore.agent.action import Action
+from fleetlore.agent.fleet import Fleet
+from fleetlore.agent.session import Session
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.wire import events as names
+from fleetlore.wire.events import Event
+
+__all__ = ["BufferFull", "Member", "RemoteSession", "RemoteSessions"]
+
+CALL_ID = "gen_ai.tool.call.id"
+# Of the longest silent session the state is forgotten: it is advised as if it had just begun.
+MAX_SESSIONS = 4096
+
+
+class BufferFull(Exception):
+    """The buffer takes no more events now: send this one again."""
+
+
+class Member(Fleet):
+    """One of many agents that share the senders, the lore and the lock of a fleet.
+
+    Args:
+        emitter: what its sessions' events go to, in place of the fleet's.
+    """
+
+    def __init__(self, fleet: Fleet, agent: str, emitter: Any = None) -> None:
+        self.__dict__.update(vars(fleet))
+        self.agent = agent
+        if emitter is not None:
+            self.emitter = emitter
+        # Among `events` an agent corrects its own sessions; the right to outrank rewards is not the relay's to lend.
+        self.reviews = fleet.emitter
+
+    def begin_session(self, session_id: str) -> None:
+        """Note nothing: its ids are the agent's, which may send the beginning of a session again."""
+
+
+class RemoteSession:
+    """A session whose events an agent elsewhere numbers. Its state here is for advice.
+
+    It stands in the emitter's place of its own session, and sends on what that makes of an event of the agent: with
+    what was advised, and without quotations of advice.
+
+    Attributes:
+        session: what is asked for advice.
+        next: number of the next event; None as long as none was seen.
+        is_over: whether its end was seen.
+    """
+
+    def __init__(self, fleet: Fleet, agent: str, id: str, goal: str = "", task: str = "", place: str = "") -> None:
+        self.next: int | None = None
+        self.is_over = False
+        self._id = id
+        self._emitter = fleet.emitter
+        self._member = Member(fleet, agent, self)
+        self._seen: set[int] = set()
+        self._given: Event | None = None
+        self._sent = False
+        self._begun: dict[tuple[str, str], Action] = {}
+        self.session = self._begin(goal, task, place)
+
+    def take(self, event: Event) -> bool:
+        """Send an event on and remember it; False where it was taken before.
+
+        Raises:
+            BufferFull: it was not sent.
+            ConfigError: a name in it is malformed.
+        """
+        if event.sequence in self._seen:
+            return False
+        if self._emitter.full:
+            raise BufferFull
+        self._given, self._sent = event, False
+        try:
+            self._record(event.kind, event.data)
+        finally:
+            self._given = None
+        if not self._sent and not self._emitter.emit(event):  # the session had nothing to say of it
+            raise BufferFull
+        self._seen.add(event.sequence)
+        self.next = max(self.next or 0, event.sequence + 1)
+        return True
+
+    def emit(self, event: Event, *, at_once: bool = False) -> bool:
+        """Send on what the session makes of the event at hand; what it makes beside that nobody asked for."""
+        given = self._given
+        if given is None or event.kind != given.kind:
+            return True
+        data = given.data | event.data
+        if names.DURATION in given.data:
+            data[names.DURATION] = given.data[names.DURATION]
+        elif event.data.get(names.DURATION) == 0.0:  # nobody said when it began
+            del data[names.DURATION]
+        self._sent = self._emitter.emit(given._replace(data=data), at_once=at_once)
+        return self._sent
+
+    def _begin(self, goal: str, task: str, place: str) -> Session:
+        return self._member.session(goal, task, self._id, place=place).__enter__()
+
+    def _record(self, kind: names.Kind, data: dict[str, Any]) -> None:
+        session = self.session
+        if kind == "session.started":
+            about = (str(data.get(name) or "") for name in (names.GOAL, names.TASK, names.PLACE))
+            self.session = self._begin(*about)
+        elif kind == "action":
+            self._begun[_key(data)] = session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
+        elif kind == "outcome":
+            self._end(data)
+        elif kind == "message":
+            session.message(data.get(names.ROLE) or "", data.get(names.CONTENT) or "")
+        elif kind == "session.ended":
+            outcome, reward = data.get(names.OUTCOME), data.get(names.REWARD)
+            if outcome in ("success", "failure"):
+                (session.succeed if outcome == "success" else session.fail)(reward)
+            session.__exit__(None, None, None)
+            self.is_over = True
+
+    def _end(self, data: dict[str, Any]) -> None:
+        for id in data.get(names.CITED) or ():
+            self.session.cite(str(id))
+        action, seconds = self._begun.pop(_key(data), None), None
+        if action is None:
+            seconds = 0.0
+            action = self.session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
+        if rule := data.get(names.VIOLATION):
+            action.forbid(rule)
+        error = data.get(names.ERROR_TYPE), data.get(names.ERROR_MESSAGE)
+        if error != (None, None):
+            action.fail(error[0] or "", error[1] or "")
+        action.end(data.get(names.RESULT), duration_seconds=seconds)
+
+
+def _call_id(data: dict[str, Any]) -> str:
+    return str(data.get(CALL_ID) or "")
+
+
+def _key(data: dict[str, Any]) -> tuple[str, str]:
+    return data[names.TOOL], _call_id(data) or arguments_text(data.get(names.ARGUMENTS))
+
+
+class RemoteSessions:
+    """Those of which something was heard, by tenant, agent and id; the longest silent first."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[str, str, str], RemoteSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, fleet: Fleet, agent: str, id: str, **about: str) -> RemoteSession:
+        """The session of this id; a new one where there is none.
+
+        Raises:
+            ConfigError: a name in `about` is malformed.
+        """
+        key = fleet.tenant, agent, id
+        if key not in self._held:
+            self._held[key] = RemoteSession(fleet, agent, id, **about)
+            if len(self._held) > MAX_SESSIONS:
+                self._held.popitem(last=False)
+        self._held.move_to_end(key)
+        return self._held[key]
+
+    def next_number(self, tenant: str, agent: str, id: str) -> int | None:
+        """Number of the next event of a session; None where no event of it was seen here."""
+        held = self._held.get((tenant, agent, id))
+        return held.next if held is not None else None
+
+    def leave(self, tenant: str, agent: str, id: str) -> None:
+        """Forget a session."""
+        with suppress(KeyError):
+            del self._held[tenant, agent, id]

@@ -1,0 +1,172 @@
+"""Define what the relay's HTTP API takes and gives; its OpenAPI document is made of these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fleetlore.advice.tool_facts import ToolFact
+from fleetlore.wire.events import MAX_ID_LENGTH, MAX_SEQUENCE, Outcome
+from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
+
+__all__ = [
+    "AdviceAnswer",
+    "AdviseRequest",
+    "BriefRequest",
+    "CloudEvent",
+    "EndRequest",
+    "EventsAnswer",
+    "HealthAnswer",
+    "LoreAnswer",
+    "LoreQuery",
+    "Problem",
+    "Shown",
+    "WaitQuery",
+]
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH, description="No control characters.")]
+Sequence = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=MAX_SEQUENCE,
+        description="From 0, one more for each event of the session. A numbered event may be sent again: it counts "
+        "once. Left out, the relay numbers it, after `session.started` was sent to this relay.",
+    ),
+]
+Kind = Literal[
+    "ai.fleetlore.session.started.v1",
+    "ai.fleetlore.action.v1",
+    "ai.fleetlore.outcome.v1",
+    "ai.fleetlore.message.v1",
+    "ai.fleetlore.session.ended.v1",
+    "ai.fleetlore.feedback.v1",
+]
+
+
+class CloudEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What an agent says, as a CloudEvent 1.0. `data` has OpenTelemetry's names for generative AI."""
+
+    specversion: Literal["1.0"]
+    type: Kind
+    session: Name
+    data: Annotated[dict[str, Any], Meta(description="As docs/reference/topics.md says for each type.")]
+    sequence: Sequence | None = None
+    time: Annotated[str, Meta(description="RFC 3339 with an offset from UTC; now where it is left out.")] | None = None
+    agent: Name | None = None
+    tenant: str | None = None
+    id: str | None = None
+    source: str | None = None
+
+
+class EventsAnswer(msgspec.Struct):
+    """How many events were taken, and how many had been before."""
+
+    accepted: int
+    repeated: int
+    stored: Annotated[bool, Meta(description="Whether the broker has all of them; false without `wait`.")]
+
+
+class WaitQuery(msgspec.Struct):
+    """Query of `/v1/events`."""
+
+    wait: Annotated[
+        float, Meta(ge=0, le=30, description="Seconds to wait for the broker to have all of them; 0 does not.")
+    ] = 0.0
+
+
+class _About(msgspec.Struct, kw_only=True):
+    """A session; `goal`, `task` and `place` count where this relay has not seen its `session.started`."""
+
+    session: Name
+    goal: str = ""
+    task: str = ""
+    place: str = ""
+
+
+class AdviseRequest(_About, kw_only=True):
+    """A call that is about to be made; without a tool the session as a whole, as after a failure."""
+
+    tool: str | None = None
+    arguments: Any = None
+    call_id: str = ""
+    hold: Annotated[
+        bool, Meta(description="Ask whether to answer the call in place of making it; `FLEETLORE_HOLD` decides.")
+    ] = False
+
+
+class BriefRequest(_About, kw_only=True):
+    """What to tell a model before it chooses a call of these tools."""
+
+    tools: tuple[str, ...] = ()
+
+
+class Shown(msgspec.Struct):
+    """One tip."""
+
+    id: str
+    source: str
+    text: str
+
+
+class AdviceAnswer(msgspec.Struct):
+    """What the fleet knows; `text` is empty where it says nothing."""
+
+    text: Annotated[str, Meta(description="For the model's context, between two fences.")]
+    introduction: Annotated[str, Meta(description="How to read it: for the system message, once.")]
+    tips: tuple[Shown, ...]
+    risk: Annotated[float | None, Meta(description="Chance that the call fails, 0..1.")] = None
+    sure: Annotated[bool, Meta(description="Whether the call will surely fail.")] = False
+    held: Annotated[bool, Meta(description="Do not make the call: give `text` as its answer.")] = False
+    call: Annotated[Any, Meta(description="Arguments with the working names, where they are known.")] = None
+
+
+class EndRequest(msgspec.Struct, kw_only=True):
+    """How a session ended."""
+
+    outcome: Outcome = "unknown"
+    reward: float | None = None
+    sequence: Sequence | None = None
+
+
+class LoreQuery(msgspec.Struct, kw_only=True):
+    """Query of `/v1/lore`."""
+
+    show: Annotated[
+        Literal["patterns", "items", "tools"] | None, Meta(description="Only these; all where it is left out.")
+    ] = None
+    tool: Annotated[str | None, Meta(description="Only of this tool.")] = None
+    level: Annotated[Level, Meta(description="Of patterns.")] = "class"
+    kind: Annotated[ItemKind | None, Meta(description="Of items.")] = None
+    text: Annotated[str, Meta(description="Only what contains this text, in any case.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=1000, description="Of each, the best backed first.")] = 100
+
+
+class LoreAnswer(msgspec.Struct):
+    """What the agents of the tenant know now."""
+
+    patterns: tuple[Pattern, ...]
+    items: tuple[MemoryItem, ...]
+    tools: tuple[ToolFact, ...]
+
+
+class HealthAnswer(msgspec.Struct):
+    """How the relay fares, for the caller's tenant."""
+
+    lore: Annotated[bool, Meta(description="Whether all lore is here.")]
+    sent: Annotated[int, Meta(description="Events that the broker has.")]
+    waiting: Annotated[int, Meta(description="Events in the buffer.")]
+    dropped: Annotated[int, Meta(description="Events that were given up.")]
+    sessions: Annotated[int, Meta(description="Sessions whose state is held.")]
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """What was wrong with a request (RFC 9457)."""
+
+    title: str
+    status: int
+    detail: str
+    reason: Annotated[str, Meta(description="Of a bad event: `missing_field`, `bad_field`, ….")] = ""
+    accepted: Annotated[int, Meta(description="Of a batch: how many were taken before. Send all of it again.")] = 0

@@ -1,0 +1,129 @@
+"""`fleetlore relay` as a process: with a broker, over TLS, killed, and its mistakes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from typer.testing import CliRunner
+
+from fleetlore.cli.app import build_app
+from fleetlore.kafka.read import read_to_end
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker, free_port
+from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED
+
+MakeTopics = Callable[..., Awaitable[None]]
+
+
+@asynccontextmanager
+async def running(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The command, once it serves."""
+    command = [sys.executable, "-m", "fleetlore.cli.main", "relay", *options]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).startswith(b"relay http")
+        host, port = options[options.index("--http") + 1].split(":")
+        for _ in range(500):
+            try:
+                _, writer = await asyncio.open_connection(host, int(port))
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                break
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def sent(address: str, tenant: str) -> list[dict[str, Any]]:
+    records = await read_to_end(address, (topic(tenant, "events"),), 10.0)
+    return [each for record in records for each in json.loads(record.value or b"[]")]
+
+
+async def test_what_was_answered_is_not_lost_by_a_kill(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics
+) -> None:
+    await make_topics(broker.address, tenant, "events", "patterns", "items", "decisions", partitions=1)
+    http = f"127.0.0.1:{free_port()}"
+    options = ("--http", http, "--broker", broker.address, "--tenant", tenant)
+    events = [each | {"sequence": number} for number, each in enumerate((STARTED, FAILED, WORKED, ENDED))]
+    headers = {"fleetlore-agent": "a1", "fleetlore-tenant": tenant}
+    async with httpx2.AsyncClient(base_url=f"http://{http}", headers=headers, timeout=60) as client:
+        async with running(*options) as process:
+            answer = await client.post("/v1/events?wait=30", json=events[:2])
+            assert answer.json() == {"accepted": 2, "repeated": 0, "stored": True}
+            process.kill()
+            await process.wait()
+        async with running(*options):
+            # It does not know what it took before, so what was answered may be sent again.
+            assert (await client.post("/v1/events?wait=30", json=events)).json()["stored"]
+    found = await sent(broker.address, tenant)
+    assert [each["sequence"] for each in found] == [0, 1, 0, 1, 2, 3]
+    assert len({each["id"] for each in found}) == 4, "an event that is sent twice is the same event"
+
+
+async def test_over_tls_with_a_token(tmp_path: Path, unused_address: str) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    make_certificate(certificate, key)
+    tokens = tmp_path / "tokens"
+    tokens.write_text("first-token-000001 a1\n")
+    http = f"127.0.0.1:{free_port()}"
+    tls = ("--tokens", str(tokens), "--tls-certificate", str(certificate), "--tls-key", str(key))
+    context = ssl.create_default_context(cafile=str(certificate))
+    async with (
+        running("--http", http, "--broker", unused_address, *tls),
+        httpx2.AsyncClient(base_url=f"https://{http}", verify=context) as client,
+    ):
+        assert (await client.get("/v1/health")).status_code == 401
+        known = await client.get("/v1/health", headers={"authorization": "Bearer first-token-000001"})
+        assert known.json() == {"lore": False, "sent": 0, "waiting": 0, "dropped": 0, "sessions": 0}
+
+
+def make_certificate(certificate: Path, key: Path) -> None:
+    """One that signs itself, for 127.0.0.1."""
+    private, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, private.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key.write_bytes(private.private_bytes(pem, pkcs8, serialization.NoEncryption()))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--http", "0.0.0.0:7411"], "--tls-certificate"),
+        (["--http", "nowhere"], "no HOST:PORT"),
+        (["--tls-key", __file__], "or neither"),
+        (["--tokens", __file__], "line 1"),
+        (["--tenant", "A.b"], "tenant"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(options: list[str], said: str) -> None:
+    result = CliRunner().invoke(build_app(), ["relay", "--broker", "127.0.0.1:1", *options], env={"COLUMNS": "400"})
+    assert result.exit_code in (1, 2) and said in result.output
