@@ -176,7 +176,7 @@ class _Source:
             item = state.to_item()
             if item is None or is_junk(item) is not None:
                 continue
-            # What it quotes: of a strategy one session of each side, of all else the best example.
+            # What it quotes: of a strategy the sessions of its way, of all else the best example.
             backing = state.examples["success"]
             quoted = item.sessions if item.kind == "strategy" else (backing[0].session,)
             said = {each.session: each.side for side in state.examples.values() for each in side}

@@ -82,10 +82,7 @@ def _show(report: Mapping[str, Any]) -> None:
         "Judging complete sessions, rewards hidden",
         {(source, at): row for source, slices in report["judge"].items() for at, row in slices.items()},
     )
-    for title, key in (
-        ("Errors met earlier by another agent, by level of the pattern", "recurrence"),
-        ("Failed without an error: the missing step is named", "silence"),
-    ):
+    for title, key in (("Errors met earlier by another agent, by level of the pattern", "recurrence"),):
         _figures(title, {(source,): row for source, row in report[key].items()})
     _table(
         "Junk",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.backtest.cases import Case
 from benchmarks.backtest.judging import judging
 from benchmarks.backtest.memory_quality import harmless_patterns, harmless_warnings, junk_reasons, recurrence
-from benchmarks.backtest.silence import silence
 from fleetlore.retrieval.encoder import StaticEncoder
 from models.backtest.report import Learned
 from models.backtest.splitting import slices_of
@@ -53,7 +52,6 @@ def backtest(
     return {
         "judge": judged,
         "recurrence": recurrence(train, test),
-        "silence": silence(train, test, recalled, seed),
         "junk_rate": reasons.total() / len(recalled) if recalled else None,
         "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),
         **curve,

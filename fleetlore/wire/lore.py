@@ -23,12 +23,6 @@ LOOP = "loop"
 NAMED_BACKERS = 8
 # Before the names, in the title of a recovery, that worked where an error had rejected another.
 INSTEAD_OF = " — instead"
-# Begins the line of a strategy that names steps by their numbers.
-NOT_DONE = "A session that failed did not do"
-# Begins the lines of what only failed sessions did.
-ONLY_FAILED = "Only in a session that failed"
-# Before an error that a failed session met.
-ERROR_MET = "Error met there: "
 # Of a way that solved a task: before the goal in its title.
 HOW_TO = "How to: "
 

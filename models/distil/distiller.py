@@ -2,8 +2,8 @@
 
 recovery    a call failed, and worked once it was changed, or once another call had been made (`recovery`); a name that
             was looked up after an error had rejected another (`looked_up`)
-strategy    a task that some sessions solved and others did not (`strategy`): which step those lacked, or made wrongly,
-            shows where no error does (`models.memory.contrast`)
+strategy    the calls that solved a task (`strategy`), an item once several agents solved it by the very same
+            (`models.memory.way`)
 
 Whole calls are compared, and none that was cut. What others read of them has no literals
 (`fleetlore.fingerprint.literals`). Transient errors teach nothing, nor do errors that say only that the call failed
@@ -32,7 +32,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     calls = judgment.trajectory.calls
     failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
     telling = _telling(calls, failed)
-    found = strategies(judgment, calls, telling)
+    found = strategies(judgment, calls)
     if telling:
         past = recoveries(judgment, calls, telling)
         news = looked_up(judgment, calls, telling)

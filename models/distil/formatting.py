@@ -12,7 +12,7 @@ from fleetlore.wire.trajectory import Step
 from models.memory import candidate
 from models.memory.quality import named_class
 
-VERSION = "extractive-4"
+VERSION = "extractive-5"
 
 _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 

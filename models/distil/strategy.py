@@ -1,6 +1,7 @@
-"""Distil a strategy: a way that solved a task against one that did not.
+"""Distil a strategy: the calls that solved a task.
 
-Attempts that were started together without a task have their group as task.
+A session that failed says nothing here: where an error tells why, that is a recovery's business, and where none does,
+the way of those that succeeded is what is missing.
 """
 
 from __future__ import annotations
@@ -12,41 +13,36 @@ from functools import lru_cache
 import orjson
 
 from fleetlore.fingerprint.fingerprint import arguments_text, parsed
-from fleetlore.wire.lore import ERROR_MET
 from fleetlore.wire.trajectory import Judgment, Step
-from models.distil.formatting import MAX_GOAL, MAX_STEP, REMEMBERED, VERSION, Calls, error_text, item_id, line
-from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
+from models.distil.formatting import MAX_GOAL, MAX_STEP, REMEMBERED, VERSION, Calls, item_id, line
+from models.memory.candidate import SUCCESS_ABOVE, Candidate, origin
 from models.memory.danger import is_dangerous
 
 MAX_OUTLINE_BYTES = 3_000
 MAX_OUTLINE = 24
-MAX_ERRORS = 3
 THOUGHT = "thought"
 
 # Of arguments that are cut, or spelled as Python does: they cannot be parsed.
 _THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
 
 
-def strategies(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """One side of a task's contrast; the item exists once the other side has arrived."""
-    trajectory, probability = judgment.trajectory, judgment.verdict.probability
-    succeeded = probability > SUCCESS_ABOVE
-    task = trajectory.task or trajectory.group
-    if not task or not calls or (calls[-1].failed if succeeded else probability >= FAILURE_BELOW):
+def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
+    """The way of a session that solved its task, without the calls that failed; none of any other session."""
+    trajectory = judgment.trajectory
+    if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].failed:
         return []
-    # A success without its failed calls; a failure with every call.
-    way = [call for call in calls if not (succeeded and call.failed) and not _is_thought(call)]
-    errors = [] if succeeded else list(dict.fromkeys([error_text(calls[place]) for place in telling]))
+    way = [call for call in calls if not call.failed and not _is_thought(call)]
+    if not way:
+        return []
     return [
         Candidate(
             **origin(trajectory),
-            item_id=item_id(trajectory.tenant, "strategy", task),
+            item_id=item_id(trajectory.tenant, "strategy", trajectory.task),
             kind="strategy",
-            side="success" if succeeded else "failure",
+            side="success",
             title=line(trajectory.goal, MAX_GOAL),
-            content="\n".join(f"{ERROR_MET}{error}" for error in errors[:MAX_ERRORS]),
-            when=f"the task is {task}",
-            task=task,
+            when=f"the task is {trajectory.task}",
+            task=trajectory.task,
             calls=outline(way),
             danger=any(map(is_dangerous, way)),
             version=VERSION,

@@ -33,8 +33,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
     Attributes:
         item_id: `ITEM_PREFIX` and 28 hex digits, made of what was learned, so that sessions agree on it independently.
-        side: side of the contrast. A strategy has both. Successes back a recovery, and failures contradict it.
-            `withdrawn`: the session, judged again, no longer teaches this.
+        side: successes back an item, and failures contradict a recovery. `withdrawn`: the session, judged again, no
+            longer teaches this.
         session: id of the trajectory that contributes.
         revision: `Trajectory.revision`; the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
@@ -42,8 +42,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         group: that the agent belongs to; empty for none.
         delayed: whether the session got there only after another failure or look-up, and not by its next call.
         least_goals: of how many goals the sessions must be that back the item before it is one.
-        calls: of a strategy: the session's calls in order, one text each; its `title` is then the session's goal, and
-            its `content` the errors that a failed session met.
+        calls: of a strategy: the session's calls in order, one text each; its `title` is then the session's goal.
         title, description, content, when, tool, pattern, cause, task, remedy, was, now, plain, named, danger, version:
             as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """

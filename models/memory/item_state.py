@@ -16,26 +16,25 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import fsum
+from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.fingerprint.literals import masked_text
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.lore import HOW_TO, MemoryItem
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
 from models.memory.candidate import Candidate, Side
-from models.memory.consolidation import Contributor, only_group, votes, weigh
-from models.memory.contrast import agreed, contrast, masked_alike, voices
+from models.memory.consolidation import QUORUM_AGENTS, Contributor, only_group, votes, weigh
 from models.memory.shown import Shown, ShownSample, ShownTo
+from models.memory.way import way
 
 SAMPLED_SESSIONS = 64
 # Of a recovery all say the same; of a strategy each may show another way.
 EXAMPLES = 3
-STRATEGY_EXAMPLES: dict[Side, int] = {"success": 5, "failure": 3, "withdrawn": 3}
-MAX_TITLE = 160
+STRATEGY_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
@@ -172,28 +171,22 @@ class ItemState:
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
         """The item as agents read it: what most agents say, with the evidence of those who say that very thing.
 
-        None if a strategy lacks a side, if too few goals back it, or if contradictions outweigh it. An item that
-        existed is then to be withdrawn.
+        None if too few agents or goals back it, or if contradictions outweigh it. An item that existed is then to be
+        withdrawn.
         """
         if not self.is_item:
             return None
-        successes, failures = self.examples["success"], self.examples.get("failure", ())
-        counted, is_way = self._counted, bool(successes[0].calls)
-        # What differs from session to session of several goals is not the task's, but somebody's.
-        is_masked = is_way and len({each.goal for each in counted if each.side == "success"}) > 1
-        found = votes([(each.form if is_masked else each.way, each) for each in counted], half_life_seconds)
-        told = min((_ways(each)[is_masked] for each in successes), key=lambda way: _order(found.get(way), way))
-        of_way = [each for each in counted if (each.form if is_masked else each.way) == told]
-        backed = [each for each in of_way if each.side == "success"]
-        against = [each for each in (of_way if is_way else counted) if each.side == "failure"]
-        shown = [each for each in successes if _ways(each)[is_masked] == told]
-        weights, even = (weigh([*backed, *against], half_life) for half_life in (half_life_seconds, math.inf))
-        if len({each.goal for each in backed}) < shown[0].least_goals or weights["failure"] > weights["success"]:
+        told = self._most_said(half_life_seconds)
+        shown, backed = told.shown, told.backed
+        agents, goals = ({getattr(each, name) for each in backed} for name in ("agent", "goal"))
+        weights, even = (weigh([*backed, *told.against], half_life) for half_life in (half_life_seconds, math.inf))
+        if len(agents) < _least_agents(shown[0]) or len(goals) < shown[0].least_goals:
+            return None
+        if weights["failure"] > weights["success"]:
             return None
         scales = self.contributors.scales
         support = round(fsum([scales[each.agent] for each in backed]))
-        best = _told_way(shown, successes, failures, is_masked) if is_way else shown[0]
-        quoted = [*shown, *failures] if is_way else shown
+        best = way(shown, self.examples["success"], is_masked=told.is_masked) if shown[0].calls else shown[0]
         return MemoryItem(
             id=best.item_id,
             tenant=best.tenant,
@@ -206,34 +199,50 @@ class ItemState:
             pattern=_most_common([each.pattern for each in shown]),
             cause=best.cause,
             task=best.task,
-            group=_told_to(backed, quoted),
+            group=_told_to(backed, shown),
             remedy=best.remedy,
             was=best.was,
             now=best.now,
             plain=best.plain,
             named=best.named,
-            danger=any(each.danger for each in backed) or any(each.danger for each in shown),
+            danger=any(each.danger for each in (*backed, *shown)),
             support=support,
-            agents=len({each.agent for each in backed}),
-            goals=len({each.goal for each in backed}),
+            agents=len(agents),
+            goals=len(goals),
             delayed=len({each.agent for each in backed if each.delayed}),
-            sessions=tuple(sorted(each.session for each in quoted)),
+            sessions=tuple(sorted(each.session for each in shown)),
             first_seen=self.first_seen if self.first_seen < math.inf else 0.0,  # of a row of an earlier release
             last_seen=self.last_seen,
             version=best.version,
-            said_by=tuple(sorted({_hash(each.agent) for each in quoted})),
+            said_by=tuple(sorted({_hash(each.agent) for each in shown})),
             against=round(support * even["failure"] / even["success"]),
             shown=self.shown.sessions,
+        )
+
+    def _most_said(self, half_life_seconds: float) -> _Said:
+        successes, counted = self.examples["success"], self._counted
+        goals = {each.goal for each in counted if each.side == "success"}
+        # What differs from session to session of several goals is not the task's, but somebody's.
+        is_masked = bool(successes[0].calls) and len(goals) > 1
+        said = [(each.form if is_masked else each.way, each) for each in counted]
+        found = votes(said, half_life_seconds)
+        ways = [(_ways(each)[is_masked], each) for each in successes]
+        most = min((way for way, _ in ways), key=lambda way: _order(found.get(way), way))
+        return _Said(
+            [each for way, each in ways if way == most],
+            [each for way, each in said if way == most and each.side == "success"],
+            [each for each in counted if each.side == "failure"],
+            is_masked,
         )
 
     @property
     def is_item(self) -> bool:
         """Whether `to_item` may give one, without making it."""
         successes = self.examples.get("success")
-        if not successes or not any(each.side == "success" for each in self._counted):
+        if not successes:
             return False
-        # A strategy without calls says in its own words what to do and needs no contrast.
-        return not successes[0].calls or "failure" in self.examples
+        agents = {each.agent for each in self._counted if each.side == "success"}
+        return len(agents) >= _least_agents(successes[0])
 
     @property
     def _counted(self) -> list[Contributor]:
@@ -262,6 +271,21 @@ class ItemState:
             math.inf if kept.first_seen is None else kept.first_seen,
             kept.last_seen,
         )
+
+
+class _Said(NamedTuple):
+    """What most agents say.
+
+    Attributes:
+        shown: the examples that say it, best first.
+        backed: those who say it; `against`: those who contradict the item.
+        is_masked: whether it was compared with its literals masked.
+    """
+
+    shown: list[Candidate]
+    backed: list[Contributor]
+    against: list[Contributor]
+    is_masked: bool
 
 
 class _Kept(msgspec.Struct, gc=False):
@@ -311,32 +335,14 @@ def _most_common(patterns: Sequence[str | None]) -> str | None:
     return min(patterns, key=lambda each: (-patterns.count(each), each or ""))
 
 
-def _told_way(
-    shown: Sequence[Candidate], successes: Sequence[Candidate], failures: Sequence[Candidate], is_masked: bool
-) -> Candidate:
-    """A strategy as it is told.
-
-    Args:
-        shown: the examples of the way.
-    """
-    voice = voices([*successes, *failures])
-    mask = masked_alike([*successes, *failures], voice) if is_masked else str
-    good, bad = ([replace(each, calls=tuple(map(mask, each.calls))) for each in side] for side in (successes, failures))
-    ways = [tuple(map(mask, each.calls)) for each in shown]
-    way = min(ways, key=lambda each: (-ways.count(each), each))
-    goals = agreed(shown, lambda each: [each.title], voice)
-    number = len(way)
-    return replace(
-        shown[0],
-        title=f"{HOW_TO}{goals[0] if goals else shown[0].task}"[:MAX_TITLE],
-        description=f"Solved in {number} call{'' if number == 1 else 's'}.",
-        content=contrast(way, good, bad, voice),
-    )
+def _least_agents(candidate: Candidate) -> int:
+    """How many agents must say what an item says: a whole way changes more than one call does."""
+    return QUORUM_AGENTS if candidate.calls else 1
 
 
 def _most(candidate: Candidate) -> int:
     """How many examples of its side are kept."""
-    return STRATEGY_EXAMPLES[candidate.side] if candidate.kind == "strategy" else EXAMPLES
+    return STRATEGY_EXAMPLES if candidate.calls else EXAMPLES
 
 
 def _in_turn(side: Sequence[Candidate], distrusted: Collection[int]) -> tuple[Candidate, ...]:

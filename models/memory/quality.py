@@ -9,11 +9,10 @@ import re
 from functools import lru_cache
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.wire.lore import ERROR_MET, MemoryItem
+from fleetlore.wire.lore import MemoryItem
 
-# What the distiller writes before a quoted error or call, and `is_junk` reads again.
+# What the distiller writes before a quoted error, and `is_junk` reads again.
 ERROR = "Error: "
-SAME_CALLS = "A session that failed made the same calls in another order or number."
 
 # A number, a name as programs write it (snake_case, a path, a module, an address), or something in quotes or brackets.
 _NAME = re.compile(
@@ -49,19 +48,14 @@ def is_junk(item: MemoryItem) -> str | None:
     Returns:
         `empty`: no content, or a recovery without a call that helps;
         `transient`: it is about a transient error;
-        `no_contrast`: a strategy whose two sides made the same calls;
         `contradicted`: more sessions contradict than back it;
     """
     if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and item.remedy is None):
         return "empty"
     if item.against > item.support:
         return "contradicted"
-    lines = item.content.splitlines()
-    if item.kind == "strategy" and SAME_CALLS in lines:
-        return "no_contrast"
-    quoted = ERROR_MET if item.kind == "strategy" else ERROR
-    errors = [line.removeprefix(quoted) for line in lines if line.startswith(quoted)]
-    if item.kind != "fact" and any(failure_of(item.tool, "", None, error).transient for error in errors):
+    errors = [line.removeprefix(ERROR) for line in item.content.splitlines() if line.startswith(ERROR)]
+    if item.kind == "recovery" and any(failure_of(item.tool, "", None, error).transient for error in errors):
         return "transient"
     return None
 

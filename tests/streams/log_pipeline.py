@@ -76,7 +76,7 @@ class Story:
         return Event("feedback", self.tenant, "reviewer", session, sequence, time, {ev.OUTCOME: outcome})
 
     def fleet(self) -> list[list[Event]]:
-        """Six sessions on two tasks: recoveries, lessons and strategies from several agents."""
+        """Eight sessions on two tasks: recoveries, and a strategy of three agents."""
         wrong: Call = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
         right: Call = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
         other: Call = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
@@ -89,6 +89,8 @@ class Story:
             self.session("good-3", other, fixed, task="task-2", agent="a3"),
             self.session("bad-2", right, other, other, outcome="failure", task="task-2", agent="a2"),
             self.session("unsure", right, outcome="unknown", task="task-2", agent="a3"),
+            self.session("good-4", right, agent="a2"),
+            self.session("good-5", right, agent="a3"),
         ]
 
     @staticmethod

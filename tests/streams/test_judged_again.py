@@ -51,10 +51,11 @@ async def versions(make: MakePipeline) -> tuple[list[bytes], list[bytes]]:
 async def learned(
     make: MakePipeline, came: Sequence[bytes], batch_records: int = 4, dying: Sequence[int] = ()
 ) -> LogPipeline:
-    """The pipeline after `came` and two other sessions of the task; it dies in some of its deliveries."""
+    """The pipeline after `came` and three other sessions of the task; it dies in some of its deliveries."""
     pipeline = make(batch_records=batch_records)
     story = pipeline.story
-    await pipeline.send([*story.session("good", RIGHT), *story.session("bad", WRONG, outcome="failure")])
+    await pipeline.send([event for name in ("good", "better") for event in story.session(name, RIGHT)])
+    await pipeline.send(story.session("bad", WRONG, outcome="failure"))
     name = topic(pipeline.tenant, "trajectories")
     for value in came:
         pipeline.log.append(name, value, key=b"s", partition=1)
@@ -113,11 +114,11 @@ def test_what_is_known_follows_from_the_set_of_what_came(
 async def test_what_the_first_version_taught_is_taken_back(log_pipeline: MakePipeline) -> None:
     """Else a way that failed would stay where the session was corrected."""
     states, corrections = await versions(log_pipeline)
-    early = values(await learned(log_pipeline, states[:1]), "candidates")
+    came = [states[-1], corrections[0]]
+    early = values(await learned(log_pipeline, came), "candidates")
     taught = {each["item_id"] for each in early if each["session"] == "s" and each["kind"] == "strategy"}
     assert len(taught) == 1
-    # It ended on a failed call, so it shows no way to succeed either.
-    pipeline = await learned(log_pipeline, [*states[:2], corrections[0]], batch_records=1)
+    pipeline = await learned(log_pipeline, [*came, corrections[1]], batch_records=1)
     withdrawn = [value for value in values(pipeline, "candidates") if value["side"] == "withdrawn"]
     assert {value["session"] for value in withdrawn} == {"s"}
     assert taught == {value["item_id"] for value in withdrawn}

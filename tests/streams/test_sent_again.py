@@ -120,8 +120,8 @@ async def test_an_outage_of_the_store_only_puts_it_off(log_pipeline: MakePipelin
 
 
 @given(
-    upto=st.integers(1, 24),
-    repeats=st.lists(st.tuples(st.booleans(), st.integers(0, 23), st.integers(1, 8)), min_size=1, max_size=5),
+    upto=st.integers(1, 30),
+    repeats=st.lists(st.tuples(st.booleans(), st.integers(0, 29), st.integers(1, 8)), min_size=1, max_size=5),
     batch_records=st.integers(1, 5),
 )
 @example(upto=14, repeats=[(True, 0, 3)], batch_records=1)  # its end is read again before its beginning comes again
@@ -132,7 +132,7 @@ async def test_the_end_is_the_same_with_and_without_what_is_sent_again(
     """Anything that came before, in any order of stretches, by workers that die between; and then the rest."""
     undisturbed = log_pipeline()
     events = undisturbed.story.interleaved(undisturbed.story.fleet(), seed=1)
-    assert len(events) == 24
+    assert len(events) == 30
     await undisturbed.send(events)
     await undisturbed.drain()
     pipeline = log_pipeline(batch_records=batch_records)

@@ -17,7 +17,6 @@ SMOKE = Path(__file__).parents[4] / "shared" / "data" / "smoke"
 KEYS = {
     "judge",
     "recurrence",
-    "silence",
     "junk_rate",
     "harmless_warnings",
     "advice",

@@ -170,22 +170,6 @@ def test_sessions_that_made_the_same_change_back_one_item() -> None:
     assert (item.support, item.agents, item.sessions) == (2, 2, ("s1", "s2"))
 
 
-def test_a_strategy_needs_a_failure_and_a_success_in_either_order() -> None:
-    failed = judgment(NO_TABLE, label="failure", task="cars", session="f")
-    long = judgment(TABLES, call("sql", "DESC cars_data"), GOOD, label="success", task="cars", session="l")
-    short = judgment(TABLES, GOOD, label="success", task="cars", session="s")
-    unsure = judgment(GOOD, task="cars", session="u")
-    kinds = [[item.kind for item in items(*judged)] for judged in ([failed], [long, short], [failed, unsure])]
-    assert kinds == [[], [], []]
-    found = [items(failed, long, short), items(short, long, failed)]
-    one, other = ({item.id: item for item in each if item.kind == "strategy"} for each in found)
-    assert one == other
-    (item,) = one.values()
-    # Each made its own way: the evidence is that of the one that is shown. What one session met says nothing.
-    assert (item.task, item.support, item.agents) == ("cars", 1, 1)
-    assert "1. sql(SHOW TABLES)" in item.content and "doesn't exist" not in item.content
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -296,9 +280,6 @@ def test_an_error_that_says_only_that_it_failed_teaches_nothing() -> None:
     assert items(judgment(WRONG, RIGHT, label="success")) == []
     # Nor does what was done before another answer, or the same, was right.
     assert items(judgment(WRONG, call("recount", "the cars"), call("submit", "41"), label="success")) == []
-    failed = judgment(WRONG, label="failure", task="cars", session="f")
-    (item,) = items(failed, judgment(RIGHT, label="success", task="cars"))
-    assert "submit(42)" in item.content and "wrong" not in item.content + item.description
 
 
 def test_an_error_is_quoted_with_its_class() -> None:
@@ -308,9 +289,8 @@ def test_an_error_is_quoted_with_its_class() -> None:
 
 
 def test_a_success_that_ended_on_a_failed_call_shows_no_way() -> None:
-    failed = judgment(NO_TABLE, label="failure", task="cars", session="f")
-    doubtful = judgment(TABLES, NO_TABLE, label="success", task="cars", session="d")
-    assert "strategy" not in {item.kind for item in items(failed, doubtful)}
+    doubtful = judgment(TABLES, NO_TABLE, label="success", task="cars")
+    assert "strategy" not in {each.kind for each in distil(doubtful)}
 
 
 def test_changes_that_were_only_written_otherwise_are_one_item() -> None:
@@ -322,17 +302,6 @@ def test_changes_that_were_only_written_otherwise_are_one_item() -> None:
     )
     (item,) = items(judgment(*one), judgment(*other, session="s2"))
     assert item.support == 2
-
-
-def test_attempts_that_were_started_together_are_contrasted_without_a_task() -> None:
-    attempts = [
-        judgment(TABLES, GOOD, label="success", session="a1", group="g"),
-        *(judgment(TABLES, call("ask", name), label="failure", session=name, group="g") for name in "bcde"),
-        judgment(TABLES, call("ask", "x"), label="failure", session="other"),
-    ]
-    (item,) = [item for item in items(*attempts) if item.title.startswith("How to")]
-    assert (item.kind, item.support, item.task) == ("strategy", 1, "g")
-    assert "2. sql(SELECT count(*) FROM cars_data)" in item.content
 
 
 def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:

@@ -107,9 +107,10 @@ async def test_only_what_nobody_could_judge_is_asked_about(
     }
     assert len(endpoint.requests) == 2
     assert all(committed == end for committed, end in pipeline.committed("judgments").values())
-    # Nobody has measured this judge yet, so what it says is no lesson.
-    learned = [row for row in await pipeline.bodies("items") if row["kind"] != "recovery"]
-    assert {session for row in learned for session in row["sessions"]} == {"rewarded", "ruled"}
+    # Nobody has measured this judge yet, so what it says teaches no way.
+    records = pipeline.log.read_all(topic(pipeline.tenant, "candidates"))
+    taught = [each for record in records for each in orjson.loads(record.value or b"[]")]
+    assert {each["session"] for each in taught if each["kind"] == "strategy"} == {"rewarded"}
 
 
 async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
