@@ -30,7 +30,7 @@ class Contributor(NamedTuple):
     """The newest verdict on one session; the greater of two counts.
 
     Attributes:
-        way, form: hashes of all that its contribution says, and of that with its literals masked.
+        way, form: hashes of all that its contribution says, and of a way of a task with its literals masked.
         goal: hash of its goal.
         delayed: as in `models.memory.candidate.Candidate`.
         group: hash of the agent's group; 0 of none.

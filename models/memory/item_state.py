@@ -321,8 +321,11 @@ def _ways_of(said: str) -> tuple[int, int]:
 
 
 def _ways(candidate: Candidate) -> tuple[int, int]:
-    """`Contributor.way` and `Contributor.form`."""
-    return _ways_of(candidate.said)
+    """`Contributor.way` and `Contributor.form`; of what is no way of a task one serves as both, for masking is slow."""
+    if candidate.calls:
+        return _ways_of(candidate.said)
+    way = _hash(candidate.said)
+    return way, way
 
 
 def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:
