@@ -12,7 +12,7 @@ from fleetlore.fingerprint.normal_form import is_sentence
 from fleetlore.wire import events as names
 
 if TYPE_CHECKING:
-    from fleetlore.agent.recording import Recording
+    from fleetlore.agent.session import Session
 
 __all__ = ["Action", "BegunCall"]
 
@@ -47,7 +47,7 @@ class Action:
 
     _phase: Literal["new", "open", "over"] = "new"
 
-    def __init__(self, session: Recording, tool: str, arguments: object, call_id: str = "") -> None:
+    def __init__(self, session: Session, tool: str, arguments: object, call_id: str = "") -> None:
         self._session = session
         self.tool = names.fitting_name(tool)
         self.arguments = arguments
@@ -140,7 +140,7 @@ class Action:
         """Whether it has begun and not ended."""
         return self._phase == "open"
 
-    def belongs_to(self, session: Recording) -> bool:
+    def belongs_to(self, session: Session) -> bool:
         """Whether it is a call of that session."""
         return self._session is session
 

@@ -12,18 +12,20 @@ The fleet lives on an event loop of its own, in one background thread. It may be
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from fleetlore.advice.advice import Advice
 from fleetlore.agent.attempts import Attempts, Choose
-from fleetlore.agent.fleet import Fleet, Session
+from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.lifetime import Lifetime
+from fleetlore.agent.options import SessionOptions, arguments_of
+from fleetlore.agent.session import RECALLED, Session
 from fleetlore.calls.model import CallModel
 from fleetlore.errors import NotOpen
+from fleetlore.store.search import SEARCH_SECONDS
 from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
 
@@ -32,21 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockingFleet", "BlockingSession"]
 
-Arguments = ParamSpec("Arguments")
-Given = TypeVar("Given")
 Result = TypeVar("Result")
-
-
-def _arguments_of(
-    original: Callable[Concatenate[Any, Arguments], object],
-) -> Callable[[Callable[..., Given]], Callable[Concatenate[Any, Arguments], Given]]:
-    """Give a method the arguments of the one it stands for, so that the two cannot differ."""
-
-    def decorate(method: Callable[..., Given]) -> Callable[Concatenate[Any, Arguments], Given]:
-        method.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-        return method
-
-    return decorate
 
 
 class _LoopThread:
@@ -92,7 +80,7 @@ class _LoopThread:
 class BlockingFleet:
     """`fleetlore.Fleet` as an ordinary context manager; the arguments are the same."""
 
-    @_arguments_of(Fleet.__init__)
+    @arguments_of(Fleet)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._make = lambda: Fleet(*args, **kwargs)
         self._open: tuple[_LoopThread, Fleet] | None = None
@@ -140,7 +128,7 @@ class BlockingFleet:
         """See `Fleet.ready`."""
         return self._thread.run(self._fleet.ready(timeout_seconds))
 
-    @_arguments_of(Fleet.session)
+    @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> BlockingSession:
         """See `Fleet.session`."""
         return cast(BlockingSession, self._fleet.session(*args, **kwargs))
@@ -228,11 +216,12 @@ class BlockingFleet:
 class BlockingSession(Session):
     """`fleetlore.Session` of a `BlockingFleet`: nothing of it is to be awaited."""
 
-    def __init__(self, thread: _LoopThread, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, thread: _LoopThread, fleet: Fleet, options: SessionOptions) -> None:
+        super().__init__(fleet, options)
         self._thread = thread
 
-    @_arguments_of(Session.recall)
-    def recall(self, *args: Any, **kwargs: Any) -> Advice:  # type: ignore[override]
+    def recall(  # type: ignore[override]
+        self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS
+    ) -> Advice:
         """See `Session.recall`."""
-        return self._thread.run(super().recall(*args, **kwargs))
+        return self._thread.run(super().recall(text, most, timeout_seconds=timeout_seconds))

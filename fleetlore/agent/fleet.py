@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,8 +25,9 @@ from fleetlore.advice.advice import Advice
 from fleetlore.advice.provenance import new_nonce
 from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
-from fleetlore.agent.attempts import AttemptOf, Attempts, Choose, Result, parallel, sequential
+from fleetlore.agent.attempts import Attempts, Choose, Result, parallel, sequential
 from fleetlore.agent.lifetime import Lifetime
+from fleetlore.agent.options import SessionOptions, arguments_of
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
@@ -39,7 +40,7 @@ from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.search import LoreSearch
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from fleetlore.watch.safety import SafetyLessons
-from fleetlore.watch.watchdog import STALL_SECONDS, Budget
+from fleetlore.watch.watchdog import Budget
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 
@@ -81,7 +82,7 @@ class Fleet:
     """
 
     # What `session` makes.
-    session_type: Callable[..., Session] = Session
+    session_type: Callable[[Fleet, SessionOptions], Session] = Session
 
     def __init__(
         self,
@@ -195,58 +196,10 @@ class Fleet:
                 where = self.settings.broker
                 log.warning("the lore of broker %s has not arrived: advice is empty until it does (Fleet.ready)", where)
 
-    def session(
-        self,
-        goal: str,
-        task: str = "",
-        session_id: str | None = None,
-        *,
-        budget: Budget | None = None,
-        stall_seconds: float = STALL_SECONDS,
-        attempt: AttemptOf | None = None,
-        earlier: str = "",
-        place: str = "",
-        user: str = "",
-        system: str = "",
-        tools: Sequence[Mapping[str, Any]] = (),
-        resume: bool = False,
-    ) -> Session:
-        """A new session: a context manager, `with` or `async with`.
-
-        Args:
-            goal: what is to be done, in words.
-            task: name of the kind of task; sessions of one task are compared with each other.
-            session_id: 1–256 printable characters, unique in the tenant; made up if not given. One that this fleet
-                has entered already is refused with ConfigError.
-            budget: what it may use; advice warns at 80 % and when it is used up, and nothing is ever stopped.
-            stall_seconds: after this long without an event advice says that the session stands still.
-            attempt, earlier: which of several attempts at this goal it is, and how the last one went; `parallel` and
-                `sequential` see to both.
-            place: where it acts: a database, a repository, a host, an account. What calls there can refer to is
-                remembered under this name, 1–256 printable characters.
-            user: whom it acts for, by any name that stays the same. Only a hash of it is sent, so that `fleetlore erase
-                --user` finds the session.
-            system, tools: what the model is given besides: its system text and the definitions of its tools, as its API
-                takes them. They are sent once a day, named by a hash, for the datasets of `fleetlore export`; the
-                pipeline learns nothing of them.
-            resume: `session_id` may have begun elsewhere or before: this is a further part of it, with an id of its own
-                that begins with `session_id`, and names it as its conversation.
-        """
-        return self.session_type(
-            self,
-            goal,
-            task,
-            session_id,
-            budget=budget,
-            stall_seconds=stall_seconds,
-            attempt=attempt,
-            earlier=earlier,
-            place=place,
-            user=user,
-            system=system,
-            tools=tools,
-            resume=resume,
-        )
+    @arguments_of(SessionOptions)
+    def session(self, *args: Any, **kwargs: Any) -> Session:
+        """A new session: a context manager, `with` or `async with`. The arguments are those of `SessionOptions`."""
+        return self.session_type(self, SessionOptions(*args, **kwargs))
 
     def begin_session(self, session_id: str) -> None:
         """Note that a session begins.

@@ -1,47 +1,261 @@
-"""Hold one attempt at a goal: what the agent does is recorded, and it is told what the fleet knows."""
+"""Hold one attempt at a goal: what the agent does is sent as events, and it is shown what the fleet knows."""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from contextvars import Token
+from os import getpid
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
-from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice, advise, chosen, warn
-from fleetlore.advice.changes import holds, is_own, item_tip
+from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice
 from fleetlore.advice.gate import Tip
-from fleetlore.advice.provenance import fence_name
-from fleetlore.advice.situation import Situation
-from fleetlore.advice.sources import WAYS_OUT
-from fleetlore.agent.recording import Recording, asked
-from fleetlore.calls.failed_call import FailedCall
-from fleetlore.calls.features import Call
-from fleetlore.calls.model import CallModel
-from fleetlore.calls.model import Outlook as Foreseen
-from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.recall.index import is_recalled
+from fleetlore.advice.provenance import AdviceLedger, fence_name
+from fleetlore.agent.action import Action, BegunCall
+from fleetlore.agent.current import OPEN_SESSION
+from fleetlore.agent.history import CallHistory
+from fleetlore.agent.lifetime import Lifetime
+from fleetlore.agent.options import SessionOptions
+from fleetlore.agent.session_advice import SessionAdvice
+from fleetlore.agent.session_events import SessionEvents, asked
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.risk.outlook import Outlook
-from fleetlore.stats.hashing import stable_hash
 from fleetlore.store.search import SEARCH_SECONDS
+from fleetlore.watch.safety import SafetyWatch
+from fleetlore.watch.watchdog import Watchdog
+from fleetlore.wire import events as names
+from fleetlore.wire.events import Outcome
 
 if TYPE_CHECKING:  # torch comes with the extra [adapters]
+    from fleetlore.agent.fleet import Fleet
     from fleetlore.risk.model import Risk
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Session"]
 
+_SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
 # Items of a search: what is asked for is read, where advice comes unasked.
 RECALLED = 5
 
 
-class Session(Recording):
-    """One attempt at a goal: an async context manager, made by `Fleet.session`. See `Recording` for what is sent."""
+class Session:
+    """One attempt at a goal: a context manager, made by `Fleet.session`. Entering it sends its start, leaving it always
+    its end.
 
-    _recognised: tuple[CallModel, int, str | None] | None = None
-    # The failure whose way out was shown.
-    _led_out: FailedCall | None = None
+    Nothing but `recall` waits for anything, so `with` does as well as `async with`, and any thread may record and ask.
+    Before it is entered, after it was left and in a process forked meanwhile every method that records or asks raises
+    NotOpen.
+
+    It ends as the agent said (`succeed`, `fail`); else as a failure where an exception leaves it, and as unknown
+    otherwise, a cancellation included: who was interrupted has not failed.
+
+    Attributes:
+        fleet: whose session it is.
+        id: of the session; of a further part (`resume`) the id of that part.
+        goal, task, place: as given.
+        earlier: how the attempt before this one went, for the model's context; empty where there was none.
+        notes: what the agent wrote down for the next attempt.
+        outcome, reward: as said so far; the outcome for good once the session is left.
+    """
+
+    def __init__(self, fleet: Fleet, options: SessionOptions) -> None:
+        self.fleet = fleet
+        self.goal, self.task, self.earlier = options.goal, options.task, options.earlier
+        self.place = names.checked_name("place", options.place) if options.place else ""
+        self.notes: list[str] = []
+        self.outcome: Outcome = "unknown"
+        self.reward: float | None = None
+        self._ended_as_said = False
+        self._rule = ""
+        self._ledger = AdviceLedger()
+        self._watchdog = Watchdog(fleet.clock.monotonic(), options.budget, options.stall_seconds)
+        self._safety = SafetyWatch(fleet.safety)
+        self._events = SessionEvents(fleet, options, self._ledger, self._watchdog)
+        self.id = self._events.session
+        self._history = CallHistory(self.goal, self.id, keeps_calls=fleet.risk_model is not None)
+        self._advice = SessionAdvice(self, self._history, self._ledger)
+        self._lifetime = Lifetime(f"session {self.id}")
+        self._token: Token[Session | None] | None = None
+        self._warned: set[str] = set()
+
+    def __enter__(self) -> Self:
+        self.fleet.begin_session(self.id)
+        self._lifetime.enter()
+        self._token = OPEN_SESSION.set(self)
+        with self._locked():
+            self._events.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            with suppress(ValueError):  # left in another context than it was entered in
+                OPEN_SESSION.reset(self._token)
+        if self._lifetime.is_forked:
+            return  # the parent's, which says how it ended
+        if not self._ended_as_said and isinstance(error, Exception):
+            self.outcome = "failure"
+        with self._locked():
+            self._safety.ended(_SUCCEEDED[self.outcome])
+            self._events.end(self.outcome, self.reward, self._rule)
+            self._lifetime.leave()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was entered and not left: before and after nothing can be recorded."""
+        return self._lifetime.is_open
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} of {self.fleet.agent}, {self._lifetime}: {self.calls} calls, {self.errors} failed>"
+
+    def warn(self, mistake: str) -> None:
+        """Log a mistake of the agent's code that costs it what it meant to record; each once a session."""
+        if mistake not in self._warned:
+            self._warned.add(mistake)
+            log.warning("session %s: %s", self.id, mistake)
+
+    def _locked(self) -> threading.RLock:
+        """The fleet's lock, for a `with`. Raises NotOpen: what is not open may record and ask nothing."""
+        if self._lifetime.open_in != getpid():  # in line, for advice is asked for before every call
+            self._lifetime.check()
+        return self.fleet.lock
+
+    def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
+        """A tool call about to be made: a context manager around it.
+
+        Args:
+            arguments: an object of JSON values, or text.
+            call_id: as given to `advise`.
+        """
+        self._lifetime.check()
+        return Action(self, tool, arguments, call_id)
+
+    def begin(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
+        """Record that a tool call begins, where it ends in another function: call `end` on what this returns."""
+        return self.action(tool, arguments, call_id=call_id).begin()
+
+    def record(
+        self,
+        tool: str,
+        arguments: object = None,
+        *,
+        result: object = None,
+        error: BaseException | None = None,
+        error_text: str | None = None,
+        duration_seconds: float | None = None,
+        call_id: str = "",
+    ) -> None:
+        """Record a tool call that is over; the arguments are those of `begin` and `Action.end`."""
+        action = self.begin(tool, arguments, call_id=call_id)
+        action.end(result, error=error, error_text=error_text, duration_seconds=duration_seconds)
+
+    def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
+        """Say what a step of the agent used, for the warnings of the session's budget. Time is counted by itself."""
+        with self._locked():
+            self._watchdog.spend(tokens, money)
+
+    def message(self, role: str, text: str) -> None:
+        """Record a message of a person or the model between two calls."""
+        text = str(text)
+        with self._locked():
+            self._events.message(role, text)
+
+    def succeed(self, reward: float | None = None) -> None:
+        """Say that the goal was reached; `reward` where the environment gave one."""
+        self._end("success", reward)
+
+    def fail(self, reward: float | None = None) -> None:
+        """Say that the goal was missed; `reward` where the environment gave one."""
+        self._end("failure", reward)
+
+    def forbid(self, rule: str) -> None:
+        """Report a broken rule that was found after the calls: the session is then no success, whatever its reward."""
+        self._lifetime.check()
+        self._rule = str(rule)[: names.MAX_RULE]
+
+    def note(self, text: str) -> None:
+        """Write down for the next attempt at this goal (`sequential`)."""
+        self.notes.append(text)
+
+    @property
+    def calls(self) -> int:
+        """Calls that ended so far."""
+        return self._history.calls
+
+    @property
+    def errors(self) -> int:
+        """How many of them failed."""
+        return self._history.errors
+
+    @property
+    def last_failed(self) -> tuple[str, ...]:
+        """The last calls that failed, at most five and the oldest first: the call's number, the call and its error."""
+        return tuple(self._history.last_failed)
+
+    @property
+    def loops(self) -> int:
+        """How often the session has got into a loop."""
+        return self._watchdog.loops
+
+    def _end(self, outcome: Outcome, reward: float | None) -> None:
+        self._lifetime.check()
+        if self._ended_as_said:
+            self.warn("how it ended is said a second time: the last word counts")
+        self.outcome, self.reward, self._ended_as_said = outcome, names.fitting_reward(reward), True
+        if reward is not None and self.reward is None:
+            self.warn(f"{reward!r} is no reward, which is a finite number: it is left out")
+
+    def begin_call(self, action: Action) -> BegunCall:
+        """Send that a call begins and claim the advice that it follows. `Action` does this when it begins."""
+        with self._locked():
+            self.fleet.replica.uses(action.tool)
+            return self._events.begin_call(action, self.fleet.adapters.action_opens())
+
+    def end_call(
+        self, action: Action, call: BegunCall, *, cancelled: bool = False, duration_seconds: float | None = None
+    ) -> None:
+        """Send how a call ended and remember it. `Action` does this when it ends.
+
+        Args:
+            cancelled: it was interrupted, by the agent's own time-out or by a person: how it would have ended is not
+                known, and nothing is said of it.
+            duration_seconds: since it began, where that is not what the clock says.
+        """
+        if not cancelled and not self.is_open:
+            self.warn(f"a call of {action.tool} ended after the session, and how it ended is not recorded")
+        if self._lifetime.is_forked:
+            return
+        with self.fleet.lock:
+            if not cancelled and self.is_open:
+                if duration_seconds is None:
+                    duration_seconds = self.fleet.clock.monotonic() - call.started
+                failure = self._events.end_call(action, call, duration_seconds, self._history.failures)
+                self._remember(action, call, failure)
+            self.fleet.adapters.action_closes()
+
+    def _remember(self, action: Action, call: BegunCall, failure: Failure | None) -> None:
+        error, result = action.error, arguments_text(action.result)
+        self._watchdog.took_place(action.tool, call.text, result, (error[1] or error[0]) if error else None)
+        self._safety.took_place(action.tool, action.arguments, failed=failure is not None)
+        self._history.record(action, call, result, failure)
 
     @property
     def introduction(self) -> str:
         """How to read the advice of this session: constant, for the system message, before any of it."""
-        return INTRODUCTION.format(name=fence_name(self._nonce))
+        return INTRODUCTION.format(name=fence_name(self._advice.nonce))
 
     def advise(
         self,
@@ -65,12 +279,9 @@ class Session(Recording):
             max_chars: of the text; what is least important is left out.
         """
         with self._locked():
-            at = self._situation(tool, arguments, (), unseen)
+            at = self._advice.at(tool, arguments, unseen=unseen)
             cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
-            found = advise(
-                self._fleet.replica.index, at, cautions, holdout_share=self._share, most=most, max_chars=max_chars
-            )
-            return self._show(found, asked(call_id, tool, arguments))
+            return self._advice.advise(at, cautions, most, max_chars, about=asked(call_id, tool, arguments))
 
     def brief(
         self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_TIPS, max_chars: int = MAX_CHARS
@@ -82,11 +293,8 @@ class Session(Recording):
             tools: names of the tools that it may call; of others nothing is said.
         """
         with self._locked():
-            at = self._situation(None, None, tuple(tools), unseen)
-            index, cautions = self._fleet.replica.index, self.cautions()
-            return self._show(
-                advise(index, at, cautions, holdout_share=self._share, most=most, max_chars=max_chars), ""
-            )
+            at = self._advice.at(None, None, tuple(tools), unseen=unseen)
+            return self._advice.advise(at, self.cautions(), most, max_chars)
 
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
         """What to answer in place of making a call that will fail, once a call; None where it is to be made.
@@ -94,20 +302,10 @@ class Session(Recording):
         Never of a call that holds what a tip said to use. Which calls are held is the setting `hold`
         (`FLEETLORE_HOLD`). A held call is not recorded: nothing happened.
         """
-        hold = self._fleet.settings.hold
-        if hold == "off":
+        if self.fleet.settings.hold == "off":
             return None
         with self._locked():
-            text = arguments_text(arguments)
-            if (tool, text) in self._held or any(holds(arguments, (part,)) for part in self._brought):
-                return None
-            at = self._situation(tool, arguments, (), unseen=False)
-            advice = warn(self._fleet.replica.index, at, holdout_share=self._share)
-            if not advice or not (advice.sure or hold == "always"):
-                return None
-            self._held.add((tool, text))
-            # Of the session as a whole: the call that is made next comes under another id.
-            return self._show(advice._replace(held=True), "")
+            return self._advice.hold(tool, arguments)
 
     async def recall(self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS) -> Advice:
         """Search all that the fleet's store holds for a text: a goal, an error, a question. The best match first.
@@ -127,16 +325,9 @@ class Session(Recording):
             StoreUnavailable: Milvus does not answer within the time.
         """
         self._lifetime.check()
-        found = await self._fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
-        replica = self._fleet.replica
-        shown = [
-            item for _, item in found if is_recalled(item) and replica.tells(item) and not replica.index.hides(item)
-        ]
-        tips = [item_tip(item, "searched") for item in shown if not is_own(item, self.id)]
-        agent = stable_hash(self._fleet.agent)
-        at = Situation(now=self._fleet.clock.now(), agent=agent, session=self.id)
+        found = await self.fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
         with self._locked():
-            return self._show(chosen(replica.index, tips, at, holdout_share=self._share, most=most), "")
+            return self._advice.found([item for _, item in found], most)
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         """What is foreseen of calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
@@ -144,23 +335,15 @@ class Session(Recording):
         It is the call model's word; with `adapters=True` the network's as well, at the tools where it was shown to add
         to that, or that the call model does not know. None for a call that nothing can be told of.
         """
-        risk_model = self._fleet.risk_model
         with self._locked():
-            line = [self._line(*call) for call in calls]
-            if risk_model is None:
-                return [None if chance is None else Outlook(chance) for chance in line]
-            return risk_model.outlook(list(self._made), self.goal, calls, line)
+            return self._advice.outlook(calls)
 
     def risk(self, tool: str, arguments: object = None) -> Risk | None:
         """A warning of a call that will rather fail by `outlook`, with the failure that it looks like to the adapter in
         use and what the fleet says about that; None of others, and where that adapter cannot tell.
         """
-        risk_model = self._fleet.risk_model
-        if risk_model is None:
-            return None
         with self._locked():
-            line = self._line(tool, arguments)
-            return risk_model.risk(list(self._made), self.goal, tool, arguments, self._hint, line)
+            return self._advice.risk(tool, arguments)
 
     def cautions(self) -> tuple[Tip, ...]:
         """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of
@@ -169,88 +352,11 @@ class Session(Recording):
         For whoever watches over an agent that does not ask.
         """
         with self._locked():
-            return self._watchdog.cautions(self._fleet.clock.monotonic())
+            return self._watchdog.cautions(self.fleet.clock.monotonic())
 
     def cite(self, id: str) -> bool:
         """Say that something the session was shown (`Advice.ids`) is being used; the next outcome names it. False
         where nothing was shown so.
         """
         with self._locked():
-            return self._advice_ledger.cite(id)
-
-    @property
-    def _share(self) -> float:
-        """Of what would be shown, the share that is withheld."""
-        return self._fleet.settings.holdout_share
-
-    def _situation(self, tool: str | None, arguments: object, tools: tuple[str, ...], unseen: bool) -> Situation:
-        """All that advice depends on beside the lore."""
-        self._fleet.check_lore()
-        for each in tools if tool is None else (tool,):
-            self._fleet.replica.uses(each)
-        model = self._fleet.call_model
-        at = Situation(
-            tool,
-            arguments,
-            tools=tools,
-            now=self._fleet.clock.now(),
-            task=self.task,
-            goal=self.goal,
-            agent=stable_hash(self._fleet.agent),
-            session=self.id,
-            own_failures=self._own_failures,
-            failed=self._failed,
-            led_out=unseen and self._failed is self._led_out,
-            preconditions=self._preconditions,
-            model=model,
-            context=self._context,
-            place=self._place(model),
-            own=self._own_expected,
-            shown=self._advice_ledger.shown if unseen else (),
-        )
-        if at.call is not None and model is not None:
-            at.outlook = self._outlook(model, at.call, at)
-        return at
-
-    def _show(self, advice: Advice, asked: str) -> Advice:
-        """Note what is shown, so that it is shown once, credited with the outcome and no evidence of its own."""
-        advice = advice._replace(nonce=self._nonce)
-        lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
-        self._advice_ledger.show(asked, advice.ids, advice.withheld, lines)
-        self._advice_ledger.shown.update(tip.key for tip in advice.tips if tip.key)
-        self._brought.update(part for tip in advice.tips for part in tip.brings)
-        if any(tip.source in WAYS_OUT for tip in advice.tips):
-            self._led_out = self._failed
-        for hear in self._fleet.on_advice:
-            hear(self.id, advice)
-        return advice
-
-    def _outlook(self, model: CallModel, call: Call, at: Situation) -> Foreseen | None:
-        """What the call model foresees; with what the network makes of it, where that adds to it."""
-        outlook, risk_model = model.outlook(call, self._context, at.place), self._fleet.risk_model
-        if outlook is None or risk_model is None or not risk_model.adds_to(call.tool, self._context.state):
-            return outlook
-        (seen,) = risk_model.outlook(list(self._made), self.goal, [(call.tool, at.arguments)], [outlook.fails])
-        return outlook if seen is None else outlook._replace(fails=seen.fails)
-
-    def _line(self, tool: str, arguments: object) -> float | None:
-        """P(the call fails) by the call model; None where it does not know the tool, or there is none."""
-        model = self._fleet.call_model
-        if model is None or not model.knows(tool):
-            return None
-        call = Call.made(tool, arguments_text(arguments))
-        outlook = model.outlook(call, self._context, self._place(model))
-        return None if outlook is None else outlook.fails
-
-    def _place(self, model: CallModel | None) -> str | None:
-        """Where the session is: as it said, or as its words tell where that is sure."""
-        if self.place or model is None:
-            return self.place or None
-        if self._recognised is None or self._recognised[:2] != (model, self._context.calls):
-            self._recognised = model, self._context.calls, model.places.recognise(self._context)
-        return self._recognised[2]
-
-    def _hint(self, pattern: str) -> str | None:
-        index, at = self._fleet.replica.index, self._situation(None, None, (), unseen=False)
-        tips = [item_tip(item, "got past") for item in index.recoveries(pattern)]
-        return next((tip.text for tip in chosen(index, tips, at, holdout_share=0.0, most=1).tips), None)
+            return self._ledger.cite(id)

@@ -98,7 +98,7 @@ class MemoryFleet:
     ) -> Session:
         id = id or f"{agent}-{next(self._number)}"
         session = self.pipeline.session(agent, goal, task, id, [] if events is None else events, place=place)
-        session._fleet.settings = replace(session._fleet.settings, holdout_share=0.0)  # no attack fails by chance
+        session.fleet.settings = replace(session.fleet.settings, holdout_share=0.0)  # no attack fails by chance
         return session
 
     async def _all_items(self, *args: Any, **options: Any) -> list[tuple[float, MemoryItem]]:
@@ -107,7 +107,7 @@ class MemoryFleet:
 
     async def _over_mcp(self, session: Session, goal: str) -> str:
         found = ""
-        with lore_server(session._fleet) as server:
+        with lore_server(session.fleet) as server:
             async with Client(server) as client:
                 for text in (goal, *(item.title for item in self.pipeline.index.items.values())):
                     result = await client.call_tool("search", {"text": text, "most": 100})

@@ -73,7 +73,7 @@ async def test_an_agent_sends_no_identity(
                 action.fail("NotFound", said)
         # The agent knows its own failure by the name that workers give it.
         masked = failure_of("crm", {"email": "[redacted:email]"}, "NotFound", "no account for [redacted:email]")
-        assert masked.exact in session._own_failures
+        assert masked.exact in session._history.failures
         assert await fleet.flush(30)
         assert fleet.emitter.masked["email"] == 5  # that of the error was masked where the failure was named
     text = await _written(broker.address, topic(tenant, "events")) + await _written(

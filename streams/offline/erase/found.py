@@ -28,7 +28,7 @@ BY_TIME = {
     if spec.retention_days is not None and not spec.name.startswith("adapters.")
 }
 
-# What a further part of a session adds to its id (`fleetlore.agent.recording`).
+# What a further part of a session adds to its id (`fleetlore.agent.session`).
 _PART = re.compile(r"\.[0-9a-f]{12}")
 
 

@@ -58,10 +58,10 @@ async def test_attempts_side_by_side_are_one_group_of_all_agents_and_the_best_is
         await together.wait()  # all four are under way at once, or this never returns
         assert session.earlier == ""
         async with session.action("count", {"by": session.id}) as action:
-            if session._fleet.agent == "a":
+            if session.fleet.agent == "a":
                 action.fail("Wrong", "not so")
-        session.succeed(reward=0.5 if session._fleet.agent == "a" else 1.0)
-        return session._fleet.agent
+        session.succeed(reward=0.5 if session.fleet.agent == "a" else 1.0)
+        return session.fleet.agent
 
     done = await parallel(fleets, "count", attempt, k=4, task="t")
     assert [(agent, number) for agent, _, number in recorder.started()] == [("a", 0), ("b", 1), ("a", 2), ("b", 3)]

@@ -19,7 +19,8 @@ from msgspec import structs
 
 from benchmarks.random_adapters import manifest_for, random_call_model, random_weights
 from fleetlore.agent.fleet import Fleet
-from fleetlore.agent.recording import KEPT_CALLS
+from fleetlore.agent.history import KEPT_CALLS
+from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.document import Document, Kind, Threshold
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
@@ -390,13 +391,16 @@ async def test_an_agent_hears_both_after_a_failure_and_the_call_model_elsewhere(
         fleet = agent_with(network, model)
         async with fleet.session(goal="clean up") as session:
             (before,) = session.outlook(asked)
-            line = model.outlook(Call.made("shell", '{"cmd":"rm"}'), session._context)
+            line = model.outlook(Call.made("shell", '{"cmd":"rm"}'), CallContext("clean up"))
             assert before is not None and line is not None and before.fails == pytest.approx(line.fails)
             async with session.action("shell", {"cmd": "rm"}) as action:
                 action.fail("1", "denied")
             (after,) = session.outlook(asked)
             advice = session.advise("shell", {"cmd": "rm"})
-            line = model.outlook(Call.made("shell", '{"cmd":"rm"}'), session._context)
+            context = CallContext("clean up")
+            family = failure_of("shell", '{"cmd":"rm"}', "1", "denied").family
+            context.record("shell", text_of('{"cmd":"rm"}'), "denied", family, arguments='{"cmd":"rm"}')
+            line = model.outlook(Call.made("shell", '{"cmd":"rm"}'), context)
             assert after is not None and line is not None and line.fails < 0.99
             expected = blended(sure, 0.5, 0.5) if network is not None else line.fails
             assert after.fails == advice.risk == pytest.approx(expected)

@@ -1,0 +1,176 @@
+"""Ask for a session what the fleet knows and foresees, and note what it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fleetlore.advice.advice import Advice, advise, chosen, warn
+from fleetlore.advice.changes import holds, is_own, item_tip
+from fleetlore.advice.gate import Tip
+from fleetlore.advice.provenance import AdviceLedger
+from fleetlore.advice.situation import Situation
+from fleetlore.advice.sources import WAYS_OUT
+from fleetlore.agent.history import CallHistory
+from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.features import Call
+from fleetlore.calls.model import CallModel
+from fleetlore.calls.model import Outlook as Foreseen
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.recall.index import is_recalled
+from fleetlore.risk.outlook import Outlook
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.lore import MemoryItem
+
+if TYPE_CHECKING:
+    from fleetlore.agent.session import Session
+    from fleetlore.risk.model import Risk
+
+__all__ = ["SessionAdvice"]
+
+
+class SessionAdvice:
+    """What one session is shown, and what is foreseen of its calls. The fleet's lock is held by the caller.
+
+    Attributes:
+        nonce: of the fence around its advice.
+    """
+
+    def __init__(self, session: Session, history: CallHistory, ledger: AdviceLedger) -> None:
+        self._session, self._fleet = session, session.fleet
+        self._history, self._ledger = history, ledger
+        self.nonce = self._fleet.new_nonce()
+        # Calls that were held, what tips said to use, and the failure whose way out was shown.
+        self._held: set[tuple[str, str]] = set()
+        self._brought: set[str] = set()
+        self._led_out: FailedCall | None = None
+        self._recognised: tuple[CallModel, int, str | None] | None = None
+
+    def at(self, tool: str | None, arguments: object, tools: tuple[str, ...] = (), *, unseen: bool) -> Situation:
+        """All that advice depends on beside the lore.
+
+        Args:
+            tool, arguments: of the call that is asked about; None without one.
+            tools: that may be called next, without one.
+            unseen: leave out what was shown before.
+        """
+        fleet, session, history = self._fleet, self._session, self._history
+        fleet.check_lore()
+        for each in tools if tool is None else (tool,):
+            fleet.replica.uses(each)
+        at = Situation(
+            tool,
+            arguments,
+            tools=tools,
+            now=fleet.clock.now(),
+            task=session.task,
+            goal=session.goal,
+            agent=stable_hash(fleet.agent),
+            session=session.id,
+            own_failures=history.failures,
+            failed=history.failed,
+            led_out=unseen and history.failed is self._led_out,
+            preconditions=history.preconditions,
+            model=fleet.call_model,
+            context=history.context,
+            place=self._place(),
+            own=history.expected,
+            shown=self._ledger.shown if unseen else (),
+        )
+        if at.call is not None:
+            at.outlook = self._outlook_of(at.call, at.arguments)
+        return at
+
+    def advise(self, at: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = "") -> Advice:
+        """See `Session.advise`. `about`: what is asked about (`fleetlore.agent.session_events.asked`)."""
+        found = advise(
+            self._fleet.replica.index, at, cautions, holdout_share=self._share, most=most, max_chars=max_chars
+        )
+        return self._show(found, about)
+
+    def hold(self, tool: str, arguments: object) -> Advice | None:
+        """See `Session.hold`."""
+        text = arguments_text(arguments)
+        if (tool, text) in self._held or any(holds(arguments, (part,)) for part in self._brought):
+            return None
+        at = self.at(tool, arguments, unseen=False)
+        advice = warn(self._fleet.replica.index, at, holdout_share=self._share)
+        if not advice or not (advice.sure or self._fleet.settings.hold == "always"):
+            return None
+        self._held.add((tool, text))
+        # Of the session as a whole: the call that is made next comes under another id.
+        return self._show(advice._replace(held=True), "")
+
+    def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
+        """What a search of the store found, the best match first, without what the session may not be shown."""
+        replica, session = self._fleet.replica, self._session.id
+        told = [item for item in items if is_recalled(item) and replica.tells(item) and not replica.index.hides(item)]
+        tips = [item_tip(item, "searched") for item in told if not is_own(item, session)]
+        at = Situation(now=self._fleet.clock.now(), agent=stable_hash(self._fleet.agent), session=session)
+        return self._show(chosen(replica.index, tips, at, holdout_share=self._share, most=most), "")
+
+    def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
+        """See `Session.outlook`."""
+        chances, network = [self._chance(*call) for call in calls], self._fleet.risk_model
+        if network is None:
+            return [None if chance is None else Outlook(chance) for chance in chances]
+        return network.outlook(list(self._history.made), self._session.goal, calls, chances)
+
+    def risk(self, tool: str, arguments: object) -> Risk | None:
+        """See `Session.risk`."""
+        network = self._fleet.risk_model
+        if network is None:
+            return None
+        made, chance = list(self._history.made), self._chance(tool, arguments)
+        return network.risk(made, self._session.goal, tool, arguments, self._hint, chance)
+
+    def _hint(self, pattern: str) -> str | None:
+        """What got others past a failure pattern, in words; None where nothing is known."""
+        index, at = self._fleet.replica.index, self.at(None, None, unseen=False)
+        tips = [item_tip(item, "got past") for item in index.recoveries(pattern)]
+        return next((tip.text for tip in chosen(index, tips, at, holdout_share=0.0, most=1).tips), None)
+
+    def _place(self) -> str | None:
+        """Where the session is: as it said, or as its words tell where that is sure."""
+        model, context = self._fleet.call_model, self._history.context
+        if self._session.place or model is None:
+            return self._session.place or None
+        if self._recognised is None or self._recognised[:2] != (model, context.calls):
+            self._recognised = model, context.calls, model.places.recognise(context)
+        return self._recognised[2]
+
+    def _by_model(self, call: Call) -> Foreseen | None:
+        """None where the call model does not know the tool, or there is none."""
+        model = self._fleet.call_model
+        return None if model is None else model.outlook(call, self._history.context, self._place())
+
+    def _chance(self, tool: str, arguments: object) -> float | None:
+        """P(the call fails) by the call model."""
+        found = self._by_model(Call.made(tool, arguments_text(arguments)))
+        return None if found is None else found.fails
+
+    def _outlook_of(self, call: Call, arguments: object) -> Foreseen | None:
+        """What the call model foresees of one call, with the network's chance where that adds to it."""
+        found, network, history = self._by_model(call), self._fleet.risk_model, self._history
+        if found is None or network is None or not network.adds_to(call.tool, history.context.state):
+            return found
+        (seen,) = network.outlook(list(history.made), self._session.goal, [(call.tool, arguments)], [found.fails])
+        return found if seen is None else found._replace(fails=seen.fails)
+
+    @property
+    def _share(self) -> float:
+        """Of what would be shown, the share that is withheld."""
+        return self._fleet.settings.holdout_share
+
+    def _show(self, advice: Advice, about: str) -> Advice:
+        """Note what is shown, so that it is shown once, credited with the outcome and no evidence of its own."""
+        advice = advice._replace(nonce=self.nonce)
+        lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
+        self._ledger.show(about, advice.ids, advice.withheld, lines)
+        self._ledger.shown.update(tip.key for tip in advice.tips if tip.key)
+        self._brought.update(part for tip in advice.tips for part in tip.brings)
+        if any(tip.source in WAYS_OUT for tip in advice.tips):
+            self._led_out = self._history.failed
+        for hear in self._fleet.on_advice:
+            hear(self._session.id, advice)
+        return advice

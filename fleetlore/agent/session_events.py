@@ -1,0 +1,142 @@
+"""Send what a session does as events: numbered, in order, and without the words that it was shown."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from fleetlore.advice.provenance import AdviceLedger, redact_fenced
+from fleetlore.agent.action import Action, BegunCall
+from fleetlore.agent.options import SessionOptions
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of
+from fleetlore.stats.hashing import user_hash
+from fleetlore.watch.watchdog import Watchdog
+from fleetlore.wire import events as names
+from fleetlore.wire.events import Event, Kind, Outcome
+
+if TYPE_CHECKING:
+    from fleetlore.agent.fleet import Fleet
+
+__all__ = ["SessionEvents", "asked"]
+
+
+class SessionEvents:
+    """The events of one session. The fleet's lock is held by the caller.
+
+    Args:
+        ledger: what the session was shown: an event says `[fleet-memory]` in its place.
+        watchdog: is told of each event.
+
+    Attributes:
+        session: id of the session; of a further part (`resume`) the id of that part.
+    """
+
+    def __init__(self, fleet: Fleet, options: SessionOptions, ledger: AdviceLedger, watchdog: Watchdog) -> None:
+        self.session, self._conversation = _ids(options)
+        self._fleet, self._options, self._ledger, self._watchdog = fleet, options, ledger, watchdog
+        self._sequence = 0
+        is_defined = options.system or options.tools
+        defined = fleet.definitions.name(redact_fenced(options.system), options.tools) if is_defined else ""
+        self._definitions = defined
+
+    def start(self) -> None:
+        """Send that the session begins."""
+        given = self._options
+        data: dict[str, Any] = {names.GOAL: redact_fenced(given.goal), names.TASK: given.task}
+        data |= _known(
+            {
+                names.PLACE: given.place,
+                names.USER: user_hash(given.user) if given.user else "",
+                names.AGENT_GROUP: self._fleet.group,
+                names.DEFINITIONS: self._definitions,
+                names.CONVERSATION: self._conversation,
+            }
+        )
+        if given.attempt is not None:
+            data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = given.attempt
+        self._emit("session.started", data)
+
+    def end(self, outcome: Outcome, reward: float | None, rule: str) -> None:
+        """Send how the session ended. `rule`: that it broke; empty for none."""
+        data: dict[str, Any] = {names.OUTCOME: outcome}
+        if reward is not None:
+            data[names.REWARD] = reward
+        data |= _known({names.VIOLATION: rule, names.ADAPTER: self._fleet.adapter_version})
+        self._emit("session.ended", data)
+
+    def message(self, role: str, text: str) -> None:
+        """Send a message."""
+        self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
+
+    def begin_call(self, action: Action, adapter: str | None) -> BegunCall:
+        """Send that a call begins, and claim the advice that it follows. `adapter`: version in use."""
+        text = arguments_text(action.arguments)
+        advice, withheld, cited = self._ledger.take(asked(action.call_id, action.tool, text))
+        recorded = self._ledger.redact_shown(action.arguments)
+        self._emit("action", {names.TOOL: action.tool, names.ARGUMENTS: recorded})
+        followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.CITED: cited, names.ADAPTER: adapter}
+        return BegunCall(text, recorded, _known(followed), self._fleet.clock.monotonic())
+
+    def end_call(
+        self, action: Action, call: BegunCall, duration_seconds: float, met: Collection[str]
+    ) -> Failure | None:
+        """Send how a call ended; return its failure, None where it worked.
+
+        Args:
+            met: ids of the exact patterns that the session has met. One that no agent met, as far as known here, is
+                sent at once: others may be about to make the same call.
+        """
+        data: dict[str, Any] = {
+            names.TOOL: action.tool,
+            names.ARGUMENTS: call.recorded,
+            names.DURATION: round(duration_seconds, 6),
+        }
+        if action.rule:
+            action.error = names.guarded(action.rule)
+        data |= _known({names.AGENT_GROUP: self._fleet.group, names.VIOLATION: action.rule})
+        failure = None
+        if action.error is not None:
+            error_type, message = action.error
+            # As workers will read it, or what the fleet knows of this failure would have another name.
+            recorded, message, personal = call.recorded, redact_fenced(message), self._fleet.personal
+            if personal is not None:
+                recorded, message = personal.masked_text(arguments_text(recorded)), personal.masked_text(message)
+            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, message
+            failure = failure_of(action.tool, recorded, error_type, message)
+        elif action.result is not None:
+            data[names.RESULT] = redact_fenced(action.result)
+        is_new = failure is not None and not failure.transient and failure.exact not in met
+        is_news = is_new and failure is not None and failure.exact not in self._fleet.replica.index.patterns
+        self._emit("outcome", data | call.followed, at_once=is_news)
+        return failure
+
+    def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
+        fleet = self._fleet
+        self._watchdog.saw_event(fleet.clock.monotonic())
+        event = Event(kind, fleet.tenant, fleet.agent, self.session, self._sequence, fleet.clock.now(), data)
+        # A number is only used up by an event that was accepted: a drop must not look like an event that got lost
+        # later.
+        if fleet.emitter.emit(event, at_once=at_once):
+            self._sequence += 1
+
+
+def asked(call_id: str, tool: str | None, arguments: object) -> str:
+    """What advice was asked about: a call by its id, else by what it is; nothing for the session as a whole."""
+    if tool is None:
+        return ""
+    return f"id\x1f{call_id}" if call_id else f"{tool}\x1f{arguments_text(arguments)}"
+
+
+def _ids(options: SessionOptions) -> tuple[str, str]:
+    """The id of the session, and of the conversation that it goes on with (`resume`); empty for none."""
+    if options.session_id is None:
+        return uuid.uuid4().hex, ""
+    given = names.checked_name("session_id", options.session_id)
+    if not options.resume:
+        return given, ""
+    return names.checked_name("session_id", f"{given}.{uuid.uuid4().hex[:12]}"), given
+
+
+def _known(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if value}
