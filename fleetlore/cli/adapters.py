@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fleetlore.cli.options import Adapter, Broker, Data, Json, Tenant, Timeout, Version, connection
-from fleetlore.cli.output import ask, moment, print_json, print_table, safe
+from fleetlore.cli.options import Adapter, Reader, Version, command
+from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
 
 if TYPE_CHECKING:
     from fleetlore.adapters.listing import AdapterListing
@@ -26,54 +27,28 @@ def register(app: typer.Typer) -> None:
     app.add_typer(adapters, name="adapters")
 
 
-def list_(
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    adapter: Adapter = None,
-    timeout: Timeout = 10.0,
-    json: Json = False,
-) -> None:
-    """List all versions, oldest first, with their channels and the number of agents running them."""
-    listing = _read(broker, data, tenant, adapter, timeout)
-    rows = [_row(listing, manifest) for manifest in listing.manifests]
-    if json:
-        print_json({"tenant": tenant, "versions": rows, "pointers": list(listing.pointers)})
-        return
-    if not rows:
-        typer.echo(f"No adapter of tenant {tenant} is published yet.")
-        return
-    columns = ["ADAPTER", ">#", "VERSION", "PARENT", "CHANNELS", ">AGENTS", ">SESSIONS", "CREATED (UTC)", "~GATE"]
-    print_table(
-        columns,
-        [
-            (
-                row["adapter"],
-                str(row["ordinal"]),
-                row["version"][:SHORT],
-                (row["parent"] or "-")[:SHORT],
-                ", ".join(row["channels"]) or "-",
-                str(row["agents_running"]),
-                str(row["sessions"]),
-                moment(row["created"]),
-                _figures(row["metrics"], MOST_FIGURES),
-            )
-            for row in rows
-        ],
+@command
+def list_(reader: Reader, adapter: Adapter = None) -> None:
+    """List all versions, oldest first, and who runs them."""
+    listing = _read(reader, adapter)
+    print_list(
+        reader,
+        "versions",
+        [_row(listing, manifest) for manifest in listing.manifests],
+        _COLUMNS,
+        nothing=f"No adapter of tenant {reader.tenant} is published yet.",
+        as_json=dict,
+        pointers=list(listing.pointers),
     )
 
 
-def show(
-    version: Version,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    adapter: Adapter = None,
-    timeout: Timeout = 10.0,
-    json: Json = False,
-) -> None:
-    """Show one version: its lineage, the gate's metrics and the agents running it. Signatures are not checked."""
-    listing = _read(broker, data, tenant, adapter, timeout)
+@command
+def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
+    """Show one version: its lineage, metrics and agents.
+
+    Signatures are not checked.
+    """
+    listing = _read(reader, adapter)
     found = [each for each in listing.manifests if version and str(each.get("version", "")).startswith(version)]
     if len(found) != 1:
         reason = "no version begins" if not found else f"{len(found)} versions begin"
@@ -83,7 +58,7 @@ def show(
     running = sorted(str(ack.get("agent")) for ack in acks if ack.get("result") == "applied")
     refused = sorted(f"{ack.get('agent')} ({ack.get('result')})" for ack in acks if ack.get("result") != "applied")
     lineage = _lineage(listing, row["version"])
-    if json:
+    if reader.json:
         said = {name: row[name] for name in ("channels", "agents_running")}
         print_json({**found[0], **said, "lineage": lineage, "running": running, "refused": refused})
         return
@@ -157,9 +132,22 @@ def _range(each: dict[str, Any]) -> str:
     return f"{each.get('topic')}[{each.get('partition')}] {each.get('start')}–{each.get('stop')}"
 
 
-def _read(broker: Broker, data: Data, tenant: str, adapter: Adapter, timeout: float) -> AdapterListing:
-    cluster = connection(broker, data).cluster
+_COLUMNS: Columns = {
+    "ADAPTER": itemgetter("adapter"),
+    ">#": itemgetter("ordinal"),
+    "VERSION": lambda row: row["version"][:SHORT],
+    "PARENT": lambda row: (row["parent"] or "-")[:SHORT],
+    "CHANNELS": lambda row: ", ".join(row["channels"]) or "-",
+    ">AGENTS": itemgetter("agents_running"),
+    ">SESSIONS": itemgetter("sessions"),
+    "CREATED (UTC)": lambda row: moment(row["created"]),
+    "~GATE": lambda row: _figures(row["metrics"], MOST_FIGURES),
+}
+
+
+def _read(reader: Reader, adapter: Adapter) -> AdapterListing:
+    cluster = reader.settings.cluster
     from fleetlore.adapters.listing import read_adapters
 
-    listing = ask(read_adapters(cluster, tenant, timeout_seconds=timeout))
+    listing = ask(read_adapters(cluster, reader.tenant, timeout_seconds=reader.timeout))
     return listing.of(adapter) if adapter is not None else listing

@@ -14,7 +14,6 @@ from fleetlore.cli import dead_letters as cli_dead_letters
 from fleetlore.cli import ingest as cli_ingest
 from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
-from fleetlore.cli import places as cli_places
 from fleetlore.cli import relay as cli_relay
 from fleetlore.cli import tools as cli_tools
 from fleetlore.cli import transcripts as cli_transcripts
@@ -89,7 +88,6 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     cli_lore.register(app)
-    cli_places.register(app)
     cli_tools.register(app)
     cli_adapters.register(app)
     cli_dead_letters.register(app)

@@ -7,12 +7,13 @@ import json as json_
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
-from fleetlore.cli.output import ask, moment, print_json, print_table, safe, safe_lines, say_rest
+from fleetlore.cli.options import Limit, Reader, command
+from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe, safe_lines, say_rest
 
 if TYPE_CHECKING:
     from fleetlore.cluster import Bootstrap
@@ -81,69 +82,42 @@ class _Survey:
         return [letter for _, _, letter in sorted(self._newest, reverse=True)]
 
 
-def list_(
-    reason: Reason = None,
-    topic: Topic = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most dead letters to show.")] = 20,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    timeout: Timeout = 10.0,
-    json: Json = False,
-) -> None:
+@command
+def list_(reader: Reader, reason: Reason = None, topic: Topic = None, limit: Limit = 20) -> None:
     """List dead letters by reason, and the newest ones."""
-    bootstrap = connection(broker, data).cluster
-    survey = ask(_survey(bootstrap, tenant, timeout, set(reason or ()), source_topic(tenant, topic), limit))
+    cluster, tenant = reader.settings.cluster, reader.tenant
+    survey = ask(_survey(cluster, tenant, reader.timeout, set(reason or ()), source_topic(tenant, topic), limit))
     rows = [_row(letter, letter.place in survey.marked) for letter in survey.newest()]
     groups = [
         {"reason": name, "letters": count, "newest": survey.newest_of[name]}
         for name, count in survey.reasons.most_common()
     ]
-    if json:
+    if reader.json:
         print_json({"tenant": tenant, "total": survey.total, "reasons": groups, "letters": rows})
         return
-    if not rows:
-        typer.echo(f"No dead letter of tenant {tenant} matches.")
-        return
-    print_table(
-        ["REASON", ">LETTERS", "NEWEST (UTC)"],
-        [(str(each["reason"]), str(each["letters"]), moment(survey.newest_of[str(each["reason"])])) for each in groups],
-    )
-    typer.echo()
-    columns = ["ID", "WRITTEN (UTC)", "REASON", "FROM", ">BYTES", "SENT BACK", "~DETAIL"]
-    print_table(
-        columns,
-        [
-            (
-                row["id"],
-                moment(row["time"]),
-                row["reason"],
-                f"{row['topic']}[{row['partition']}]@{row['offset']}",
-                str(row["bytes"]),
-                "yes" if row["sent_back"] else "-",
-                row["detail"],
-            )
-            for row in rows
-        ],
-    )
-    say_rest(survey.total, limit)
+    nothing = f"No dead letter of tenant {tenant} matches."
+    print_list(reader, "reasons", groups, _GROUP_COLUMNS, nothing=nothing)
+    if rows:
+        typer.echo()
+        print_list(reader, "letters", rows, _COLUMNS, nothing=nothing)
+        say_rest(survey.total, limit)
 
 
+@command
 def show(
+    reader: Reader,
     id_: Annotated[str, typer.Argument(metavar="ID", help="PARTITION:OFFSET, as `list` shows it.", callback=place)],
     full: Annotated[bool, typer.Option("--full", help="Show the whole value.")] = False,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    timeout: Timeout = 10.0,
-    json: Json = False,
 ) -> None:
-    """Show one dead letter: its source, its reason and its value with secrets masked."""
+    """Show one dead letter: source, reason and masked value.
+
+    Secrets in the value are masked.
+    """
     from fleetlore.redact.redact import redact, redact_value
 
-    letter = ask(_letter(connection(broker, data).cluster, tenant, id_))
+    letter = ask(_letter(reader.settings.cluster, reader.tenant, id_))
     if letter is None:
-        raise typer.BadParameter(f"tenant {tenant} has no dead letter at {id_}", param_hint="ID")
+        raise typer.BadParameter(f"tenant {reader.tenant} has no dead letter at {id_}", param_hint="ID")
     value, more = _readable(letter.value, None if full else SHOWN_CHARACTERS)
     row = {name: said for name, said in _row(letter, False).items() if name != "sent_back"}
     row |= {
@@ -153,7 +127,7 @@ def show(
         "key": None if letter.key is None else redact(letter.key.decode("utf-8", "replace")),
         "headers": redact_value({name: (said or b"").decode("utf-8", "replace") for name, said in letter.headers}),
     }
-    if json:
+    if reader.json:
         print_json({**row, "value": value, "shown_whole": not more})
         return
     for name, said in row.items():
@@ -164,6 +138,22 @@ def show(
         typer.echo(f"\n{more} more characters; show them with --full")
     if "value" in letter.cut:
         typer.echo(f"\n{len(letter.value)} of {letter.size} bytes are kept here; the source topic has the rest.")
+
+
+_GROUP_COLUMNS: Columns = {
+    "REASON": itemgetter("reason"),
+    ">LETTERS": itemgetter("letters"),
+    "NEWEST (UTC)": lambda row: moment(row["newest"]),
+}
+_COLUMNS: Columns = {
+    "ID": itemgetter("id"),
+    "WRITTEN (UTC)": lambda row: moment(row["time"]),
+    "REASON": itemgetter("reason"),
+    "FROM": lambda row: f"{row['topic']}[{row['partition']}]@{row['offset']}",
+    ">BYTES": itemgetter("bytes"),
+    "SENT BACK": lambda row: "yes" if row["sent_back"] else "-",
+    "~DETAIL": itemgetter("detail"),
+}
 
 
 def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:

@@ -24,7 +24,10 @@ def otel(
     data: Data = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Receive OpenTelemetry traces (OTLP over HTTP, protobuf and JSON) until Ctrl-C."""
+    """Receive OpenTelemetry traces.
+
+    OTLP over HTTP, protobuf and JSON, until Ctrl-C.
+    """
     connection(broker, data, unknown_refused=False)
     from fleetlore.agent.fleet import Fleet
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, Tenant, Timeout, connection
-from fleetlore.cli.output import ask, moment, print_json, print_table, safe, safe_lines, say_rest
+from fleetlore.cli.options import Limit, Reader, command
+from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe, safe_lines
 
 if TYPE_CHECKING:
     from fleetlore.recall.index import LoreIndex
@@ -64,16 +65,16 @@ Searched = Annotated[
         callback=_with_words,
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rows to show.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(health)
-    app.command()(patterns)
-    app.command()(items)
+    for each in (health, patterns, items):
+        app.command()(each)
 
 
+@command
 def health(
+    reader: Reader,
     by: Annotated[GroupName, typer.Option("--by", help="Group calls by this.")] = GroupName.tool,
     hours: Annotated[
         int | None, typer.Option("--hours", min=1, max=24, help="Count only the last HOURS; up to 12 show a trend.")
@@ -81,13 +82,8 @@ def health(
     days: Annotated[
         int | None, typer.Option("--days", min=1, max=14, help="Count only the last DAYS; up to 7 show a trend.")
     ] = None,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    timeout: Timeout = 10.0,
-    json: Json = False,
 ) -> None:
-    """Show how often calls fail, with confidence intervals, errors and trend."""
+    """Show how often calls fail, with intervals, errors and trend."""
     from fleetlore.stats.health import DEGRADED_RULE, Window, figure
     from fleetlore.stats.health import health as health_of
 
@@ -98,49 +94,34 @@ def health(
         raise typer.BadParameter(
             "agents are counted over the last 14 days; no other window is available", param_hint="--by"
         )
-    rows = health_of(read_lore(broker, data, tenant, timeout).patterns.values(), by.value, window)
-    if json:
-        shown = asdict(window) if window is not None else None
-        groups = {f"{by.value}s": [asdict(each) for each in rows]}
-        print_json({"tenant": tenant, "window": shown, "degraded_rule": DEGRADED_RULE} | groups)
-        return
-    if not rows:
-        typer.echo(f"No calls of tenant {tenant} are known yet.")
-        return
-    columns = [
-        f"~{by.value.upper()}",
-        ">CALLS",
-        ">FAILED",
-        ">RATE",
-        ">95 %",
-        "~COMMONEST ERRORS",
-        "LAST SEEN (UTC)",
-        "",
-    ]
-    if window is not None:
-        columns.insert(5, "TREND")
-    print_table(
+    rows = health_of(read_lore(reader).patterns.values(), by.value, window)
+    columns: Columns = {
+        f"~{by.value.upper()}": attrgetter("tool"),
+        ">CALLS": lambda each: figure(each.calls, each.estimated),
+        ">FAILED": lambda each: figure(each.failures, each.estimated),
+        ">RATE": lambda each: f"{each.rate:.1%}",
+        ">95 %": lambda each: f"{each.low:.0%}–{each.high:.0%}",
+        **({"TREND": attrgetter("trend")} if window is not None else {}),
+        "~COMMONEST ERRORS": lambda each: ", ".join(f"{name} ×{times}" for name, times in each.errors) or "-",
+        "LAST SEEN (UTC)": lambda each: moment(each.last_seen) if each.last_seen else "-",
+        "": lambda each: "[degraded]" if each.degraded else "",
+    }
+    print_list(
+        reader,
+        f"{by.value}s",
+        rows,
         columns,
-        [
-            (
-                each.tool,
-                figure(each.calls, each.estimated),
-                figure(each.failures, each.estimated),
-                f"{each.rate:.1%}",
-                f"{each.low:.0%}–{each.high:.0%}",
-                *((each.trend,) if window is not None else ()),
-                ", ".join(f"{name} ×{times}" for name, times in each.errors) or "-",
-                moment(each.last_seen) if each.last_seen else "-",
-                "[degraded]" if each.degraded else "",
-            )
-            for each in rows
-        ],
+        nothing=f"No calls of tenant {reader.tenant} are known yet.",
+        window=asdict(window) if window is not None else None,
+        degraded_rule=DEGRADED_RULE,
     )
-    if any(each.degraded for each in rows):
+    if not reader.json and any(each.degraded for each in rows):
         typer.echo(f"\n{DEGRADED_RULE}")
 
 
+@command
 def patterns(
+    reader: Reader,
     pattern_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Show this pattern in full; its first characters are enough.")
     ] = None,
@@ -157,83 +138,71 @@ def patterns(
         PatternOrder | None, typer.Option("--sort", help="Sort by this, largest first. Default: failures.")
     ] = None,
     limit: Limit = 20,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    timeout: Timeout = 10.0,
-    json: Json = False,
 ) -> None:
-    """List failure patterns: how many calls of the tool failed so, in how many sessions and of how many agents."""
+    """List failure patterns: what failed, how often, and for whom.
+
+    Beside the failures stand the calls of the tool, and the sessions and agents that met them.
+    """
     from fleetlore.stats.health import calls_of, figure, tools_of
     from fleetlore.wire.lore import PATTERN_LEVELS
 
     scores: dict[str, float] = {}
-    if pattern_id is not None:
-        if search is not None:
-            raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
-        known = list(read_lore(broker, data, tenant, timeout).patterns.values())
-        pattern = _one(known, pattern_id, "pattern")
-        _show_pattern(pattern, tools_of(known).get(pattern.tool), json)
-        return
-    if search is not None:
-        if level.value not in PATTERN_LEVELS:
-            raise typer.BadParameter(f"{level.value} rows are counts and have no text", param_hint="--level")
-        if sort is not None:
-            raise typer.BadParameter("what is searched is sorted by how well it matches", param_hint="--sort")
-        lore_patterns, scores = _found(
-            broker,
-            data,
-            tenant,
-            lambda store: store.patterns(search, level=level.value, tool=tool, least=limit, timeout_seconds=timeout),
-        )
+    if search is None:
+        known = list(read_lore(reader).patterns.values())
+    elif pattern_id is not None:
+        raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
+    elif level.value not in PATTERN_LEVELS:
+        raise typer.BadParameter(f"{level.value} rows are counts and have no text", param_hint="--level")
+    elif sort is not None:
+        raise typer.BadParameter("what is searched is sorted by how well it matches", param_hint="--sort")
     else:
-        lore_patterns = list(read_lore(broker, data, tenant, timeout).patterns.values())
+        known, scores = _found(
+            reader,
+            lambda store: store.patterns(
+                search, level=level.value, tool=tool, least=limit, timeout_seconds=reader.timeout
+            ),
+        )
+    tools = tools_of(known)
+    if pattern_id is not None:
+        pattern = _one(known, pattern_id, "pattern")
+        _show_pattern(pattern, tools.get(pattern.tool), reader.json)
+        return
+    wanted = "" if text is None else text.casefold()
     chosen = [
         each
-        for each in lore_patterns
+        for each in known
         if each.level == level.value
         and (tool is None or each.tool == tool)
-        and (text is None or text.casefold() in f"{each.error_class}\n{each.template}\n{each.shape}".casefold())
+        and wanted in f"{each.error_class}\n{each.template}\n{each.shape}".casefold()
     ]
     if search is None:
         field = "last_seen" if sort is PatternOrder.last else (sort or PatternOrder.failures).value
         chosen.sort(key=lambda each: (-getattr(each, field), each.id))
-    shown = chosen[:limit]
-    if json:
-        print_json({"tenant": tenant, "total": len(chosen), "patterns": _rows(shown, scores)})
-        return
-    if not shown:
-        typer.echo(f"No {level.value} pattern of tenant {tenant} matches.")
-        return
-    tools = tools_of(lore_patterns)
-    columns = [
-        "ID",
-        "TOOL",
-        ">FAILED",
-        # Of a failure's pattern those of its tool: of its own calls all failed.
-        ">OF CALLS",
-        ">SESSIONS",
-        ">AGENTS",
-        "LAST SEEN (UTC)",
-        "~PATTERN",
-    ]
-    print_table(
+
+    def calls(pattern: Pattern) -> str:
+        """Of a failure's pattern those of its tool: of its own calls all failed."""
+        of = calls_of(pattern, tools.get(pattern.tool))
+        return figure(of.calls, "all" in of.estimated) if of else "-"
+
+    columns: Columns = {
+        "ID": lambda each: each.id[:12],
+        "TOOL": attrgetter("tool"),
+        ">FAILED": lambda each: figure(each.failures, "all" in each.estimated),
+        ">OF CALLS": calls,
+        ">SESSIONS": lambda each: figure(each.sessions, "all" in each.estimated),
+        ">AGENTS": attrgetter("agents"),
+        "LAST SEEN (UTC)": lambda each: moment(each.last_seen),
+        "~PATTERN": lambda each: _said(each, tools.get(each.tool)),
+    }
+    print_list(
+        reader,
+        "patterns",
+        chosen,
         columns,
-        [
-            (
-                each.id[:12],
-                each.tool,
-                figure(each.failures, "all" in each.estimated),
-                figure(of.calls, "all" in of.estimated) if (of := calls_of(each, tools.get(each.tool))) else "-",
-                figure(each.sessions, "all" in each.estimated),
-                each.agents,
-                moment(each.last_seen),
-                _said(each, tools.get(each.tool)),
-            )
-            for each in shown
-        ],
+        nothing=f"No {level.value} pattern of tenant {reader.tenant} matches.",
+        limit=limit,
+        as_json=lambda each: _document(each, scores),
     )
-    say_rest(len(chosen), limit)
 
 
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
@@ -251,52 +220,55 @@ def _said(pattern: Pattern, tool: Pattern | None) -> str:
     return " ".join(parts) or "-"
 
 
+@command
 def items(
+    reader: Reader,
     item_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Show this item in full; its first characters are enough.")
     ] = None,
     search: Searched = None,
     kind: Annotated[KindName | None, typer.Option("--kind", help="Show only this kind.")] = None,
     limit: Limit = 20,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    timeout: Timeout = 10.0,
-    json: Json = False,
 ) -> None:
-    """List what the fleet has learned: first what several agents had to find out at several goals, last how-tos."""
+    """List what the fleet has learned, the best backed first.
+
+    First what several agents had to find out at several goals, last how-tos.
+    """
     if item_id is not None and search is not None:
         raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
     scores: dict[str, float] = {}
     if search is not None:
         chosen, scores = _found(
-            broker,
-            data,
-            tenant,
+            reader,
             lambda store: store.items(
-                search, kind=None if kind is None else kind.value, least=limit, timeout_seconds=timeout
+                search, kind=None if kind is None else kind.value, least=limit, timeout_seconds=reader.timeout
             ),
         )
     else:
-        lore_items = read_lore(broker, data, tenant, timeout).items.values()
-        chosen = [each for each in lore_items if kind is None or each.kind == kind.value]
+        chosen = [each for each in read_lore(reader).items.values() if kind is None or each.kind == kind.value]
         chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
-        _show_item(_one(chosen, item_id, "item"), json)
+        _show_item(_one(chosen, item_id, "item"), reader.json)
         return
-    shown = chosen[:limit]
-    if json:
-        print_json({"tenant": tenant, "total": len(chosen), "items": _rows(shown, scores)})
-        return
-    if not shown:
-        typer.echo(f"No item of tenant {tenant} matches.")
-        return
-    columns = ["ID", "KIND", ">SESSIONS", ">AGENTS", "LAST SEEN (UTC)", "~TITLE"]
-    print_table(
-        columns,
-        [(each.id[:12], each.kind, each.support, each.agents, moment(each.last_seen), each.title) for each in shown],
+    print_list(
+        reader,
+        "items",
+        chosen,
+        _ITEM_COLUMNS,
+        nothing=f"No item of tenant {reader.tenant} matches.",
+        limit=limit,
+        as_json=lambda each: _document(each, scores),
     )
-    say_rest(len(chosen), limit)
+
+
+_ITEM_COLUMNS: Columns = {
+    "ID": lambda each: each.id[:12],
+    "KIND": attrgetter("kind"),
+    ">SESSIONS": attrgetter("support"),
+    ">AGENTS": attrgetter("agents"),
+    "LAST SEEN (UTC)": lambda each: moment(each.last_seen),
+    "~TITLE": attrgetter("title"),
+}
 
 
 def _one(entries: Sequence[T], beginning: str, what: str) -> T:
@@ -361,22 +333,22 @@ def _show_item(item: MemoryItem, json: bool) -> None:
     _print_facts(facts)
 
 
-def read_lore(broker: Broker, data: Data, tenant: str, timeout: float) -> LoreIndex:
+def read_lore(reader: Reader) -> LoreIndex:
     """What the agents of a tenant know now."""
-    cluster = connection(broker, data).cluster
+    cluster = reader.settings.cluster
     from fleetlore.recall.replica import LoreReplica
 
-    return ask(LoreReplica.snapshot(cluster, tenant, timeout_seconds=timeout))
+    return ask(LoreReplica.snapshot(cluster, reader.tenant, timeout_seconds=reader.timeout))
 
 
 def _found(
-    broker: Broker, data: Data, tenant: str, search: Callable[[LoreSearch], Coroutine[Any, Any, list[tuple[float, T]]]]
+    reader: Reader, search: Callable[[LoreSearch], Coroutine[Any, Any, list[tuple[float, T]]]]
 ) -> tuple[list[T], dict[str, float]]:
     """What a search of the store finds, and its scores by id."""
-    settings = connection(broker, data)
+    settings = reader.settings
     from fleetlore.store.search import LoreSearch
 
-    store = LoreSearch(settings, tenant)
+    store = LoreSearch(settings, reader.tenant)
     try:
         matches = ask(search(store))
     finally:
@@ -384,5 +356,5 @@ def _found(
     return [found for _, found in matches], {found.id: round(score, 4) for score, found in matches}
 
 
-def _rows(shown: Sequence[MemoryItem] | Sequence[Pattern], scores: dict[str, float]) -> list[dict[str, Any]]:
-    return [asdict(each) | ({"score": scores[each.id]} if scores else {}) for each in shown]
+def _document(of: MemoryItem | Pattern, scores: dict[str, float]) -> dict[str, Any]:
+    return asdict(of) | ({"score": scores[of.id]} if scores else {})

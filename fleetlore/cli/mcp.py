@@ -34,7 +34,10 @@ def mcp(
     data: Data = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Serve the lore over MCP, on stdin and stdout or with --port over HTTP: advise, report, end, search."""
+    """Serve the lore over MCP.
+
+    On stdin and stdout, or with --port over HTTP: advise, report, end, search.
+    """
     _log_to_stderr()
     connection(broker, data, unknown_refused=False)
     from fleetlore.agent.fleet import Fleet
@@ -70,7 +73,10 @@ def mcp_proxy(
     data: Data = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Run between an agent and any MCP server: record the calls of its tools and add advice after a failure."""
+    """Run between an agent and any MCP server.
+
+    It records the calls of the server's tools and adds advice after a failure.
+    """
     if bool(command) == bool(url):
         raise typer.BadParameter("give `-- COMMAND...` or --url URL")
     if (port is None) != (url is None):

@@ -1,10 +1,17 @@
-"""Define the options that commands share: one name, one help text and one check of what is given."""
+"""Define the options that commands share: one name, one help text and one check of what is given.
+
+A command that takes :class:`Asked`, :class:`Reader` or :class:`Stack` has all of its options: see :func:`command`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -67,6 +74,7 @@ Logs = Annotated[
         help="Logged sessions in any form that `fleetlore import` reads, or trajectories.jsonl and steps.jsonl.",
     ),
 ]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rows to show.")]
 Version = Annotated[str, typer.Argument(help="Version, or its first characters.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Seconds to wait for the broker.")
@@ -89,3 +97,72 @@ def connection(
     if data is None:
         return Settings.from_env(broker=broker, milvus=milvus, unknown_refused=unknown_refused)
     return Settings.from_data_dir(data, broker=broker, milvus=milvus, unknown_refused=unknown_refused)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options of a command about a tenant: where its broker is, and how to answer."""
+
+    broker: Broker = None
+    data: Data = None
+    tenant: Tenant = "default"
+    json: Json = False
+
+    @property
+    def settings(self) -> Settings:
+        """Raises BadParameter and ConfigError as `connection` does."""
+        return connection(self.broker, self.data)
+
+
+@dataclass(frozen=True)
+class Reader(Asked):
+    """Options of a command that reads what a tenant has on the log."""
+
+    timeout: Timeout = 10.0
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Options of a command that needs a broker and its Milvus."""
+
+    broker: Broker = None
+    milvus: Milvus = None
+    data: Data = None
+
+    @property
+    def settings(self) -> Settings:
+        """Raises BadParameter and ConfigError as `connection` does."""
+        return connection(self.broker, self.data, self.milvus)
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of the dataclass that it takes, behind its own."""
+    own: list[Parameter] = []
+    shared: list[Parameter] = []
+    groups: dict[str, tuple[type, list[str]]] = {}
+    for parameter in _parameters(function):
+        kind: Any = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            options = list(_parameters(kind))
+            groups[parameter.name] = kind, [each.name for each in options]
+            shared += options
+        else:
+            own.append(parameter)
+    shown = own + shared
+
+    @wraps(function)
+    def run(**given: Any) -> None:
+        for name, (kind, options) in groups.items():
+            given[name] = kind(**{option: given.pop(option) for option in options})
+        function(**given)
+
+    run.__signature__ = Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in shown}
+    return run
+
+
+def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
+    hints = get_type_hints(of, include_extras=True)
+    for each in signature(of).parameters.values():
+        # Given by name: one that has a default may stand before one that has none.
+        yield each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)

@@ -12,7 +12,8 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -26,7 +27,11 @@ from fleetlore.files import write_whole
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fleetlore.cli.options import Asked
+
 T = TypeVar("T")
+# By the name of a column, as `print_table` takes it, what a row has there.
+Columns = Mapping[str, Callable[[Any], object]]
 
 _SPACES = re.compile(r"[\t\r\n]+")
 
@@ -98,6 +103,36 @@ def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def print_list(
+    asked: Asked,
+    key: str,
+    rows: Sequence[T],
+    columns: Columns,
+    *,
+    nothing: str,
+    limit: int | None = None,
+    as_json: Callable[[T], Any] = asdict,  # type: ignore[assignment]
+    **facts: Any,
+) -> None:
+    """Print rows as the command was asked to: as a table or as a JSON document, with the tenant and `facts`.
+
+    Args:
+        key: of the rows in the document.
+        nothing: what is said in place of an empty table.
+        limit: most rows to print; then the document has their `total`.
+    """
+    shown = rows[:limit]
+    if asked.json:
+        total = {} if limit is None else {"total": len(rows)}
+        print_json({"tenant": asked.tenant, **facts, **total, key: [as_json(each) for each in shown]})
+    elif not shown:
+        typer.echo(nothing)
+    else:
+        print_table(list(columns), [[cell(each) for cell in columns.values()] for each in shown])
+        if limit is not None:
+            say_rest(len(rows), limit)
 
 
 def say_rest(total: int, limit: int) -> None:

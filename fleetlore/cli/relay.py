@@ -39,7 +39,10 @@ def relay(
     broker: Broker = None,
     data: Data = None,
 ) -> None:
-    """Serve many agents in any language over HTTP: one process, one connection, one copy of the lore."""
+    """Serve agents in any language over HTTP.
+
+    One process, one connection, one copy of the lore.
+    """
     logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
     host, port = _address(http)
     if (certificate is None) != (key is None):

@@ -49,7 +49,10 @@ def import_logs(
     ] = 60.0,
     json: Json = False,
 ) -> None:
-    """Send logged sessions through the pipeline at their own times; importing them again changes nothing."""
+    """Send logged sessions through the pipeline.
+
+    At their own times; importing them again changes nothing.
+    """
     from fleetlore.wire.events import checked_name
 
     if agent is not None:

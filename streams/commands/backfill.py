@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from fleetlore.cli.app import group
-from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
+from fleetlore.cli.options import Data, Json, Milvus, Stack, command, connection
 from fleetlore.cli.output import ask, confirm, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
@@ -25,13 +25,15 @@ Name = Annotated[str, typer.Argument(help="Name of the collection version: up to
 def register(app: typer.Typer) -> None:
     """Add the group (entry point `backfill`)."""
     commands = group(app, "backfill")
-    commands.info.help = "Process the events again into new collections, and switch to them."
-    for command in (run, switch, drop):
-        commands.command()(command)
+    commands.info.help = "Process the events again into new collections."
+    for each in (run, switch, drop):
+        commands.command()(each)
     commands.command("list")(list_all)
 
 
+@command
 def run(
+    stack: Stack,
     name: Name,
     from_time: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Start at this time: ISO 8601, UTC.")
@@ -39,16 +41,13 @@ def run(
     from_offset: Annotated[
         int | None, typer.Option("--from-offset", min=0, help="Start at this offset of every partition.")
     ] = None,
-    broker: Broker = None,
-    milvus: Milvus = None,
-    data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Fill a collection version up to the end of the log. Run it again to continue."""
     if from_time is not None and from_offset is not None:
         raise ConfigError("--from and --from-offset exclude each other")
     time = None if from_time is None else _seconds(from_time)
-    settings = connection(broker, data, milvus)
+    settings = stack.settings
     from streams.offline.backfill import Start, run_backfill
 
     start = None if time is None and from_offset is None else Start(time=time, offset=from_offset)
@@ -62,18 +61,18 @@ def run(
         )
 
 
+@command
 def switch(
+    stack: Stack,
     name: Name,
-    broker: Broker = None,
-    milvus: Milvus = None,
-    data: Data = None,
     allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Switch even if lore is lost.")] = False,
 ) -> None:
-    """Make a collection version the live one: for readers, workers and, through the lore topics, agents.
+    """Make a collection version the live one.
 
-    It refuses if a collection has fewer than half of the live rows or the broker no longer has the oldest events.
+    For readers, workers and, through the lore topics, agents. It refuses if a collection has fewer than half of the
+    live rows or the broker no longer has the oldest events.
     """
-    settings = connection(broker, data, milvus)
+    settings = stack.settings
     from streams.offline.backfill import switch as make_the_switch
 
     ask(make_the_switch(settings, name, allow_loss=allow_loss))
@@ -81,7 +80,7 @@ def switch(
 
 
 def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) -> None:
-    """List the collection versions with their rows, and mark the live one."""
+    """List the collection versions: their rows, and which is live."""
     settings = connection(None, data, milvus)
     from sinks.collections import COLLECTIONS, list_versions, row_counts
 
@@ -103,7 +102,10 @@ def drop(
     data: Data = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Drop a collection version that is not live, with all its rows. It asks first."""
+    """Drop a collection version that is not live.
+
+    It goes with all its rows. It asks first.
+    """
     settings = connection(None, data, milvus)
     from sinks.collections import check_droppable, drop_version
 

@@ -42,7 +42,7 @@ def backtest(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Learn from logged sessions and say what others would have heard.
+    """Learn from logs and say what other agents would have heard.
 
     Test sessions are made again call by call. They are grouped: A (known task, new agent), T (known agent, new task),
     AT (both new), S (new source), K (another session of a known agent on a known task). 22,000 sessions take minutes.

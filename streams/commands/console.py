@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Milvus, Tenant, connection
+from fleetlore.cli.options import Stack, Tenant, command
 from fleetlore.config import STACK_FILE
 from fleetlore.errors import ConfigError
 from streams.embedded.signing import with_key
@@ -24,10 +24,9 @@ def register(app: typer.Typer) -> None:
     app.command()(console)
 
 
+@command
 def console(
-    broker: Broker = None,
-    milvus: Milvus = None,
-    data: Data = None,
+    stack: Stack,
     tenant: Tenant = "default",
     metrics: Annotated[
         list[str] | None,
@@ -39,8 +38,11 @@ def console(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 picks a free one.")] = DEFAULT_PORT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show no actions.")] = False,
 ) -> None:
-    """Serve a page that shows what the fleet has learned, until Ctrl-C."""
-    settings = with_key(connection(broker, data, milvus), data)
+    """Serve a page that shows what the fleet has learned.
+
+    Until Ctrl-C.
+    """
+    settings = with_key(stack.settings, stack.data)
     import uvicorn
 
     from fleetlore.loopback import is_loopback
@@ -51,7 +53,7 @@ def console(
 
     token = None if is_loopback(host) else settings.console_token or new_token()
     actions = None if read_only else Actions(settings, tenant)
-    endpoints = metrics or ([] if data is None else _endpoints(data))
+    endpoints = metrics or ([] if stack.data is None else _endpoints(stack.data))
 
     async def serve() -> None:
         async with Sources(settings, tenant, endpoints) as sources:

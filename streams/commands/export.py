@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli.options import Asked, command
 from fleetlore.cli.output import ask, print_json, print_table
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def register(app: typer.Typer) -> None:
     app.command()(export)
 
 
+@command
 def export(
+    asked: Asked,
     kind: Annotated[
         DatasetKind,
         typer.Argument(help="pairs: a call that worked beside one that failed; sft: sessions; kto: calls one by one."),
@@ -53,22 +55,19 @@ def export(
             help="Logged sessions, as `fleetlore import` reads them, in place of a broker's.",
         ),
     ] = None,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    json: Json = False,
 ) -> None:
-    """Write judged sessions as a dataset to train the agents' own language model, with a card.
+    """Write judged sessions as a dataset for a language model.
 
-    Only sessions that somebody judged, and only calls that no advice preceded: a model learns from what happened.
+    For the agents' own model, with a card. Only sessions that somebody judged, and only calls that no advice preceded:
+    a model learns from what happened.
     """
-    if logs is not None and (broker is not None or data is not None):
+    if logs is not None and (asked.broker is not None or asked.data is not None):
         raise typer.BadParameter("give --logs, or where a broker is (--broker, --data), not both")
-    judged, given = (_of_logs(logs), {}) if logs is not None else _of_broker(broker, data, tenant)
+    judged, given = (_of_logs(logs), {}) if logs is not None else _of_broker(asked)
     from models.export.dataset import write_dataset
 
     figures = write_dataset(judged, kind.value, format.value, out, given)
-    if json:
+    if asked.json:
         print_json({"folder": str(out), **figures})
         return
     rows = figures["rows"]
@@ -79,8 +78,8 @@ def export(
     print_table(["WHAT", "OF", ">COUNT"], [(a, b, f"{n:,}") for a, b, n in shown])
 
 
-def _of_broker(broker: str | None, data: Path | None, tenant: str) -> tuple[list[Judgment], dict[str, Definitions]]:
-    settings = connection(broker, data)
+def _of_broker(asked: Asked) -> tuple[list[Judgment], dict[str, Definitions]]:
+    settings, tenant = asked.settings, asked.tenant
     from streams.training.definitions import definitions_on
     from streams.training.judged_sessions import judged_sessions
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fleetlore.cli.options import Data, Json, Milvus, Tenant, connection
-from fleetlore.cli.output import ask, print_json, print_table, safe
+from fleetlore.cli.options import Asked, Data, Json, Milvus, Tenant, connection
+from fleetlore.cli.output import Columns, ask, print_list
 
 if TYPE_CHECKING:
     from fleetlore.config import Settings
@@ -20,40 +21,24 @@ def register(app: typer.Typer) -> None:
     app.command()(judges)
 
 
-def judges(
-    milvus: Milvus = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    json: Json = False,
-) -> None:
-    """Show how often each judge agreed with feedback and rewards, by tools."""
+def judges(milvus: Milvus = None, data: Data = None, tenant: Tenant = "default", json: Json = False) -> None:
+    """Show how often each judge agreed with feedback and rewards."""
     rows = tally(ask(_read(connection(None, data, milvus), tenant)))
-    if json:
-        print_json({"tenant": tenant, "judges": rows})
-        return
-    if not rows:
-        typer.echo(
-            f"No judge of tenant {tenant} has been measured yet: no session that it judged also has feedback or a "
-            f"reward."
-        )
-        return
-    columns = ["JUDGE", "TOOLS", "SAID", ">RIGHT", ">WRONG"]
-    columns += [">WRONG, 95 %", ""]
-    print_table(
-        columns,
-        [
-            (
-                safe(row["judge"]),
-                safe(row["tools"]) or "-",
-                row["said"],
-                str(row["right"]),
-                str(row["wrong"]),
-                f"{row['low']:.0%}–{row['high']:.0%}",
-                "[silenced]" if row["silenced"] else "",
-            )
-            for row in rows
-        ],
+    nothing = (
+        f"No judge of tenant {tenant} has been measured yet: no session that it judged also has feedback or a reward."
     )
+    print_list(Asked(tenant=tenant, json=json), "judges", rows, _COLUMNS, nothing=nothing, as_json=dict)
+
+
+_COLUMNS: Columns = {
+    "JUDGE": itemgetter("judge"),
+    "TOOLS": lambda row: row["tools"] or "-",
+    "SAID": itemgetter("said"),
+    ">RIGHT": itemgetter("right"),
+    ">WRONG": itemgetter("wrong"),
+    ">WRONG, 95 %": lambda row: f"{row['low']:.0%}–{row['high']:.0%}",
+    "": lambda row: "[silenced]" if row["silenced"] else "",
+}
 
 
 def tally(records: Iterable[JudgeRecord]) -> list[dict[str, Any]]:

@@ -29,10 +29,10 @@ def pretrain(
     passes: Annotated[int, typer.Option(min=1, max=100, help="Passes over the sessions.")] = PASSES,
     as_json: Json = False,
 ) -> None:
-    """Train the frozen base network on logged sessions and write it with a model card.
+    """Train the frozen base network on logged sessions.
 
-    Trainer and agents use the file named by FLEETLORE_BASE. Set it before the first version of a tenant: adapters of
-    another base are refused. The same logs, passes and seed give the same file.
+    A model card is written beside it. Trainer and agents use the file named by FLEETLORE_BASE. Set it before the first
+    version of a tenant: adapters of another base are refused. The same logs, passes and seed give the same file.
     """
     card = out.with_suffix(".md")
     if not out.parent.is_dir() or out.is_dir() or card == out:

@@ -9,7 +9,7 @@ import typer
 
 from fleetlore.cli.app import group
 from fleetlore.cli.dead_letters import Reason, Topic, place, source_topic
-from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli.options import Asked, command
 from fleetlore.cli.output import ask, print_json, safe
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def register(app: typer.Typer) -> None:
     group(app, "dead-letters").command("redrive")(redrive)
 
 
+@command
 def redrive(
+    asked: Asked,
     reason: Reason = None,
     id_: Annotated[
         list[str] | None,
@@ -40,33 +42,31 @@ def redrive(
     max_returns: Annotated[
         int, typer.Option("--max-returns", min=0, help="Refuse a dead letter that has come back this often.")
     ] = 3,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
     timeout: Annotated[
         float,
         typer.Option(
             "--timeout", min=0.1, max=3600, metavar="SECONDS", help="Seconds to wait for the next dead letter."
         ),
     ] = 60.0,
-    json: Json = False,
 ) -> None:
-    """Send dead letters back to their source topic and partition, oldest first. A dry run unless --yes is given."""
+    """Send dead letters back to where they came from.
+
+    To their source topic and partition, oldest first. A dry run unless --yes is given.
+    """
     from sinks.redrive import Choice
     from sinks.redrive import redrive as redrive_
 
     choice = Choice(
         reasons=frozenset(reason or ()),
-        topic=source_topic(tenant, topic),
+        topic=source_topic(asked.tenant, topic),
         places=frozenset(id_ or ()),
         limit=limit,
         again=again,
         max_returns=max_returns,
     )
-    bootstrap = connection(broker, data).cluster
-    done = ask(redrive_(bootstrap, tenant, choice, send=yes, timeout_seconds=timeout))
-    if json:
-        print_json({"tenant": tenant, "dry_run": not yes, **_figures(done)})
+    done = ask(redrive_(asked.settings.cluster, asked.tenant, choice, send=yes, timeout_seconds=timeout))
+    if asked.json:
+        print_json({"tenant": asked.tenant, "dry_run": not yes, **_figures(done)})
         return
     counts = Counter((letter.reason, letter.topic) for letter in done.sent)
     for (name, source), count in counts.most_common():
@@ -80,7 +80,7 @@ def redrive(
     if done.beyond:
         typer.echo(f"{done.beyond} more than --limit {limit}; call it again for those")
     if not (done.sent or done.refused or done.before):
-        typer.echo(f"No dead letter of tenant {tenant} matches.")
+        typer.echo(f"No dead letter of tenant {asked.tenant} matches.")
     elif not yes and done.sent:
         typer.echo("Nothing was sent: this was a dry run. Send them with --yes")
 

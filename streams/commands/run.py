@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus, connection
+from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus, Stack, command
 from fleetlore.cli.output import ask, moment, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
@@ -78,7 +78,10 @@ def register_worker(app: typer.Typer) -> None:
     def worker(
         broker: Broker = None, milvus: Milvus = None, tenant: Tenants = None, metrics_port: MetricsPort = None
     ) -> None:
-        """Run one worker with all stages of the pipeline until SIGTERM."""
+        """Run one worker with all stages of the pipeline.
+
+        Until SIGTERM.
+        """
         settings = _settings(broker, milvus, tenant, metrics_port)
         asyncio.run(_reach(settings))
         _say_start("worker", settings)
@@ -92,7 +95,10 @@ def register_trainer(app: typer.Typer) -> None:
 
     @app.command()
     def trainer(broker: Broker = None, tenant: Tenants = None, metrics_port: MetricsPort = None) -> None:
-        """Train adapters from judged sessions and publish signed versions until SIGTERM."""
+        """Train adapters from judged sessions and publish versions.
+
+        Signed, until SIGTERM.
+        """
         settings = _settings(broker, None, tenant, metrics_port)
         _say_start("trainer", settings)
         from streams.runtime.lifecycle import leave
@@ -109,16 +115,18 @@ def register_doctor(app: typer.Typer) -> None:
     """Add `fleetlore doctor`."""
 
     @app.command()
-    def doctor(broker: Broker = None, milvus: Milvus = None, data: Data = None, json: Json = False) -> None:
-        """Examine broker, topics, replicas, clock, lag, Milvus, keys and, with --data, the roles: one line each, and
-        what to do.
+    @command
+    def doctor(stack: Stack, json: Json = False) -> None:
+        """Examine what fleetlore runs on, and say what to do.
+
+        One line each for broker, topics, replicas, clock, lag, Milvus, keys and, with --data, the roles.
 
         Exit code: 0 if all is well, 3 if something should be seen to, 1 if something is broken.
         """
-        settings = connection(broker, data, milvus)
+        settings = stack.settings
         from streams.offline.doctor import examine, roles_of
 
-        found = ask(examine(settings, roles=roles_of(data) if data is not None else None))
+        found = ask(examine(settings, roles=roles_of(stack.data) if stack.data is not None else None))
         if json:
             print_json([asdict(each) for each in found])
         else:
@@ -139,7 +147,10 @@ def register_up(app: typer.Typer) -> None:
         trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
         console: Annotated[bool, typer.Option(help="Also serve the page of `fleetlore console`.")] = True,
     ) -> None:
-        """Run a broker, Milvus, workers, the trainer and a page on one folder until Ctrl-C."""
+        """Run broker, Milvus, workers, trainer and page on one folder.
+
+        Until Ctrl-C; what was learned stays in the folder.
+        """
         asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console))
 
 

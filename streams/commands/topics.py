@@ -30,7 +30,7 @@ Tenants = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands to the group `topics` (entry point `topics.apply`)."""
     topics = group(app, "topics")
-    topics.info.help = "Create and update the topics of a broker; print who may use them."
+    topics.info.help = "Create and update topics; print who may use them."
     topics.command("apply")(apply)
     topics.command("acls")(acls)
 
@@ -57,7 +57,9 @@ def apply(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Create missing topics and change settings that differ from the documented ones.
+    """Create missing topics and correct their settings.
+
+    Those that differ from the documented ones are changed.
 
     Exit code: 0 if everything matches in the end; 3 if differences remain, after a dry run or because a change was
     refused or is impossible on the broker.
@@ -105,10 +107,11 @@ def acls(
     ] = Format.kafka,
     tenant: Tenants = None,
 ) -> None:
-    """Print what each role needs on a secured cluster: agents and reviewers of a tenant, workers, trainer, operators.
+    """Print what each role needs on a secured cluster.
 
-    Users are called fleetlore-agent-TENANT, fleetlore-reviewer-TENANT, fleetlore-worker, fleetlore-trainer and
-    fleetlore-operator. Every topic is named in full, so no tenant's list covers another's topics.
+    Roles are agents and reviewers of a tenant, workers, trainer and operators. Users are called fleetlore-agent-TENANT,
+    fleetlore-reviewer-TENANT, fleetlore-worker, fleetlore-trainer and fleetlore-operator. Every topic is named in full,
+    so no tenant's list covers another's topics.
     """
     from streams.commands.acls import accesses, as_commands, as_strimzi
 

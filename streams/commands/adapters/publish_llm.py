@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from fleetlore.cli.app import group
-from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli.options import Asked, command
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
@@ -27,7 +27,9 @@ def register(app: typer.Typer) -> None:
     group(app, "adapters").command("publish-llm")(publish_llm)
 
 
+@command
 def publish_llm(
+    asked: Asked,
     adapter: Annotated[Path, typer.Argument(metavar="DIR", help="LoRA as peft saves it.")],
     base: Annotated[Path, typer.Option("--base", metavar="DIR", help="The language model that it changes.")],
     base_name: Annotated[str, typer.Option("--base-name", help="Name under which that model is served.")],
@@ -44,18 +46,15 @@ def publish_llm(
         typer.Option("--canary", min=0.0, max=0.99, help="Share of the servers that try it first; 0: all at once."),
     ] = 0.0,
     reason: Annotated[str, typer.Option(help="Reason; it is published with the decision.")] = "published",
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    json: Json = False,
 ) -> None:
-    """Publish a LoRA over your language model: checked, signed, and followed by its servers.
+    """Publish a LoRA over your language model.
 
-    `rollback`, `pin` and `revoke` then decide about its versions. End a canary with `rollback VERSION`.
+    It is checked, signed, and followed by its servers. `rollback`, `pin` and `revoke` then decide about its versions.
+    End a canary with `rollback VERSION`.
     """
     metrics = read_gate(gate)
     sessions, agents = ((), 0) if dataset is None else _learned_from(dataset)
-    settings = with_key(connection(broker, data), data)
+    settings = with_key(asked.settings, asked.data)
     from fleetlore.lora.adapter import read_lora
     from fleetlore.lora.base import base_of
     from fleetlore.lora.learned_from import pack
@@ -67,7 +66,7 @@ def publish_llm(
         version=hashlib.sha256(lora.weights).hexdigest(),
         ordinal=0,
         parent=None,
-        tenant=tenant,
+        tenant=asked.tenant,
         size_bytes=len(lora.weights),
         data=(),
         sessions=len(sessions),
@@ -86,9 +85,10 @@ def publish_llm(
         learned_from=pack(sessions) if sessions else "",
     )
     published = ask(_publish(settings, lora.weights, manifest, reason, canary))
-    name = f"fleetlore:{tenant}:{published.version}"
-    if json:
-        print_json({"tenant": tenant, "version": published.version, "ordinal": published.ordinal, "name": name})
+    name = f"fleetlore:{asked.tenant}:{published.version}"
+    if asked.json:
+        document = {"version": published.version, "ordinal": published.ordinal, "name": name}
+        print_json({"tenant": asked.tenant} | document)
     else:
         typer.echo(f"Version {published.ordinal} is published; its servers answer for the model {name}.")
 

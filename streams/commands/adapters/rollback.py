@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 
 from fleetlore.cli.app import group
-from fleetlore.cli.options import Adapter, AdapterName, Broker, Data, Json, Tenant, Version, connection
+from fleetlore.cli.options import Adapter, AdapterName, Asked, Version, command
 from fleetlore.cli.output import ask, print_json
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
@@ -38,13 +37,13 @@ def register(app: typer.Typer) -> None:
             "rollback",
             "rollback",
             _rollback,
-            "Point the channel to an older version; that of `calls` is pinned there. Agents swap between two actions.",
+            "Point the channel to an older version. That of `calls` is pinned there. Agents swap between two actions.",
         ),
         (
             "pin",
             "pinned",
             _pin,
-            "Point the channel to a version and keep it there until `unpin`.",
+            "Keep the channel at a version until `unpin`.",
         ),
         (
             "revoke",
@@ -74,15 +73,9 @@ def _revoke(publisher: Publisher, tenant: str, version: str, reason: str) -> Awa
 def _about_a_version(
     why: str, decide: Callable[[Publisher, str, str, str], Awaitable[AdapterPointer | None]]
 ) -> Callable[..., None]:
-    def command(
-        version: Version,
-        broker: Broker = None,
-        data: Data = None,
-        tenant: Tenant = "default",
-        adapter: Adapter = None,
-        reason: Why = why,
-        as_json: Json = False,
-    ) -> None:
+    def about(asked: Asked, version: Version, adapter: Adapter = None, reason: Why = why) -> None:
+        tenant = asked.tenant
+
         async def act(publishers: list[Publisher]) -> tuple[str, AdapterPointer | None]:
             found = [(each, await each.matching(tenant, version)) for each in publishers]
             if sum(len(versions) for _, versions in found) != 1:
@@ -91,21 +84,20 @@ def _about_a_version(
             ((publisher, _),) = [(each, versions) for each, versions in found if versions]
             return publisher.kind.name, await decide(publisher, tenant, version, reason)
 
-        _tell(*ask(_with(broker, data, adapter, act)), tenant, as_json)
+        _tell(*ask(_with(asked, adapter, act)), asked)
 
-    return command
+    return command(about)
 
 
+@command
 def unpin(
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
+    asked: Asked,
     adapter: Annotated[
         AdapterName | None, typer.Option("--adapter", help="Which adapter is meant. Default: the one that is pinned.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Let the trainer move the channel again."""
+    tenant = asked.tenant
 
     async def act(publishers: list[Publisher]) -> tuple[str, AdapterPointer | None]:
         pointers = [(each, (await each.published(tenant)).pointer) for each in publishers]
@@ -114,30 +106,29 @@ def unpin(
             raise ConfigError(f"{len(pinned)} adapters of tenant {tenant} are pinned" + "; see --adapter" * len(pinned))
         return pinned[0].kind.name, await pinned[0].unpin(tenant)
 
-    _tell(*ask(_with(broker, data, adapter, act)), tenant, as_json)
+    _tell(*ask(_with(asked, adapter, act)), asked)
 
 
+@command
 def revoke_key(
+    asked: Asked,
     key_id: Annotated[str, typer.Argument(help="Id of the signing key, 16 hex digits, as `adapters show` prints it.")],
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
     reason: Why = "revoked",
-    as_json: Json = False,
 ) -> None:
     """Revoke a signing key for ever, with all that it signed. Run this where the new key is."""
 
     async def act(publishers: list[Publisher]) -> None:
-        await publishers[0].revoke_key(tenant, key_id, reason)  # which is of all adapters
+        await publishers[0].revoke_key(asked.tenant, key_id, reason)  # which is of all adapters
 
-    ask(_with(broker, data, None, act))
-    if as_json:
-        print_json({"tenant": tenant, "key": key_id, "reason": reason})
+    ask(_with(asked, None, act))
+    if asked.json:
+        print_json({"tenant": asked.tenant, "key": key_id, "reason": reason})
     else:
-        typer.echo(f"The key {key_id} of tenant {tenant} is revoked.")
+        typer.echo(f"The key {key_id} of tenant {asked.tenant} is revoked.")
 
 
-def _tell(adapter: str, pointer: AdapterPointer | None, tenant: str, as_json: bool) -> None:
+def _tell(adapter: str, pointer: AdapterPointer | None, asked: Asked) -> None:
+    tenant = asked.tenant
     document: dict[str, object] = {"tenant": tenant, "adapter": adapter}
     if pointer is None:
         document |= {"version": None}
@@ -149,19 +140,17 @@ def _tell(adapter: str, pointer: AdapterPointer | None, tenant: str, as_json: bo
             f"The adapter {adapter} of tenant {tenant}: its channel {pointer.channel} runs {pointer.version[:12]} "
             f"(epoch {pointer.epoch})."
         )
-    if as_json:
+    if asked.json:
         print_json(document)
     else:
         typer.echo(text)
 
 
-async def _with(
-    broker: str | None, data: Path | None, adapter: str | None, act: Callable[[list[Publisher]], Awaitable[T]]
-) -> T:
+async def _with(asked: Asked, adapter: str | None, act: Callable[[list[Publisher]], Awaitable[T]]) -> T:
     """Act with the publishers of one adapter, or of all."""
     from sinks.adapter_publisher import AdapterPublisher
 
-    settings = with_key(connection(broker, data), data)
+    settings = with_key(asked.settings, asked.data)
     async with AsyncExitStack() as stack:
         return await act(
             [

@@ -6,14 +6,15 @@ import getpass
 import time
 from contextlib import suppress
 from enum import StrEnum
+from operator import attrgetter
 from typing import Annotated
 
 import msgspec
 import typer
 
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
-from fleetlore.cli.output import ask, moment, print_json, print_table, safe
+from fleetlore.cli.options import Json, Reader, Stack, Tenant, command
+from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
 from fleetlore.errors import ConfigError
 from fleetlore.wire import decision
 from fleetlore.wire.decision import Decision, Kind
@@ -23,8 +24,8 @@ MAX_WHY = 500
 
 def register(app: typer.Typer) -> None:
     """Add the commands (entry point `decisions`)."""
-    for command in (revoke, distrust, decisions):
-        app.command()(command)
+    for each in (revoke, distrust, decisions):
+        app.command()(each)
 
 
 class Lore(StrEnum):
@@ -45,39 +46,38 @@ By = Annotated[str, typer.Option("--by", help="Who decides it. Default: your nam
 Undo = Annotated[bool, typer.Option("--undo", help="Take the decision back.")]
 
 
+@command
 def revoke(
+    reader: Reader,
     kind: Annotated[Lore, typer.Argument(help="What it is.")],
     id: Annotated[str, typer.Argument(metavar="ID", help="Its whole id, as `items` and `patterns --json` print it.")],
     why: Why,
     undo: Undo = False,
     by: By = "",
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    timeout: Timeout = 10.0,
-    json: Json = False,
 ) -> None:
-    """Hide a memory item or a failure pattern from all agents, from now on and whatever is learned of it.
+    """Hide a memory item or a failure pattern from all agents.
 
-    Agents hear it within a second, without a worker. It stays in Milvus and goes on counting, so `--undo` brings it
-    back as it is then.
+    From now on, and whatever is learned of it. Agents hear it within a second, without a worker. It stays in Milvus and
+    goes on counting, so `--undo` brings it back as it is then.
     """
-    settings = connection(broker, data)
+    settings, tenant = reader.settings, reader.tenant
     from streams.offline.distrust import decide
 
     decided = _decision(kind.value, id, undo, by, why)
     if not undo:
-        index = read_lore(broker, data, tenant, timeout)
+        index = read_lore(reader)
         if id not in (index.items if kind is Lore.item else index.patterns):
             raise ConfigError(f"no {kind.value} {id} is told to agents of tenant {tenant}")
     ask(decide(settings, tenant, decided))
-    if json:
+    if reader.json:
         print_json(msgspec.to_builtins(decided))
         return
     typer.echo(f"The {kind.value} {safe(id)} of tenant {tenant} is {'shown again' if undo else 'revoked'}.")
 
 
+@command
 def distrust(
+    stack: Stack,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name, as its events say it.")],
     why: Why,
     undo: Undo = False,
@@ -85,19 +85,16 @@ def distrust(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds in which the workers do their part.")
     ] = 300.0,
-    broker: Broker = None,
-    milvus: Milvus = None,
-    data: Data = None,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
-    """Take an agent's word out of patterns and items, now and from now on: what it alone taught is gone.
+    """Take an agent's word out of patterns and items.
 
-    Agents hear it within a second and are told nothing more in its words. The workers, which must be running, then
-    count without it, and say in the words of others what others back. What it sends is kept and counts for nothing,
-    until `--undo`.
+    Now and from now on: what it alone taught is gone. Agents hear it within a second and are told nothing more in its
+    words. The workers, which must be running, then count without it, and say in the words of others what others back.
+    What it sends is kept and counts for nothing, until `--undo`.
     """
-    settings = connection(broker, data, milvus)
+    settings = stack.settings
     from streams.offline.distrust import is_known, reconsider
 
     decided = _decision("agent", agent, undo, by, why)
@@ -115,41 +112,38 @@ def distrust(
     )
 
 
-def decisions(
-    broker: Broker = None, data: Data = None, tenant: Tenant = "default", timeout: Timeout = 10.0, json: Json = False
-) -> None:
-    """List the newest decision about each item, pattern and agent: what, who, when and why."""
+@command
+def decisions(reader: Reader) -> None:
+    """List the newest decision about each item, pattern and agent.
+
+    What was decided, by whom, when and why.
+    """
     from fleetlore.kafka.read import read_to_end
     from fleetlore.wire.topics import topic
 
-    bootstrap = connection(broker, data).cluster
-    records = ask(read_to_end(bootstrap, [topic(tenant, decision.TOPIC)], timeout))
+    records = ask(read_to_end(reader.settings.cluster, [topic(reader.tenant, decision.TOPIC)], reader.timeout))
     newest: dict[str, Decision] = {}
     for record in records:
         with suppress(ValueError):  # of a release that says it in another way
             decided = Decision.from_json(record.value or b"")
             newest[decided.key] = decided
     found = sorted(newest.values(), key=lambda each: (-each.time, each.key))
-    if json:
+    if reader.json:
         print_json([msgspec.to_builtins(each) for each in found])
-        return
-    names = ("WHAT", "ID", "IS", "BY", "AT (UTC)", "WHY")
-    if not found:
-        typer.echo(f"Nobody has decided anything for tenant {tenant}.")
-        return
-    said = {("agent", True): "distrusted", ("agent", False): "trusted"}
-    rows = [
-        (
-            each.kind,
-            each.id,
-            said.get((each.kind, each.on), "revoked" if each.on else "shown"),
-            each.by,
-            moment(each.time),
-            each.why,
-        )
-        for each in found
-    ]
-    print_table([f"~{name}" if name == "WHY" else name for name in names], rows)
+    else:
+        nothing = f"Nobody has decided anything for tenant {reader.tenant}."
+        print_list(reader, "decisions", found, _COLUMNS, nothing=nothing)
+
+
+_SAID = {("agent", True): "distrusted", ("agent", False): "trusted"}
+_COLUMNS: Columns = {
+    "WHAT": attrgetter("kind"),
+    "ID": attrgetter("id"),
+    "IS": lambda each: _SAID.get((each.kind, each.on), "revoked" if each.on else "shown"),
+    "BY": attrgetter("by"),
+    "AT (UTC)": lambda each: moment(each.time),
+    "~WHY": attrgetter("why"),
+}
 
 
 def _decision(kind: Kind, id: str, undo: bool, by: str, why: str) -> Decision:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, Milvus, connection
+from fleetlore.cli.options import Json, Stack, command
 from fleetlore.cli.output import ask, confirm, moment, print_json, print_table, safe
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from streams.embedded.signing import with_key
@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
     app.command()(erase)
 
 
+@command
 def erase(
+    stack: Stack,
     session: Annotated[str, typer.Option("--session", help="Id of the session; its further parts are meant too.")] = "",
     agent: Annotated[str, typer.Option("--agent", help="Name of the agent: all that it did up to now.")] = "",
     user: Annotated[str, typer.Option("--user", help="Whom sessions acted for, as `user=` named them.")] = "",
@@ -34,19 +36,17 @@ def erase(
         Path | None,
         typer.Option("--certificate", metavar="FILE", help="Write the report here, signed by FLEETLORE_SIGNING_KEY."),
     ] = None,
-    broker: Broker = None,
-    milvus: Milvus = None,
-    data: Data = None,
     json: Json = False,
 ) -> None:
-    """Erase sessions from all that was learned, as if they had never been, while the fleet goes on.
+    """Erase sessions from all that was learned.
 
-    Patterns, items and records of judges are changed by the workers, which must be running. What lies on the log is
-    taken up no more and ages out; the report says when the last of it is gone.
+    As if they had never been, while the fleet goes on. Patterns, items and records of judges are changed by the
+    workers, which must be running. What lies on the log is taken up no more and ages out; the report says when the last
+    of it is gone.
     """
     everything = tenant is not None and not (session or agent or user)
     name = check_tenant(tenant or DEFAULT_TENANT)
-    settings = with_key(connection(broker, data, milvus), data)
+    settings = with_key(stack.settings, stack.data)
     from sinks.signing_key import load_signing_key
     from streams.offline.erase.found import Wanted
     from streams.offline.erase.job import erase as run

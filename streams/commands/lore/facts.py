@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleetlore.cli.app import group
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.options import Broker, Data, Json, Milvus, Tenant, Timeout, connection
-from fleetlore.cli.output import ask, print_json, print_table
+from fleetlore.cli.options import Json, Reader, Stack, Tenant, command
+from fleetlore.cli.output import Columns, ask, print_json, print_list
+
+if TYPE_CHECKING:
+    pass
 
 
 def register(app: typer.Typer) -> None:
     """Add the group `facts`."""
     facts = group(app, "facts")
-    facts.info.help = "Manage facts: what documents say about tools and environments."
+    facts.info.help = "Manage facts: what documents say of tools."
     facts.command("load")(load)
     facts.command("list")(list_)
     facts.command("forget")(forget)
 
 
+@command
 def load(
+    stack: Stack,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -32,16 +37,13 @@ def load(
     ],
     tool: Annotated[str, typer.Option("--tool", help="Tool that the documents describe.")] = "",
     source: Annotated[str, typer.Option("--source", help="Name of the document. Default: its file name.")] = "",
-    broker: Broker = None,
-    milvus: Milvus = None,
-    data: Data = None,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Load documents as facts. Loading a document of the same name again replaces its facts."""
     if source and len(files) > 1:
         raise typer.BadParameter("a name fits one document only", param_hint="--source")
-    settings = connection(broker, data, milvus)
+    settings = stack.settings
     from models.memory.facts import read_facts
     from streams.offline.facts import load_facts
 
@@ -59,47 +61,42 @@ def load(
     typer.echo(f"{len(found)} {'fact' if len(found) == 1 else 'facts'} of {names}: {', '.join(parts) or 'none'}")
 
 
+@command
 def list_(
+    reader: Reader,
     tool: Annotated[str | None, typer.Option("--tool", help="Show only this tool.")] = None,
     source: Annotated[str | None, typer.Option("--source", help="Show only this document.")] = None,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    timeout: Timeout = 10.0,
-    json: Json = False,
 ) -> None:
     """List the facts by document."""
-    found = sorted(
-        (
-            each
-            for each in read_lore(broker, data, tenant, timeout).items.values()
-            if each.kind == "fact" and tool in (None, each.tool) and source in (None, each.source)
-        ),
-        key=lambda each: (each.source, each.title, each.id),
-    )
-    if json:
-        print_json({"tenant": tenant, "facts": [asdict(each) for each in found]})
-        return
-    if not found:
-        typer.echo(f"Tenant {tenant} has no such facts.")
-        return
-    columns = ["ID", "SOURCE", "TOOL", "~TITLE"]
-    print_table(columns, [(each.id, each.source, each.tool or "-", each.title) for each in found])
+    found = [
+        each
+        for each in read_lore(reader).items.values()
+        if each.kind == "fact" and tool in (None, each.tool) and source in (None, each.source)
+    ]
+    found.sort(key=lambda each: (each.source, each.title, each.id))
+    print_list(reader, "facts", found, _COLUMNS, nothing=f"Tenant {reader.tenant} has no such facts.")
 
 
+_COLUMNS: Columns = {
+    "ID": attrgetter("id"),
+    "SOURCE": attrgetter("source"),
+    "TOOL": lambda each: each.tool or "-",
+    "~TITLE": attrgetter("title"),
+}
+
+
+@command
 def forget(
+    stack: Stack,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]", help="Full ids, as `list` shows them.")] = None,
     source: Annotated[str, typer.Option("--source", help="Forget all facts of this document.")] = "",
-    broker: Broker = None,
-    milvus: Milvus = None,
-    data: Data = None,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Forget facts by id, or all facts of a document."""
     if not ids and not source:
         raise typer.BadParameter("give ids, or a document with --source")
-    settings = connection(broker, data, milvus)
+    settings = stack.settings
     from streams.offline.facts import forget_facts
 
     gone = ask(forget_facts(settings, tenant, frozenset(ids or ()), source))

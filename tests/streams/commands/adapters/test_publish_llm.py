@@ -69,7 +69,9 @@ async def published(run: Run, lora: Path, base: Path, tmp_path: Path, *more: str
     options = ("--base", str(base), "--base-name", "tiny", "--gate", str(tmp_path / "gate.json"), "--json")
     done = await run("publish-llm", str(lora), *options, *more)
     assert done.exit_code == 0, done.output
-    return dict(orjson.loads(done.output))
+    document = orjson.loads(done.output)
+    assert set(document) == {"tenant", "version", "ordinal", "name"}
+    return dict(document)
 
 
 async def runs(follower: LoraFollower, version: str | None) -> None:

@@ -1,0 +1,35 @@
+"""Every command says what it is for in one short line, which no help text cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fleetlore.cli.app import build_app
+
+LONGEST = 60
+GROUPS = ([], ["adapters"], ["backfill"], ["dead-letters"], ["facts"], ["ingest"], ["topics"])
+
+
+def commands(of: Any, name: str = "fleetlore") -> Iterator[tuple[str, str]]:
+    for each, command in of.commands.items():
+        yield f"{name} {each}", " ".join((command.help or "").split())
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{name} {each}")
+
+
+def test_the_first_sentence_is_short() -> None:
+    said = dict(commands(typer.main.get_command(build_app())))
+    assert len(said) > 40
+    long = {name: text for name, text in said.items() if len(text.partition(". ")[0].rstrip(".")) > LONGEST}
+    assert not long
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=" ".join)
+def test_help_shows_all_of_it_at_100_columns(group: list[str]) -> None:
+    shown = CliRunner().invoke(build_app(), [*group, "--help"], env={"COLUMNS": "100"}, terminal_width=100).stdout
+    assert shown.count("\n") > 8 and "..." not in shown.replace("COMMAND [ARGS]...", "")
