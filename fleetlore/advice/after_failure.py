@@ -19,7 +19,7 @@ from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.recall.default_hints import default_hint
 from fleetlore.recall.index import LoreIndex
 
-MAX_STRUCTURE = 300
+_MAX_STRUCTURE = 300
 
 
 def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -69,7 +69,7 @@ def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     failed, place = at.failed, at.known_place
     if failed is None or place is None or not any(map(place.rejects, _kind(failed).names)):
         return
-    found = structure(place, failed.goal, failed.text, MAX_STRUCTURE)
+    found = structure(place, failed.goal, failed.text, _MAX_STRUCTURE)
     if found:
         yield Tip("place:names", "known here", structure_parts(found), key=f"place:names\x1f{failed.failure.class_}")
 

@@ -17,10 +17,10 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.text_index import words
 from fleetlore.wire.lore import HOW_TO
 
-MAX_CARD = 600
-MOST_RECOVERIES = 2
+_MAX_CARD = 600
+_MOST_RECOVERIES = 2
 # Share of all their words that two goals hold both, from which they are one.
-SAME_GOAL = 0.9
+_SAME_GOAL = 0.9
 
 
 def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -28,7 +28,7 @@ def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     place = at.known_place
     if place is None or at.failed is not None:
         return
-    found = structure(place, at.goal, "", MAX_CARD)
+    found = structure(place, at.goal, "", _MAX_CARD)
     if found:
         look_up: tuple[Part, ...] = ()
         if place.look_up:
@@ -43,7 +43,7 @@ def recoveries(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     found = [item for tool in at.tools for item in index.recoveries_of_tool(tool)]
     found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, at.session)]
     found.sort(key=lambda item: (-item.standing(), item.id))
-    for item in found[:MOST_RECOVERIES]:
+    for item in found[:_MOST_RECOVERIES]:
         yield change_tip(item, "recoveries")
 
 
@@ -71,4 +71,4 @@ def look_up_parts(of: LookUp) -> tuple[Part, ...]:
 
 def _is_same_goal(one: str, other: str) -> bool:
     some, others = (frozenset(words(masked_text(goal, frozenset()))) for goal in (one, other))
-    return bool(some) and len(some & others) >= SAME_GOAL * len(some | others)
+    return bool(some) and len(some & others) >= _SAME_GOAL * len(some | others)

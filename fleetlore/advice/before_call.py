@@ -39,9 +39,9 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import Pattern
 
 # Lower bound of the rate at which a kind of call fails: one failure of one call is enough (0.21).
-WARN_RATE = 0.2
+_WARN_RATE = 0.2
 # Cosine of words: a fact is long, and what is asked is short.
-LIKE_FACT = 0.25
+_LIKE_FACT = 0.25
 # P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
 SURE = 0.8
 # Members of an owner that stand behind a name.
@@ -146,7 +146,7 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
             continue
         if pattern.sessions <= 1 and pattern.id in at.own_failures:
             continue
-        parts = (f"This {call.tool} call may fail: ", *error_parts(pattern), ".")
+        parts = (f"This {call.tool} call may fail: ", *_error_parts(pattern), ".")
         kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
         yield Tip(
             pattern.id, "counted", parts, key=pattern.id, kind=kind.kind, rejected=kind.names, chance=fails,
@@ -162,7 +162,7 @@ def passing(index: LoreIndex, at: Situation) -> Iterator[Tip]:
             if transient_weight(pattern, at.now):
                 parts = (
                     f"Wait and send {tool} calls again: it has a passing fault (",
-                    *error_parts(pattern),
+                    *_error_parts(pattern),
                     ").",
                 )
                 yield Tip(pattern.id, "passing", parts, key=pattern.id, pattern=pattern.id, tried=False)
@@ -174,11 +174,11 @@ def facts(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     if not index.has_facts(tool):
         return
     text = at.goal if at.call is None or at.failed is None else at.failed.failure.template
-    for item in index.facts_like(tool, text, LIKE_FACT):
+    for item in index.facts_like(tool, text, _LIKE_FACT):
         yield item_tip(item, "facts")
 
 
-def error_parts(pattern: Pattern) -> tuple[Part, ...]:
+def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
     """Class and text of a failure."""
     text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
     agents, sessions = pattern.agents, pattern.sessions
@@ -294,7 +294,7 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
             failures, calls = lasting(health, (pattern,), transient)
             calls = max(calls - before, pattern.failures)
             failures = min(max(failures - before, pattern.failures), calls)
-            of_any_call = not is_free_text(pattern.shape) and wilson(failures, calls)[0] >= WARN_RATE
+            of_any_call = not is_free_text(pattern.shape) and wilson(failures, calls)[0] >= _WARN_RATE
             mentioned = mentioned_names(pattern.error_class, pattern.template)
             found.append(_Counted(pattern, mentioned, of_any_call, (failures + 0.5) / (calls + 1.0)))
         before += pattern.failures

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Agents, from which a change of a text is no longer one task's. At fewer it was mostly of no use to others.
-PROVEN = 3
+_PROVEN = 3
 # P(the call fails) by Jeffreys' estimate, of one call that failed, from which a call may be held.
 SURE_ONCE = 0.75
 _MAX_CALL = 200
@@ -123,7 +123,7 @@ def is_rename(item: MemoryItem) -> bool:
 
 def is_of_tool(item: MemoryItem) -> bool:
     """Whether a change is the tool's and not a task's: of an argument, or several agents needed it."""
-    return is_of_argument(item) or is_rename(item) or item.agents >= PROVEN
+    return is_of_argument(item) or is_rename(item) or item.agents >= _PROVEN
 
 
 def holds(arguments: object, was: Sequence[str]) -> bool:

@@ -27,16 +27,16 @@ from fleetlore.redact.weight import cut_text
 
 __all__ = ["MARK", "OPENING", "AdviceLedger", "fence_name", "fenced", "new_nonce", "redact_fenced"]
 
-FENCE = "fleet-memory"
+_FENCE = "fleet-memory"
 MARK = "[fleet-memory]"
 
-OPENING = f"<{FENCE}"
+OPENING = f"<{_FENCE}"
 # A fence that is not closed hides no more than its line: what was run behind it stays in the log. It is sought no
 # further than to the next opening, or each of many would be read to the end.
 _FENCED = re.compile(
     rf"{OPENING}[^>\n]{{0,16}}>"
-    rf"(?:(?:[^<]|<(?!/?{FENCE}))*+"
-    rf"</{FENCE}[^>\n]{{0,16}}>|[^\n]*)"
+    rf"(?:(?:[^<]|<(?!/?{_FENCE}))*+"
+    rf"</{_FENCE}[^>\n]{{0,16}}>|[^\n]*)"
 )
 # A shorter line may come about by itself ("SELECT 1"); what is taken for an echo is lost as evidence.
 _MIN_LINE = 24
@@ -62,7 +62,7 @@ def new_nonce() -> str:
 
 def fence_name(nonce: str) -> str:
     """What stands in both fences of a session."""
-    return f"{FENCE} {nonce}" if nonce else FENCE
+    return f"{_FENCE} {nonce}" if nonce else _FENCE
 
 
 def fenced(lines: Iterable[str], nonce: str) -> str:

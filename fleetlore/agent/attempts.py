@@ -28,7 +28,7 @@ __all__ = ["Attempt", "AttemptOf", "Attempts", "best_of", "parallel", "sequentia
 
 Result = TypeVar("Result")
 
-MAX_ATTEMPTS = 64
+_MAX_ATTEMPTS = 64
 
 _WORTH: dict[Outcome, int] = {"success": 2, "unknown": 1, "failure": 0}
 
@@ -144,8 +144,8 @@ async def sequential(
 def _checked_group(fleets: Sequence[Fleet], k: int) -> str:
     if not fleets:
         raise ConfigError("attempts need an agent to make them")
-    if not 1 <= k <= MAX_ATTEMPTS:
-        raise ConfigError(f"there can be 1 to {MAX_ATTEMPTS} attempts, not {k}")
+    if not 1 <= k <= _MAX_ATTEMPTS:
+        raise ConfigError(f"there can be 1 to {_MAX_ATTEMPTS} attempts, not {k}")
     return uuid.uuid4().hex
 
 

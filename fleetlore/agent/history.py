@@ -16,14 +16,14 @@ from fleetlore.recall.remedies import PreconditionTracker
 if TYPE_CHECKING:
     from fleetlore.agent.action import Action, BegunCall
 
-__all__ = ["KEPT_CALLS", "CallHistory", "MadeCall"]
+__all__ = ["KEPT_CALLS", "CallHistory"]
 
 KEPT_CALLS = 32  # a risk model reads no further back (`fleetlore.risk.network.MAX_STEPS`)
-KEPT_FAILED = 5  # the next attempt is told of no more
+_KEPT_FAILED = 5  # the next attempt is told of no more
 MAX_TOLD = 200  # characters of a call, and of its error
 
 
-class MadeCall(NamedTuple):
+class _MadeCall(NamedTuple):
     """A call that ended, as a risk model reads it."""
 
     tool: str
@@ -49,13 +49,13 @@ class CallHistory:
 
     def __init__(self, goal: str, session: str, *, keeps_calls: bool) -> None:
         self.calls = self.errors = 0
-        self.last_failed: deque[str] = deque(maxlen=KEPT_FAILED)
+        self.last_failed: deque[str] = deque(maxlen=_KEPT_FAILED)
         self.failures: set[str] = set()
         self.failed: FailedCall | None = None
         self.expected: deque[Expected] = deque(maxlen=KEPT_CALLS)
         self.preconditions = PreconditionTracker()
         self.context = CallContext(goal)
-        self.made: deque[MadeCall] = deque(maxlen=KEPT_CALLS if keeps_calls else 0)
+        self.made: deque[_MadeCall] = deque(maxlen=KEPT_CALLS if keeps_calls else 0)
         self._goal, self._session = goal, session
 
     def record(self, action: Action, call: BegunCall, result: str, failure: Failure | None) -> None:
@@ -66,7 +66,7 @@ class CallHistory:
         self.calls += 1
         self.context.record(tool, text, said, failure and failure.family, arguments=call.text)
         self.made.append(
-            MadeCall(tool, call.text, failure.error_class if failure else None, error[1] if error else None)
+            _MadeCall(tool, call.text, failure.error_class if failure else None, error[1] if error else None)
         )
         if failure is not None and error is not None:
             self._record_failure(action, call, error, failure)

@@ -15,7 +15,7 @@ from fleetlore.agent.session import Session
 __all__ = ["after_call", "joined", "prompt_prefix", "tool_note"]
 
 # Every request for the model sends the descriptions of all tools.
-MAX_NOTE = 300
+_MAX_NOTE = 300
 
 _PREFIXES: WeakKeyDictionary[Session, dict[frozenset[str], str]] = WeakKeyDictionary()
 _NOTES: WeakKeyDictionary[Session, dict[str, str]] = WeakKeyDictionary()
@@ -38,7 +38,7 @@ def tool_note(session: Session, tool: str) -> str:
     """For the description of a tool: what its brief says that the session was not told yet. The same text each time."""
     known = _NOTES.setdefault(session, {})
     if tool not in known:
-        known[tool] = session.brief((tool,), most=1, max_chars=MAX_NOTE).text
+        known[tool] = session.brief((tool,), most=1, max_chars=_MAX_NOTE).text
     return known[tool]
 
 

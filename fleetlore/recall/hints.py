@@ -15,8 +15,8 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 # A transient error counts its agents, halved every minute. Below this it has passed: one agent's after two minutes.
-TRANSIENT_HALF_LIFE_SECONDS = 60.0
-TRANSIENT_PASSED = 0.25
+_TRANSIENT_HALF_LIFE_SECONDS = 60.0
+_TRANSIENT_PASSED = 0.25
 TRANSIENT_SECONDS = 300.0
 
 
@@ -25,8 +25,8 @@ def transient_weight(pattern: Pattern, now: float) -> float:
     age = max(0.0, now - pattern.last_seen)
     if not pattern.transient or age > TRANSIENT_SECONDS:
         return 0.0
-    weight = max(pattern.agents_lately, 1) * 0.5 ** (age / TRANSIENT_HALF_LIFE_SECONDS)
-    return weight if weight >= TRANSIENT_PASSED else 0.0
+    weight = max(pattern.agents_lately, 1) * 0.5 ** (age / _TRANSIENT_HALF_LIFE_SECONDS)
+    return weight if weight >= _TRANSIENT_PASSED else 0.0
 
 
 def hint_text(pattern: Pattern, now: float, recoveries: Sequence[MemoryItem] = ()) -> str | None:

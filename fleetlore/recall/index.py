@@ -20,7 +20,7 @@ Derived = TypeVar("Derived")
 
 # More than an agent is ever shown, so that some may be left out as its own.
 KEPT = 8
-MAX_DERIVED = 4096
+_MAX_DERIVED = 4096
 # A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
 TRIED_SESSIONS = 8
 _SURE = 1.28
@@ -66,7 +66,7 @@ def _by_standing(item: MemoryItem) -> tuple[float, int, int, str]:
     return item.standing(), item.support, item.agents, item.id
 
 
-Role = Literal[
+_Role = Literal[
     "failures of call",
     "transient of call",
     "transient of tool",
@@ -77,9 +77,9 @@ Role = Literal[
     "strategies",
 ]
 # Role of a group, and what it is about: a tool, a kind of call, a pattern, a cause, a task.
-_Key = tuple[Role, str]
+_Key = tuple[_Role, str]
 # How the patterns of a group are ranked; memory items by their standing.
-_RANKS: dict[Role, Callable[[Any], Any]] = {
+_RANKS: dict[_Role, Callable[[Any], Any]] = {
     "failures of call": _by_failures,
     "transient of call": _by_failures,
     "transient of tool": _by_time,
@@ -133,7 +133,7 @@ class LoreIndex:
         patterns, items: by id.
     """
 
-    def __init__(self, *, max_derived: int = MAX_DERIVED) -> None:
+    def __init__(self, *, max_derived: int = _MAX_DERIVED) -> None:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
         # Agents (hashes of their names) that anything is known of.
@@ -342,7 +342,7 @@ class LoreIndex:
             for key in keys
         ]
 
-    def _best(self, role: Role, key: str) -> tuple[Any, ...]:
+    def _best(self, role: _Role, key: str) -> tuple[Any, ...]:
         group = self._groups.get((role, key))
         return group.best if group is not None else ()
 

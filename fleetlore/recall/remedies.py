@@ -28,16 +28,16 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem
 
 # Before the first call of a session.
-NEVER = -1
+_NEVER = -1
 # Before a call that the session has not made yet: this share of the sessions that used the tool and were not shown the
 # remedy met the error. Among all sessions the share falls as advice is heeded, until it falls silent and errors return.
 LIKELY = 0.1
 # What helped in fewer sessions, or in less than this share of those that tried it, is not shown before an error.
-SURE_SESSIONS = 2
+_SURE_SESSIONS = 2
 SURE_SHARE = 0.7
 MAX_PREPARATIONS = 2
 # Calls of a tool that are remembered, the newest.
-MAX_REMEMBERED = 64
+_MAX_REMEMBERED = 64
 
 
 class PreconditionTracker:
@@ -56,10 +56,10 @@ class PreconditionTracker:
         if cause is None:
             made = self._worked[tool]
             made.append((self._place, arguments))
-            del made[:-MAX_REMEMBERED]
+            del made[:-_MAX_REMEMBERED]
         else:
             self._errors[cause].append(self._place)
-            del self._errors[cause][:-MAX_REMEMBERED]
+            del self._errors[cause][:-_MAX_REMEMBERED]
 
     def needed(self, items: Iterable[MemoryItem], sessions: float) -> Iterator[MemoryItem]:
         """Yield a tool's remedies that the session should apply before it calls the tool, one a cause.
@@ -79,7 +79,7 @@ class PreconditionTracker:
         worked, applied = self._last_success(item.tool), self._applied(item)
         if errors:
             return errors[-1] > worked and not self._was_ineffective(errors, applied, item.tool)
-        if applied or worked > NEVER or not _is_sure(item):
+        if applied or worked > _NEVER or not _is_sure(item):
             return False
         return item.support + item.against >= LIKELY * (sessions - item.shown)
 
@@ -91,7 +91,7 @@ class PreconditionTracker:
         return not any(applied[-1] < place < again for place, _ in self._worked.get(tool, ()))
 
     def _last_success(self, tool: str) -> int:
-        return max((place for place, _ in self._worked.get(tool, ())), default=NEVER)
+        return max((place for place, _ in self._worked.get(tool, ())), default=_NEVER)
 
     def _applied(self, item: MemoryItem) -> list[int]:
         """Places where the remedy was applied."""
@@ -110,7 +110,7 @@ def remedied_causes(index: LoreIndex, tool: str) -> frozenset[str]:
 
     Of these a session is shown what it still needs; that such calls failed is not news to one that has done it.
     """
-    sure = (item for item in index.remedies(tool) if item.support >= SURE_SESSIONS)
+    sure = (item for item in index.remedies(tool) if item.support >= _SURE_SESSIONS)
     return frozenset([cause for item in sure if (cause := cause_of_id(index, item.pattern)) is not None])
 
 
@@ -123,7 +123,7 @@ def cause_of_id(index: LoreIndex, pattern: str | None) -> str | None:
 def needed_before(index: LoreIndex, tool: str, preconditions: PreconditionTracker) -> list[MemoryItem]:
     """Calls that the session should make before it calls a tool; empty where all that is known is done already."""
     known = [item for item in index.remedies(tool) if item.remedy is not None and item.remedy.get("tool") != tool]
-    if not any(item.support >= SURE_SESSIONS for item in known):
+    if not any(item.support >= _SURE_SESSIONS for item in known):
         return []
     health = index.health(tool_id(tool))
     needed = preconditions.needed(known, health.sessions if health is not None else 0)
@@ -131,7 +131,7 @@ def needed_before(index: LoreIndex, tool: str, preconditions: PreconditionTracke
 
 
 def _is_sure(item: MemoryItem) -> bool:
-    return item.support >= SURE_SESSIONS and item.support >= SURE_SHARE * (item.support + item.against)
+    return item.support >= _SURE_SESSIONS and item.support >= SURE_SHARE * (item.support + item.against)
 
 
 def _fixed(arguments: object, left_open: Iterable[str]) -> object:

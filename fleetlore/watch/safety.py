@@ -10,8 +10,8 @@ moves by what comes of the calls it was shown for:
 
 So a lesson is credited by outcome and on its own, not because a dangerous call was merely seen again. One that is
 mostly a false alarm falls silent; a critical one never does. What came of calls that were made in spite of a warning
-counts over the
-fleet: the stream keeps it by rule (level `safety` of the topic `patterns`), once more than one agent has made them.
+counts over the fleet: the stream keeps it by rule (level `safety` of the topic `patterns`), once more than one agent
+has made them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Kind = Literal["shell", "sql", "python"]
 _CONFIDENCE: dict[Severity, float] = {"critical": 0.99, "high": 0.95, "medium": 0.8, "low": 0.6}
 _PRIOR_OUTCOMES = 8.0  # how many outcomes the severity's confidence counts for
 SILENT_BELOW = 0.5
-FEWEST_AGENTS = 2
+_FEWEST_AGENTS = 2
 PREFIX = "safety:"  # of the ids by which outcomes name the rules that were shown
 
 # Nothing dangerous goes without one of these, and most calls hold none; taking a command apart costs a hundred times
@@ -179,11 +179,11 @@ class SafetyLessons:
     def _fleet(self, name: str) -> tuple[int, int]:
         known = self.index.patterns.get(rule_id(name)) if self.index is not None else None
         # One agent alone, mistaken or hostile, silences no rule for the others.
-        if known is None or known.agents < FEWEST_AGENTS:
+        if known is None or known.agents < _FEWEST_AGENTS:
             return 0, 0
         return known.failures, max(0, known.calls - known.failures)
 
-    def is_told(self, name: str) -> bool:
+    def is_shown(self, name: str) -> bool:
         """Whether the rule still warns."""
         return RULES[name].severity == "critical" or self.confidence(name) >= SILENT_BELOW
 
@@ -204,7 +204,7 @@ class SafetyWatch:
 
     def cautions(self, tool: str, arguments: object) -> tuple[Tip, ...]:
         """What to say before this call."""
-        told = [name for name in dangers(tool, arguments) if self._lessons.is_told(name)]
+        told = [name for name in dangers(tool, arguments) if self._lessons.is_shown(name)]
         for name in told:
             self._shown.setdefault(name, None)
         return tuple([_caution(name) for name in told])

@@ -19,8 +19,8 @@ from fleetlore.recall.default_hints import default_loop_hint
 __all__ = ["Budget", "Watchdog"]
 
 STALL_SECONDS = 120.0
-WARN_SHARE = 0.8
-LOOP_CAUTION = "guard:loop"
+_WARN_SHARE = 0.8
+_LOOP_CAUTION = "guard:loop"
 _FIGURES = re.compile(r"[\d.,%]+")
 
 
@@ -116,7 +116,7 @@ class Watchdog:
         ]
         if self.loop is not None:
             helps = default_loop_hint(self.loop.pattern.template, failed=self.loop.failed)
-            found.insert(0, _caution(LOOP_CAUTION, f"{helps} This session goes in circles: {self.loop}", "loop"))
+            found.insert(0, _caution(_LOOP_CAUTION, f"{helps} This session goes in circles: {self.loop}", "loop"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:
             text = f"Nothing has happened in this session for {silent:.0f} seconds; what it waits for may not come."
@@ -135,7 +135,7 @@ def _of_budget(name: str, used: float, limit: float, unit: str) -> Tip | None:
             f"The session's budget is used up: {used:g} of {limit:g} {unit}. "
             "Finish with what there is, or say what is missing."
         )
-    elif used >= WARN_SHARE * limit:
+    elif used >= _WARN_SHARE * limit:
         text = (
             f"{used / limit:.0%} of the session's budget is used: {used:g} of {limit:g} {unit}. "
             "Leave out what is not needed."

@@ -184,19 +184,19 @@ class MemoryItem:
         return standing(self.agents, self.support, self.against, self.last_seen, half_life_seconds)
 
     def worth(self) -> tuple[float, int, float, str]:
-        """By which items about different things are ranked: what they tell those who meet another task.
+        """Sort key of items about different things, by what they tell those who meet another task; higher is better.
 
-        First how many agents, and how many goals, back it, whichever is less, without the agents that needed nobody to
-        tell them; contradictions take their share. One goal is no other task, and what one agent alone met may be its
-        own fault. Then what several goals back, before what went wrong at one, before the way that solved one; and
-        `standing`.
+        - breadth: agents that did not get there by their next call, at most as many as goals, less the share that
+          contradicts; 0 where one agent or one goal alone backs the item;
+        - scope: 3 backed by several goals, 2 an error met at one goal, 1 the way that solved one;
+        - `standing`; then the id.
         """
         goals = 1 if self.task else self.goals  # what solved a task is that task's
-        of_others = 3 if goals > 1 else 1 + int(self.kind != "strategy")
-        if min(self.agents, goals) <= 1:
-            return 0.0, of_others, self.standing(), self.id
-        kept = max(0, self.support - self.against) / max(1, self.support)
-        return min(self.delayed, goals) * kept, of_others, self.standing(), self.id
+        scope = 3 if goals > 1 else 1 if self.kind == "strategy" else 2
+        breadth = 0.0
+        if min(self.agents, goals) > 1:
+            breadth = min(self.delayed, goals) * max(0, self.support - self.against) / max(1, self.support)
+        return breadth, scope, self.standing(), self.id
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)

@@ -21,9 +21,9 @@ from models.memory.bottom_k import LatestSample, even
 SAMPLED_CASES = 256
 # A label of a judge is silenced if it is wrong more often than this at the lower end of the 95 % interval (Wilson): a
 # verdict that teaches claims to be right four times of five (`models.memory.candidate`).
-MOST_WRONG = 0.2
+_MOST_WRONG = 0.2
 FEWEST_CASES = 8
-MAX_FAMILY = 64
+_MAX_FAMILY = 64
 
 
 class Case(NamedTuple):
@@ -93,7 +93,7 @@ class JudgeRecord:
                     said
                     for said, other in (("success", "failure"), ("failure", "success"))
                     if matrix[said, other] + matrix[said, said] >= FEWEST_CASES
-                    and wilson(matrix[said, other], matrix[said, other] + matrix[said, said])[0] > MOST_WRONG
+                    and wilson(matrix[said, other], matrix[said, other] + matrix[said, said])[0] > _MOST_WRONG
                 ]
             )
         return self._silenced
@@ -140,7 +140,7 @@ def tool_family(trajectory: Trajectory) -> str:
     tool = min(counts, key=lambda each: (-counts[each], each))
     for mark in ("__", "/", "."):
         tool = tool.partition(mark)[0] or tool
-    return tool[:MAX_FAMILY]
+    return tool[:_MAX_FAMILY]
 
 
 def measurable(trajectory: Trajectory, votes: Iterable[Verdict]) -> list[Verdict]:

@@ -24,7 +24,7 @@ from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, ori
 MAX_TAUGHT = 64
 
 
-class Noted(msgspec.Struct, frozen=True, gc=False):
+class _Noted(msgspec.Struct, frozen=True, gc=False):
     """The items that a model's notes contribute to; `events` and `label` as in `Notes`."""
 
     events: int
@@ -48,7 +48,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     feedback: Feedback | None = None
     votes: tuple[Verdict, ...] = ()
     opinion: Opinion | None = None
-    noted: Noted | None = None
+    noted: _Noted | None = None
     taught: dict[str, ItemKind] = {}
 
     def merge(self, value: Trajectory | Feedback | Opinion) -> bool:
@@ -82,7 +82,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         if self.trajectory is None or notes.events != self.trajectory.events or not notable(verdict, notes.label):
             return []
         candidates = list(notes.candidates(self.trajectory))
-        self.noted = Noted(notes.events, notes.label, {each.item_id: each.kind for each in candidates})
+        self.noted = _Noted(notes.events, notes.label, {each.item_id: each.kind for each in candidates})
         return candidates
 
     def teach(self, candidates: Iterable[Candidate], verdict: Verdict) -> list[Candidate]:

@@ -73,9 +73,9 @@ async def test_a_rule_that_is_mostly_a_false_alarm_falls_silent_for_the_fleet(lo
         await pipeline.send(warned(pipeline, f"fine-{number}", PUSH, agent=f"a{number % 3}"))
     await pipeline.drain()
     fleet = await lessons(pipeline)
-    assert fleet.confidence(FORCE) < 0.5 and not fleet.is_told(FORCE)
+    assert fleet.confidence(FORCE) < 0.5 and not fleet.is_shown(FORCE)
     assert SafetyWatch(fleet).cautions(*PUSH[:2]) == ()
-    assert SafetyLessons().is_told(FORCE)
+    assert SafetyLessons().is_shown(FORCE)
 
 
 async def test_one_agent_alone_silences_nothing_for_others(log_pipeline: MakePipeline) -> None:
@@ -83,7 +83,7 @@ async def test_one_agent_alone_silences_nothing_for_others(log_pipeline: MakePip
     for number in range(20):
         await pipeline.send(warned(pipeline, f"fine-{number}", PUSH, agent="alone"))
     await pipeline.drain()
-    assert (await lessons(pipeline)).is_told(FORCE)
+    assert (await lessons(pipeline)).is_shown(FORCE)
 
 
 async def test_a_critical_one_never_falls_silent(log_pipeline: MakePipeline) -> None:
@@ -95,7 +95,7 @@ async def test_a_critical_one_never_falls_silent(log_pipeline: MakePipeline) -> 
         await pipeline.send(warned(pipeline, f"fine-{number}", wipe, rule=rule, agent=f"a{number % 3}"))
     await pipeline.drain()
     fleet = await lessons(pipeline)
-    assert fleet.confidence(rule) < 0.5 and fleet.is_told(rule)
+    assert fleet.confidence(rule) < 0.5 and fleet.is_shown(rule)
 
 
 async def test_an_agents_own_count_is_not_added_to_the_fleets(log_pipeline: MakePipeline) -> None:
