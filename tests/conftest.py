@@ -31,8 +31,10 @@ from streams.embedded.broker import EmbeddedBroker
 from tests.cluster.jars import java_command
 from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
 
-# How long an input takes to make says how busy the machine is, and nothing of the code.
-settings.register_profile("patient", parent=settings.default, suppress_health_check=[HealthCheck.too_slow])
+# How long an input takes, to make or to test, says how busy the machine is, and nothing of the code.
+settings.register_profile(
+    "patient", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("patient")
 
 
