@@ -31,6 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.join fleetlore.relay",
         "fleetlore fleetlore.cli fleetlore.testing",
         "models.data models.memory sinks",
+        "models.cases",
         "models.judge models.distil models.promotion models.calls",
         "models.llm models.adapter models.export",
         "models.backtest",

@@ -22,6 +22,7 @@ from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import LEAST_AGENTS, Evidence, Fleet, Who
+from models.cases import worked_after
 from models.data.place_names import shows_schema
 
 # Of failures and of what worked next, the newest.
@@ -80,7 +81,7 @@ def failures_met(
     for number, step in enumerate(calls):
         kind = kinds[number]
         if kind is not None and not step.transient and (step.tool, kind[0]) not in told:
-            found = _next_working(calls, number) if kind[1] or not _is_free_text(step) else None
+            found = next(worked_after(calls, number), None) if kind[1] or not _is_free_text(step) else None
             if found is not None:
                 told.add((step.tool, kind[0]))
                 before = seen.union(*(_all_names(each) for each in calls[number:found]))
@@ -113,10 +114,6 @@ def _names(text: str, characters: int) -> set[str]:
 def _all_names(step: Step) -> set[str]:
     said = step.error_message or "" if step.failed else step.result
     return _names(text_of(step.arguments), CALL_CHARACTERS) | _names(said, RESULT_CHARACTERS)
-
-
-def _next_working(calls: Sequence[Step], place: int) -> int | None:
-    return next((other for other in range(place + 1, len(calls)) if not calls[other].failed), None)
 
 
 def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:

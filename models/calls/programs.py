@@ -15,6 +15,7 @@ from fleetlore.calls.programs import Ending, ending_of, forms, missing_program
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.evidence import Evidence, Fleet, Who
+from models.cases import worked_after
 
 # Lower bound of the share of sessions in which calls of a form ended so.
 LEAST_RATE = 0.3
@@ -52,11 +53,8 @@ class ProgramRecords:
             missing = [missing_program(error)] if ending == "not found" else []
             held.update(dict.fromkeys((step.tool, each) for each in (*own, *beside, *missing)))
             if ending is not None:
-                later = zip(calls[number + 1 :], made[number + 1 :], strict=True)
-                worked = (
-                    forms.own[0] for each, forms in later if each.tool == step.tool and not each.failed and forms.own
-                )
-                instead = next(worked, "")
+                later = (made[place].own for place in worked_after(calls, number, step.tool))
+                instead = next((own[0] for own in later if own), "")
                 for form in missing or own:
                     failed.setdefault((step.tool, form, ending), instead)
         for made_form in held:

@@ -7,7 +7,7 @@ strategy    the calls that solved a task (`strategy`), an item once several agen
 
 Whole calls are compared, and none that was cut. What others read of them has no literals
 (`fleetlore.fingerprint.literals`). Transient errors teach nothing, nor do errors that say only that the call failed
-(`models.memory.quality.is_verdict`), nor a success whose last call failed. Pure and deterministic: an item's id is made
+(`models.cases.telling`), nor a success whose last call failed. Pure and deterministic: an item's id is made
 of what was learned, so contributions of many sessions meet in one item in any order (`models.memory.item_state`).
 """
 
@@ -16,12 +16,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fleetlore.wire.trajectory import Judgment
-from models.distil.formatting import Calls
+from models.cases import telling
 from models.distil.looked_up import looked_up
 from models.distil.recovery import recoveries
 from models.distil.strategy import strategies
 from models.memory.candidate import Candidate
-from models.memory.quality import is_verdict
 
 
 def distil(judgment: Judgment) -> list[Candidate]:
@@ -30,12 +29,10 @@ def distil(judgment: Judgment) -> list[Candidate]:
     A session that was shown an item does not back it, or the item would be its own evidence.
     """
     calls = judgment.trajectory.calls
-    failed = [place for place, call in enumerate(calls) if call.pattern is not None and not call.transient]
-    telling = _telling(calls, failed)
     found = strategies(judgment, calls)
-    if telling:
-        past = recoveries(judgment, calls, telling)
-        news = looked_up(judgment, calls, telling)
+    if failed := telling(calls):
+        past = recoveries(judgment, calls, failed)
+        news = looked_up(judgment, calls, failed)
         said = {each.pattern for each in news}
         # One thing is news once.
         past = [replace(each, delayed=False) if each.pattern in said else each for each in past]
@@ -45,17 +42,3 @@ def distil(judgment: Judgment) -> list[Candidate]:
         best.setdefault(each.item_id, each)
     shown = {id for step in judgment.trajectory.steps for id in step.advice}
     return [each for each in best.values() if each.item_id not in shown or each.side != "success"]
-
-
-def _telling(calls: Calls, failed: list[int]) -> list[int]:
-    """The failed calls whose error says what is wrong (`models.memory.quality.is_verdict`)."""
-    telling: dict[str | None, bool] = {}
-    places = []
-    for place in failed:
-        call = calls[place]
-        tells = telling.get(call.pattern)
-        if tells is None:  # cached: a stuck agent repeats one error
-            tells = telling[call.pattern] = not is_verdict(call.tool, call.error_message or "", call.error_type)
-        if tells:
-            places.append(place)
-    return places

@@ -18,8 +18,8 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
+from models.cases import is_shown_to_work, worked_after
 from models.distil.formatting import VERSION, Calls, error_text, item_id, line, said
-from models.distil.recovery import worked
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
 from models.memory.danger import is_plain, names_all
 from models.memory.quality import ERROR
@@ -62,7 +62,7 @@ def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
         shown |= _shown(call)
     names: dict[str, None] = {}
     for call in calls[place + 1 :]:
-        if call.tool == failed.tool and worked(judgment, call):
+        if call.tool == failed.tool and is_shown_to_work(judgment, call):
             names.update(dict.fromkeys(name for name in _names(call) if name in shown and name not in tried))
         shown |= _shown(call)
     return list(names)[:MAX_NAMES]
@@ -77,7 +77,7 @@ def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
 def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
     """What stands in the failed call and in the next one of its tool that worked: they are about the same thing."""
     failed = calls[place]
-    later = (call for call in calls[place + 1 :] if call.tool == failed.tool and worked(judgment, call))
+    later = [calls[at] for at in worked_after(calls, place, failed.tool) if is_shown_to_work(judgment, calls[at])]
     kept = {name for call in later if not set(_names(call)).isdisjoint(_names(failed)) for name in _names(call)}
     return [name for name in dict.fromkeys(_names(failed)) if name in kept and name not in KEYWORDS][:MAX_NAMES]
 

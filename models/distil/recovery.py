@@ -28,9 +28,10 @@ from fleetlore.calls.context import text_of
 from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, cause_text, failure_of, parsed
 from fleetlore.fingerprint.literals import masked_text, masked_value
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
+from models.cases import is_shown_to_work
 from models.distil.call_diff import Difference, distance, masked_difference
 from models.distil.formatting import MAX_STEP, VERSION, Calls, error_text, item_id, known_of, line, named_by, said
-from models.memory.candidate import SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
+from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
 from models.memory.danger import is_dangerous, is_plain, names_all
 from models.memory.quality import ERROR
 
@@ -103,15 +104,6 @@ def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
     return [_candidate(judgment, way, each) for way, each in found[:MAX_RECOVERIES] if each.past or each.again]
 
 
-def worked(judgment: Judgment, call: Step) -> bool:
-    """Whether something shows that the call worked: a result, a later step, or that the session succeeded.
-
-    No result at the very last step is no evidence: the log may end before the answer.
-    """
-    shown = bool(call.result) or call is not judgment.trajectory.steps[-1]
-    return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
-
-
 def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _Tried]:
     found: dict[_Way, _Tried] = {}
     needless: set[str] = set()
@@ -124,7 +116,7 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
         attempts = [at for at in range(place + 1, len(calls)) if _tries_the_same(calls[at], failed)]
         if not attempts:
             continue
-        after, works = calls[attempts[0]], [at for at in attempts if worked(judgment, calls[at])]
+        after, works = calls[attempts[0]], [at for at in attempts if is_shown_to_work(judgment, calls[at])]
         between = [at for at in range(place + 1, attempts[0]) if not calls[at].failed]
         same = _is_same(failed, after)
         gone = after.pattern is None or _cause(after) != _cause(failed)

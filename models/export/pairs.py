@@ -14,11 +14,11 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
+from models.cases import is_shown_to_work, tells, worked_after
 from models.distil.call_diff import distance
-from models.distil.recovery import LESS, worked
+from models.distil.recovery import LESS
 from models.export.conversation import result_of
 from models.export.usable import is_usable
-from models.memory.quality import is_verdict
 
 
 class Pair(NamedTuple):
@@ -54,17 +54,13 @@ def _recoveries(judgment: Judgment) -> Iterator[Pair]:
         return
     calls = session.calls
     for at, failed in enumerate(calls):
-        later = next((place for place in range(at + 1, len(calls)) if not calls[place].failed), None)
+        later = next(worked_after(calls, at), None)
         if later is None:
             return
         repair = calls[later]
-        if _tells(failed) and is_usable(repair) and _repairs(failed, repair) and worked(judgment, repair):
+        usable = is_usable(failed) and is_usable(repair)
+        if tells(failed) and usable and _repairs(failed, repair) and is_shown_to_work(judgment, repair):
             yield Pair("recovery", session, at, repair, failed, session)
-
-
-def _tells(call: Step) -> bool:
-    """Whether it failed for a reason that its error names: what only came out wrong may be right elsewhere."""
-    return call.failed and is_usable(call) and not is_verdict(call.tool, call.error_message or "", call.error_type)
 
 
 def _repairs(failed: Step, later: Step) -> bool:
@@ -83,9 +79,9 @@ def _contrasts(judgments: Iterable[Judgment]) -> Iterator[Pair]:
         if not session.task or not session.goal:
             continue
         for at, (state, call) in enumerate(_states(session)):
-            if succeeded and is_usable(call) and worked(judgment, call):
+            if succeeded and is_usable(call) and is_shown_to_work(judgment, call):
                 better.setdefault(state, (session, at, call))
-            elif not succeeded and _tells(call):
+            elif not succeeded and tells(call) and is_usable(call):
                 worse[state].append((session, call))
     for state, (session, at, chosen) in better.items():
         for other, rejected in worse.get(state, ()):

@@ -11,7 +11,7 @@ import orjson
 
 from fleetlore.wire.definitions import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
-from models.distil.recovery import worked
+from models.cases import is_shown_to_work
 from models.export.conversation import Conversation, calling, conversation_of
 from models.export.pairs import pairs_of
 from models.export.usable import is_usable
@@ -86,7 +86,7 @@ def _calls(judgments: Sequence[Judgment], chat: _Chat) -> Iterator[Row]:
         session = judgment.trajectory
         told = chat(session)
         for at, call in enumerate(session.calls):
-            good = judgment.verdict.label == "success" and worked(judgment, call)
+            good = judgment.verdict.label == "success" and is_shown_to_work(judgment, call)
             if is_usable(call) and (good or call.failed):
                 parts = {"prompt": told.until(at), "completion": [calling(call)], "label": not call.failed}
                 kind = "failed" if call.failed else "worked"
