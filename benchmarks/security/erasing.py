@@ -13,8 +13,9 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from streams.offline.erase.lore import Touched, forgets, touched
+from streams.offline.erase.job import forgets, touched
 from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of
+from streams.offline.operator_word import States
 from streams.stage.base import Record
 from streams.stage.erased import Erased
 from streams.stages.pipeline import pipeline
@@ -59,7 +60,7 @@ async def erased_by_store() -> list[tuple[str, str, str, str]]:
     return [("erasure", f"{what} {said}", f"{knew}", f"{left}, {back}") for what, knew, left, back in found]
 
 
-async def _forget(memory: _Pipeline, found: Touched, hashes: dict[str, tuple[int, ...]]) -> None:
+async def _forget(memory: _Pipeline, found: States, hashes: dict[str, tuple[int, ...]]) -> None:
     for value in forgets(TENANT, found, hashes):
         (stage,) = [each for each in memory.stages if each.reads == value.topic]
         record = Record(topic(TENANT, value.topic), 0, 0, None, value.value, {})

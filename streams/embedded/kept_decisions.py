@@ -64,18 +64,11 @@ class KeptDecisions:
         return [topic(tenant, name) for tenant in self._settings.tenants for name in NAMES]
 
     async def _take(self, fetched: Fetched) -> None:
-        came = [record for records in fetched.values() for record in records if record.key and record.value]
-        changed = [
-            self._keep(record.topic, record.key.decode(), record.value.decode("utf-8", "replace")) for record in came
-        ]
-        if any(changed):
-            self._write()
-
-    def _keep(self, name: str, key: str, value: str) -> bool:
-        known = self._known.setdefault(name, {})
-        changed = known.get(key) != value
-        known[key] = value
-        return changed
-
-    def _write(self) -> None:
-        write_whole(self._path, orjson.dumps(self._known))
+        before = orjson.dumps(self._known)
+        for record in (each for records in fetched.values() for each in records):
+            if record.key and record.value:
+                known = self._known.setdefault(record.topic, {})
+                known[record.key.decode()] = record.value.decode("utf-8", "replace")
+        now = orjson.dumps(self._known)
+        if now != before:
+            write_whole(self._path, now)

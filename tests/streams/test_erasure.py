@@ -12,8 +12,8 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
-from streams.offline.contributions import contributed
-from streams.offline.erase.lore import Touched, forgets, touched
+from streams.offline.erase.job import forgets, touched
+from streams.offline.operator_word import States, contributed
 from streams.stage.base import Outgoing
 from streams.stage.erased import Erasure
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
@@ -23,7 +23,7 @@ WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'i
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 
 
-async def erase(pipeline: LogPipeline, *sessions: str) -> Touched:
+async def erase(pipeline: LogPipeline, *sessions: str) -> States:
     """As the command does it, on the log in memory; returns what still knows them."""
     named = {session: (stable_hash(session), stable_hash(f"{session}#1")) for session in sessions}
     for hashes in named.values():

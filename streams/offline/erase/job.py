@@ -1,8 +1,8 @@
 """Erase sessions, step by step, while the fleet goes on.
 
 1. What is erased is written to the topic `erasures`: every stage drops it from then on, a backfill too.
-2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.erase.lore`), until no
-   state knows one. Agents hear of it as of any change of lore.
+2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.operator_word`), until
+   no state knows one. Agents hear of it as of any change of lore.
 3. The rows of judgments are deleted, and those of states in which nothing is left.
 4. Adapter versions that have learned of it are revoked and deleted; the trainer learns new ones without it.
 
@@ -12,7 +12,7 @@ What the log itself holds ages out: the report says when. A run that was stopped
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,16 +21,16 @@ from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import SCHEMA
-from sinks.metrics import Metrics
+from models.judge.record import JudgeRecord
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
-from streams.offline.contributions import contribute_again
 from streams.offline.drain import BEHIND, wait_drained
 from streams.offline.erase.adapters import learned_versions
 from streams.offline.erase.found import Found, Wanted, find, look_at_rows
-from streams.offline.erase.lore import forgets, touched
-from streams.stage.base import Outgoing
-from streams.stage.erased import TOPIC, Erasure
+from streams.offline.operator_word import States, ask_owners, beside_workers, requests, states_that
+from streams.stage.base import Outgoing, Store
+from streams.stage.erased import TOPIC, Erasure, Forget
+from streams.stages.s3_judgments.judge_records import LABEL
 
 # A worker hears of an erasure within a fetch.
 HEARD_SECONDS = 2.0
@@ -74,20 +74,17 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
         StackError: the workers did not do their part in time; run it again.
     """
-    try:
-        async with (
-            asyncio.timeout(timeout_seconds),
-            MilvusStore.from_settings(settings, Metrics("erase")) as store,
-        ):
-            return await _erase(settings, store, wanted, dry_run, timeout_seconds)
-    except TimeoutError:
-        raise StackError(
-            f"not erased within {timeout_seconds:g} s: run it again; is a worker of tenant {wanted.tenant} running?"
-        ) from None
+    async with beside_workers(settings, wanted.tenant, timeout_seconds) as (store, producer):
+        return await _erase(settings, store, producer, wanted, dry_run, timeout_seconds)
 
 
 async def _erase(
-    settings: Settings, store: MilvusStore, wanted: Wanted, dry_run: bool, timeout_seconds: float
+    settings: Settings,
+    store: MilvusStore,
+    producer: BatchProducer,
+    wanted: Wanted,
+    dry_run: bool,
+    timeout_seconds: float,
 ) -> Erasing:
     now = SystemClock().now()
     found = await find(settings, store, wanted)
@@ -96,12 +93,11 @@ async def _erase(
     if dry_run:
         versions = await learned_versions(settings, wanted.tenant, found, erase=False)
     if not dry_run and (found.parts or wanted.agent):
-        async with BatchProducer(settings.cluster) as producer:
-            await _announce(producer, wanted, found, now)
-            await asyncio.sleep(HEARD_SECONDS)
-            # Now: what is published from here on has not learned of it.
-            versions = await learned_versions(settings, wanted.tenant, found, erase=True)
-            await _until_forgotten(settings, store, producer, wanted, found, timeout_seconds)
+        await _announce(producer, wanted, found, now)
+        await asyncio.sleep(HEARD_SECONDS)
+        # Now: what is published from here on has not learned of it.
+        versions = await learned_versions(settings, wanted.tenant, found, erase=True)
+        await _until_forgotten(settings, store, producer, wanted, found, timeout_seconds)
         await store.delete("judgments", found.rows)
         for collection, ids in (await touched(store, wanted.tenant, ())).empty.items():
             await store.delete(collection, ids)
@@ -148,9 +144,31 @@ async def _until_forgotten(
         left = await touched(store, tenant, _flat(found))
         if not left:
             return
-        await producer.deliver(forgets(tenant, left, found.hashes))
-        await contribute_again(settings, producer, tenant, left.items.keys(), _flat(found))
+        await ask_owners(settings, producer, tenant, forgets(tenant, left, found.hashes), left.items, _flat(found))
     raise StackError(f"states of tenant {tenant} still know what was erased after {ROUNDS} rounds: run it again")
+
+
+async def touched(store: Store, tenant: str, sessions: Iterable[int]) -> States:
+    """Look through all states of a tenant for those that know erased sessions (hashes), records of judges too.
+
+    Raises:
+        StoreUnavailable: Milvus does not answer.
+    """
+    wanted = frozenset(sessions)
+    found = await states_that(lambda state: wanted & state.sessions, store, tenant)
+    async for row in store.rows("judgments", tenant, "state", label=LABEL):
+        found.cases |= wanted & JudgeRecord.from_json(row["state"]).cases.kept.keys()
+    return found
+
+
+def forgets(tenant: str, found: States, sessions: Mapping[str, tuple[int, ...]]) -> list[Outgoing]:
+    """What goes to the owners. `sessions`: by id, the hashes of it and of its parts."""
+    # A session's judge records are those of its own partition.
+    judged = [(session, known) for session, known in sessions.items() if not found.cases.isdisjoint(known)]
+    return [
+        *requests(tenant, found, lambda id, known: Forget(id, known).to_json()),
+        *(Outgoing(tenant, "trajectories", session, Forget("", known).to_json()) for session, known in judged),
+    ]
 
 
 def _flat(found: Found) -> list[int]:
