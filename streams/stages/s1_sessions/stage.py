@@ -91,15 +91,13 @@ class SessionsStage(Stage):
             self._metrics.received_events(record.topic).inc(len(events) + refused)
             arrivals.append((record, events))
         clean([event for _, events in arrivals for event in events])
-        failed: dict[int, OpenSession] = {}
         for record, events in arrivals:
             bound_warnings(events)
             if (partition := self._partitions.get(record.tp)) is None:
                 partition = self._partitions[record.tp] = Partition()
-            tenant = tenant_of(record.topic)
             for event in events:
                 try:
-                    self._take(event, tenant, record, partition, failed, effects)
+                    self._take(event, record, partition, effects)
                 except InvalidEvent as error:
                     effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
                     effects.processed -= 1
@@ -109,11 +107,12 @@ class SessionsStage(Stage):
         for partition in list(self._partitions.values()):  # a rebalance may come while the store is asked
             await self._close_incomplete(partition, overdue, effects)
             await self._close_redelivered(partition, effects)
-            await self._settle_tails(partition, failed, effects)
-        for session in failed.values():
+            await self._settle_tails(partition, effects)
             # A failure cannot wait until the session ends; successful calls can.
-            if session.has_new_failure:
-                self._report(session, effects)
+            for session in partition.failed.values():
+                if session.has_new_failure:
+                    self._report(session, effects)
+            partition.failed.clear()
         self._metrics.open_sessions().set(sum(len(each.open) for each in self._partitions.values()))
         return effects
 
@@ -125,47 +124,42 @@ class SessionsStage(Stage):
     def forget(self) -> None:
         self._partitions.clear()
 
-    def _take(
-        self,
-        event: Incoming,
-        tenant: str,
-        record: Record,
-        partition: Partition,
-        failed: dict[int, OpenSession],
-        effects: Effects,
-    ) -> None:
-        # Most tenants have erased nothing, and this is asked for every event.
-        if self._erased.count and self._erased.drops(tenant, event.session, event.agent, event.time.timestamp()):
+    def _take(self, event: Incoming, record: Record, partition: Partition, effects: Effects) -> None:
+        """Take an event; behind the first of a session also those of it that came before.
+
+        Raises:
+            InvalidEvent: it is none of its session.
+        """
+        tenant = tenant_of(record.topic)
+        if self._is_erased(event, tenant):
             return
         if event.type == FEEDBACK:
             self._take_feedback(event, tenant, effects)
             return
-        sequence, time = event.sequence, event.time.timestamp()
-        if time > partition.newest_time:
-            partition.newest_time = time
-        if time > effects.newest:
-            effects.newest = time
-        if time < effects.oldest:
-            effects.oldest = time
-        key = (event.agent, event.session, sequence // PART_EVENTS)
-        session = partition.find(key)
-        if session is None and sequence % PART_EVENTS:
-            if (tail := partition.tails.get(key)) is None:
-                tail = partition.tails[key] = Tail(record.offset, self._clock.monotonic())
-            error = InvalidEvent("missing_start", f"{sequence} came without the first event of its session")
-            partition.tail_size += tail.add(event, dead_letter(record, error, bytes_of(event, record)))
-            return
-        waiting: list[tuple[Incoming, DeadLetter]] = []
-        if session is None:
+        _note_time(event.time.timestamp(), partition, effects)
+        key = event.agent, event.session, event.sequence // PART_EVENTS
+        if (session := partition.find(key)) is not None:
+            self._add(event, record, key, session, partition, effects)
+        elif event.sequence % PART_EVENTS:
+            self._let_wait(event, record, key, partition)
+        else:
             session = OpenSession(tenant, event.session, event.agent, key[2], record.offset)
             waiting = partition.begin(key, session)
-        elif sequence in session.sequences:
-            if session.is_another(sequence, time):
-                raise InvalidEvent("reused_session", f"session {event.session!r} has another event {sequence}")
-            self._metrics.duplicate_events().inc()
-            return
-        elif sequence < session.persisted_up_to:
-            self._metrics.duplicate_events().inc()
+            self._add(event, record, key, session, partition, effects)
+            self._add_waiting(waiting, key, session, partition, effects)
+
+    def _add(
+        self,
+        event: Incoming,
+        record: Record,
+        key: Key,
+        session: OpenSession,
+        partition: Partition,
+        effects: Effects,
+    ) -> None:
+        """Add an event to its session, and close what it completes."""
+        sequence, time = event.sequence, event.time.timestamp()
+        if self._is_known(session, sequence, time):
             return
         if session.ended_at is not None and sequence > session.ended_at:
             raise after_end()
@@ -178,7 +172,7 @@ class SessionsStage(Stage):
             session.size += len(record.value or b"")
         partition.size += session.size - before
         if session.has_new_failure:
-            failed[id(session)] = session
+            partition.failed[key] = session
         if key in partition.closed:
             self._metrics.reopened_sessions().inc()
             partition.reopen(key, record.offset)
@@ -186,22 +180,49 @@ class SessionsStage(Stage):
             self._close(partition, key, session, effects)
         elif session.ending is not None:
             partition.incomplete[key] = self._clock.monotonic()
-        for other, letter in waiting:
-            self._take_again(other, letter, partition, failed, effects)
 
-    def _take_again(
+    def _add_waiting(
         self,
-        event: Incoming,
-        letter: DeadLetter,
+        waiting: Sequence[tuple[Incoming, DeadLetter]],
+        key: Key,
+        session: OpenSession,
         partition: Partition,
-        failed: dict[int, OpenSession],
         effects: Effects,
     ) -> None:
-        """Take an event that waited for the first of its session."""
-        try:
-            self._take(event, tenant_of(letter.record.topic), letter.record, partition, failed, effects)
-        except InvalidEvent as error:
-            effects.dead_letters.append(letter._replace(reason=error.reason, detail=error.detail))
+        """Add the events that waited for their session."""
+        for event, letter in waiting:
+            if self._is_erased(event, session.tenant):
+                continue
+            try:
+                self._add(event, letter.record, key, session, partition, effects)
+            except InvalidEvent as error:
+                effects.dead_letters.append(letter._replace(reason=error.reason, detail=error.detail))
+
+    def _is_erased(self, event: Incoming, tenant: str) -> bool:
+        # Most tenants have erased nothing, and this is asked for every event.
+        erased = self._erased
+        return bool(erased.count) and erased.drops(tenant, event.session, event.agent, event.time.timestamp())
+
+    def _is_known(self, session: OpenSession, sequence: int, time: float) -> bool:
+        """Whether an event came before, now or to whoever stored the session.
+
+        Raises:
+            InvalidEvent: another one did in its place.
+        """
+        if sequence in session.sequences:
+            if session.is_another(sequence, time):
+                raise InvalidEvent("reused_session", f"session {session.session!r} has another event {sequence}")
+        elif sequence >= session.persisted_up_to:
+            return False
+        self._metrics.duplicate_events().inc()
+        return True
+
+    def _let_wait(self, event: Incoming, record: Record, key: Key, partition: Partition) -> None:
+        """Keep an event whose session has not begun here."""
+        if (tail := partition.tails.get(key)) is None:
+            tail = partition.tails[key] = Tail(record.offset, self._clock.monotonic())
+        error = InvalidEvent("missing_start", f"{event.sequence} came without the first event of its session")
+        partition.tail_size += tail.add(event, dead_letter(record, error, bytes_of(event, record)))
 
     def _drop_erased(self) -> None:
         """Let go of sessions that were erased since the last batch."""
@@ -266,7 +287,7 @@ class SessionsStage(Stage):
                 self._close(partition, key, session, effects)
         partition.redelivery.observe(partition.first_open, now)
 
-    async def _settle_tails(self, partition: Partition, failed: dict[int, OpenSession], effects: Effects) -> None:
+    async def _settle_tails(self, partition: Partition, effects: Effects) -> None:
         """Let tails go on from the sessions that the store knows; the others wait, for as long as a session may be
         silent.
         """
@@ -294,8 +315,7 @@ class SessionsStage(Stage):
                 session = OpenSession.restored(known_one, tail.first_offset)
                 # With a gap between them the judgment of what came before may be on its way.
                 if waited or min(event.sequence for event, _ in tail.events) <= max(session.sequences) + 1:
-                    for event, letter in partition.restore(key, session):
-                        self._take_again(event, letter, partition, failed, effects)
+                    self._add_waiting(partition.restore(key, session), key, session, partition, effects)
                 continue
             owner = owners.get(key[1:], key[0]) if known_one is None else known_one.agent
             if owner != key[0] and (known_one is None or waited):
@@ -358,6 +378,16 @@ class SessionsStage(Stage):
         while partition.tail_size > most:
             letters = partition.drop_tail(next(iter(partition.tails))).events
             effects.dead_letters += [letter for _, letter in letters]
+
+
+def _note_time(time: float, partition: Partition, effects: Effects) -> None:
+    """Move the partition's clock on, and note which times the batch is of."""
+    if time > partition.newest_time:
+        partition.newest_time = time
+    if time > effects.newest:
+        effects.newest = time
+    if time < effects.oldest:
+        effects.oldest = time
 
 
 def _persisted_up_to(session: OpenSession, known: Trajectory) -> int | None:
