@@ -6,6 +6,8 @@ decoder, a check and a class of our own. What has its default is left out of the
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -21,6 +23,8 @@ DIGEST_BYTES = 60_000
 # long texts fewer fit.
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
+# Kinds of calls counted of those that are left out: about 200 bytes each.
+MOST_LEFT_OUT = 128
 # Of a result. Calls and errors are kept whole where the session fits, since calls are compared; the least that is left
 # of them is as much.
 DIGEST_TEXT = 300
@@ -104,6 +108,34 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         )
 
 
+class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How many calls of one kind a digest has left out; all else as in `Step`."""
+
+    calls: int
+    tool: str
+    call: str
+    error_type: str | None = None
+    family: str | None = None
+    pattern: str | None = None
+    exact: str | None = None
+    transient: bool = False
+
+    @property
+    def step(self) -> Step:
+        """A call of the kind, without its texts."""
+        return Step(
+            sequence=0,
+            role="tool",
+            tool=self.tool,
+            call=self.call,
+            error_type=self.error_type,
+            family=self.family,
+            pattern=self.pattern,
+            exact=self.exact,
+            transient=self.transient,
+        )
+
+
 class Feedback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="feedback"):
     """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
 
@@ -149,6 +181,8 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         agent_group: that its agent belongs to, as it said; empty where it belongs to none.
         definitions: hash of the system text and tools that its model was given; empty where it did not say.
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
+        left_out: of a digest, the calls that are not among its steps, so that a session that goes on counts from where
+            it was; of `MOST_LEFT_OUT` kinds at most, those with the most calls.
     """
 
     tenant: str
@@ -172,6 +206,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     user: str = ""
     agent_group: str = ""
     definitions: str = ""
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def id(self) -> str:
@@ -241,16 +276,29 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         return DIGEST_TEXT
 
     def _clipped(self, most: int, text: int) -> Trajectory:
-        steps = self.steps
+        steps, left_out = self.steps, self.left_out
         if len(steps) > most:
-            steps = steps[: most // 4] + steps[-(most - most // 4) :]
+            first, last = most // 4, len(steps) - (most - most // 4)
+            left_out = _counted(left_out, steps[first:last])
+            steps = steps[:first] + steps[last:]
         short = tuple([step.clipped(text) for step in steps])
-        return replace(self, goal=clip(self.goal, 2 * min(text, DIGEST_TEXT)), steps=short)
+        return replace(self, goal=clip(self.goal, 2 * min(text, DIGEST_TEXT)), steps=short, left_out=left_out)
 
     @classmethod
     def from_json(cls, value: bytes) -> Trajectory:
         """Raises msgspec.DecodeError (a ValueError) for what is no trajectory."""
         return msgspec.json.decode(value, type=cls)
+
+
+def _counted(known: Iterable[LeftOut], steps: Iterable[Step]) -> tuple[LeftOut, ...]:
+    """What is left out, and further calls."""
+    calls = Counter({replace(each, calls=0): each.calls for each in known})
+    for step in steps:
+        if step.role == "tool":
+            kind = step.error_type, step.family, step.pattern, step.exact, step.transient
+            calls[LeftOut(0, step.tool, step.call, *kind)] += 1
+    most = sorted(calls.items(), key=lambda each: (-each[1], each[0].call, each[0].exact or ""))[:MOST_LEFT_OUT]
+    return tuple([replace(kind, calls=count) for kind, count in most])
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

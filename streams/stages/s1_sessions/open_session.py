@@ -13,7 +13,7 @@ from fleetlore.fingerprint.fingerprint import MAX_MESSAGE, Failure, argument_sha
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
-from fleetlore.wire.trajectory import MAX_TEXT, Ending, Step, Trajectory
+from fleetlore.wire.trajectory import MAX_TEXT, Ending, LeftOut, Step, Trajectory
 from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.parse import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
@@ -73,6 +73,7 @@ class OpenSession(msgspec.Struct):
         ended_at: sequence of its end. Events after it are no part of the trajectory, in whatever order they came.
         out_of_order: by sequence, the dead letters of events that arrived before their predecessor.
         size: bytes in memory, about.
+        left_out: calls that are known by their counts alone: those that a stored digest has no steps of.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
         _next: the first sequence that has not arrived; calls before it were checked for loops.
         _waiting: calls after it, by sequence: when they ended and with which arguments.
@@ -101,6 +102,7 @@ class OpenSession(msgspec.Struct):
     size: int = SESSION_BYTES
     out_of_order: dict[int, DeadLetter] = {}
     persisted_up_to: int = 0
+    left_out: tuple[LeftOut, ...] = ()
     _counts: dict[str, SubjectCounts] = {}
     _waiting: dict[int, tuple[float, str]] = {}
     _next: int = 0
@@ -195,16 +197,16 @@ class OpenSession(msgspec.Struct):
         else:
             self._waiting[sequence] = time, arguments
 
-    def _count(self, subjects: tuple[Subject, ...], time: float, *, failed: bool) -> bool:
-        """Count one call for its subjects; return whether any of them is new."""
+    def _count(self, subjects: tuple[Subject, ...], time: float, *, failed: bool, calls: int = 1) -> bool:
+        """Count one call (or several that were alike) for its subjects; return whether any of them is new."""
         new, known = False, self._counts
         for subject in subjects:
             counts = known.get(subject.id)
             if counts is None:
                 counts = known[subject.id] = SubjectCounts(subject, time, time)
                 new = True
-            counts.calls += 1
-            counts.failures += failed
+            counts.calls += calls
+            counts.failures += failed * calls
             counts.reported = False
             if time > counts.last:
                 counts.last = time
@@ -285,6 +287,7 @@ class OpenSession(msgspec.Struct):
             user=self.user,
             agent_group=self.agent_group,
             definitions=self.definitions,
+            left_out=self.left_out,
         )
         letters = [self.out_of_order[sequence] for sequence in sorted(left_out)]
         error = after_end()
@@ -295,10 +298,22 @@ class OpenSession(msgspec.Struct):
     def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
         """The session behind a stored judgment, so that it can go on: as the worker knew it that closed it.
 
-        What the digest has cut is lost: ends of texts, and the middle of a session of more than `DIGEST_STEPS` steps.
+        What the digest has cut is lost: ends of texts, and of the calls in the middle of a long session all but their
+        number of each kind.
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
-        for name in ("goal", "task", "group", "guard", "place", "user", "agent_group", "definitions", "reward"):
+        for name in (
+            "goal",
+            "task",
+            "group",
+            "guard",
+            "place",
+            "user",
+            "agent_group",
+            "definitions",
+            "reward",
+            "left_out",
+        ):
             setattr(session, name, getattr(known, name))
         gaps = {each for start, end in known.gaps for each in range(start, end)}
         last = session.first + known.events + len(gaps)
@@ -310,12 +325,12 @@ class OpenSession(msgspec.Struct):
             session.steps[step.sequence] = step
             session.size += EVENT_BYTES + text_bytes(step)
             if step.role == "tool":
-                # Times that change nothing where they are merged with the right ones.
-                subjects = subjects_of_step(step)
-                session._count(subjects, known.ended, failed=step.failed)
-                for subject in subjects:
-                    counts = session._counts[subject.id]
-                    counts.last, counts.reported = known.started, True
+                session._count(subjects_of_step(step), known.ended, failed=step.failed)
+        for kind in known.left_out:
+            session._count(subjects_of_step(kind.step), known.ended, failed=kind.step.failed, calls=kind.calls)
+        for counts in session._counts.values():
+            # Times that change nothing where they are merged with the right ones.
+            counts.last, counts.reported = known.started, True
         while session._next in session.sequences:
             if (made := session.steps.get(session._next)) is not None and made.role == "tool":
                 session._detect_loop(made.sequence, known.ended, made.arguments)
