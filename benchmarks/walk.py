@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
@@ -155,8 +155,10 @@ class Producer(BatchProducer):
         super().__init__(bootstrap)
         self.values: list[Outgoing] = []
 
-    async def deliver(self, values: Sequence[Outgoing]) -> None:  # type: ignore[override]
-        await super().deliver(values)
+    async def deliver(  # type: ignore[override]
+        self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int]
+    ) -> None:
+        await super().deliver(values, positions)
         self.values += values
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -29,6 +29,8 @@ from fleetlore.kafka.client import connect, disconnect, make_producer, no_broker
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import TOPICS, partition_for, topic
 
+# Header of a record of a compacted topic: how far its writer had read the topic that it was made from.
+POSITION = "fleetlore.position"
 COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
 MAX_RECORD_BYTES = 512 * 1024
 # Kafka's default limit for a message is 1 MiB.
@@ -51,6 +53,7 @@ LOST_SEQUENCE = (
 )
 
 # Topic, partition, key, value, headers.
+Place = tuple[str, int]  # tenant, partition
 Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 
@@ -131,11 +134,15 @@ class BatchProducer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def deliver(self, values: Sequence[Value]) -> None:
+    async def deliver(self, values: Sequence[Value], positions: Mapping[Place, int] = {}) -> None:
         """Send values and wait for every acknowledgement.
 
         On a compacted topic each value is a record of its own. Elsewhere the values of one partition share records, as
         JSON arrays, because a reader pays per record.
+
+        Args:
+            positions: up to which offset the partition of a tenant was read that values for the same partition of a
+                compacted topic were made from.
 
         Raises:
             BrokerUnavailable: at least one was not acknowledged; send all of them again.
@@ -153,7 +160,9 @@ class BatchProducer:
                     partitions[name] = await self._partitions(name)
                 partition = partition_for(value.key, partitions[name])
                 if value.topic in COMPACTED:
-                    records.append((name, partition, value.key.encode(), value.value, []))
+                    position = positions.get((value.tenant, partition))
+                    headers = [] if position is None else [(POSITION, b"%d" % position)]
+                    records.append((name, partition, value.key.encode(), value.value, headers))
                 elif value.value is not None:
                     shared.setdefault((name, partition), []).append(value.value)
             for (name, partition), parts in shared.items():

@@ -8,6 +8,7 @@ what is known.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -64,3 +65,27 @@ def _count(knowledge: Knowledge, collection: str, body: dict[str, object]) -> No
             knowledge.items[str(body["kind"])] += 1
         case _:
             knowledge.judgments.append((str(body["session"]), str(body["label"]), int(str(body["events"]))))
+
+
+async def stale_keys(
+    store: MilvusStore, tenant: str, newest: Mapping[str, Mapping[str, bytes | None]]
+) -> dict[str, list[str]]:
+    """Keys of the compacted topics whose newest record is not what the store has, times left out.
+
+    Args:
+        newest: by collection and key: the newest value on its topic. Agents read these, and never the store.
+
+    Raises:
+        StoreUnavailable: Milvus does not answer.
+    """
+    stale: dict[str, list[str]] = {}
+    for collection, values in newest.items():
+        rows = {row["id"].partition("/")[2]: row["body"] async for row in store.rows(collection, tenant, "body")}
+        stale[collection] = sorted(
+            key for key in rows.keys() | values.keys() if _content(rows.get(key)) != _content(values.get(key))
+        )
+    return stale
+
+
+def _content(body: str | bytes | None) -> dict[str, object] | None:
+    return {name: value for name, value in orjson.loads(body).items() if name not in TIMES} if body else None

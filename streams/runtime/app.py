@@ -33,6 +33,7 @@ from streams.runtime.delivery import Delivery
 from streams.runtime.faust_consumer import FleetTransport, faust_credentials
 from streams.runtime.lease import SHARE, Lease
 from streams.runtime.ledger import Ledger
+from streams.runtime.stale_records import mend_stale
 from streams.runtime.topic_watch import watch_topics
 from streams.stage.base import Stage, TopicPartition
 from streams.stage.distrusted import Distrusted
@@ -119,6 +120,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()
+        self._assigned: frozenset[TopicPartition] = frozenset()
         # Whether batches may begin. Not during a rebalance: records that an agent still has then are read again.
         self._open = False
         for stage in self._stages:
@@ -130,6 +132,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.task(self._measure_lag)
         self.task(self._watch_topics)
         self.task(self._follow_operators)
+        self.task(self._mend_stale)
         self.task(health.keep_beating)
 
     def _new_transport(self) -> Any:
@@ -276,11 +279,13 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._metrics.expired_records(name)
             self._metrics.truncated_records(name)
         self._delivery.begin()
+        self._assigned = frozenset(TopicPartition(*tp) for tp in self.consumer.assignment())
         self._open = not self.should_stop
         self._health.ready("partitions")
 
     async def _on_revoked(self, app: faust.App, revoked: set[Any], **_: Any) -> None:
         self._health.unready("partitions", "rebalancing")
+        self._assigned = frozenset()
         # Commit now, so that the new owner need not do it again.
         await self._drain(self._settings.session_timeout_seconds * REBALANCE_SHARE)
         self._delivery.forget()
@@ -355,6 +360,16 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         settings, clock = self._settings, SystemClock()
         place = settings.cluster, settings.tenants, clock, settings.fetch_wait_ms
         await asyncio.gather(*(each.follow(*place) for each in self._operator_topics))
+
+    async def _mend_stale(self) -> None:
+        settings = self._settings
+        await mend_stale(
+            settings.cluster,
+            settings.tenants,
+            self._batch_producer,
+            lambda tp: self._open and tp in self._assigned,
+            settings.fetch_wait_ms,
+        )
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:

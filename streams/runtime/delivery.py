@@ -37,7 +37,7 @@ from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.dead_letters import record_of, records_of
 from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger
-from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store
+from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ SUSPECT_SECONDS = 5.0
 class Producer(Protocol):
     """Where values and dead letters go; `sinks.producer.BatchProducer` is the real one."""
 
-    async def deliver(self, values: Sequence[Outgoing]) -> None: ...
+    async def deliver(self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int]) -> None: ...
 
     async def send(self, records: Sequence[RawRecord]) -> None: ...
 
@@ -60,8 +60,8 @@ class SecondWrites:
     """Writes of all stages that are done once more: those that came first after an assignment.
 
     A write that the previous owner had sent when its partitions moved away may land after the first writes of the new
-    owner: neither Milvus nor Kafka can refuse it. It lands within its deadline or never. So what is written in that
-    time is written again when it is over.
+    owner: neither Milvus nor Kafka can refuse it. Milvus drops what comes after its deadline, so what is written in
+    that time is written again when it is over. What a broker gets later still is `streams.runtime.stale_records`'.
 
     Args:
         seconds: the longest deadline of a write.
@@ -162,7 +162,8 @@ class Delivery:
         effects = await self._retried(lambda: stage.process(batch), stage.name)
         self._second_writes.take(stage.name, effects)
         self._feed_breaker(batch, effects)
-        sinks = [self._deliver(stage, effects.outgoing)]
+        positions = self._positions(stage, batch)
+        sinks = [self._deliver(stage, effects.outgoing, positions)]
         if effects.dead_letters:
             sinks.append(self._send_to_dlq(stage, records_of(stage, effects.dead_letters)))
         if effects.acknowledged is None:
@@ -196,13 +197,17 @@ class Delivery:
 
     def _allow(self, stage: Stage, batch: Sequence[Record]) -> None:
         # All partitions of the stage: a batch of one may have brought effects that were waiting for another.
-        own = f".{stage.reads}"
-        next_offsets = {tp: offset for tp, offset in self._ledger.positions().items() if tp.topic.endswith(own)}
-        for record in batch:
-            next_offsets[record.tp] = max(record.offset + 1, next_offsets.get(record.tp, 0))
-        for tp, offset in next_offsets.items():
+        for tp, offset in self._positions(stage, batch).items():
             if tp.topic not in self.stopped:
                 self._ledger.allow(tp, offset, stage.committable(tp, offset))
+
+    def _positions(self, stage: Stage, batch: Sequence[Record]) -> dict[TopicPartition, int]:
+        """Return the next offset to read of each partition of the stage, once the batch is done."""
+        own = f".{stage.reads}"
+        found = {tp: offset for tp, offset in self._ledger.positions().items() if tp.topic.endswith(own)}
+        for record in batch:
+            found[record.tp] = max(record.offset + 1, found.get(record.tp, 0))
+        return found
 
     async def _write(self, stage: Stage, effects: Effects) -> None:
         refused = await asyncio.gather(*(self._upsert(stage, name, rows) for name, rows in effects.rows.items()))
@@ -288,10 +293,11 @@ class Delivery:
             self._metrics.lost_run(rows).set(self._breaker.run(rows))
         return True
 
-    async def _deliver(self, stage: Stage, values: Sequence[Outgoing]) -> None:
+    async def _deliver(self, stage: Stage, values: Sequence[Outgoing], positions: Mapping[TopicPartition, int]) -> None:
         """Send values; those that the broker will never take become dead letters."""
+        read = {(tenant_of(tp.topic), tp.partition): offset for tp, offset in positions.items()}
         try:
-            await self._retried(lambda: self._producer.deliver(values), stage.name)
+            await self._retried(lambda: self._producer.deliver(values, read), stage.name)
         except RecordsRefused as error:
             # A value comes of many records, so its dead letter names the last of its tenant.
             self._metrics.dead_letters(RECORD_REFUSED).inc(len(error.values))

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from fleetlore.clock import Clock
 from fleetlore.wire.topics import tenant_of
 from sinks.milvus import row_id
-from streams.stage.base import Effects, Record, Stage, Store, TopicPartition, Values, yielding
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, yielding
 from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 
@@ -126,6 +126,8 @@ class MergingStage(Stage, Generic[State, Value]):
             # A state that waits or is being written may have left the cache, and is newer than its row.
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
             if known is None and not values:
+                # Nothing is left of it, and a record of it that came late is to go.
+                effects.outgoing.append(Outgoing(key[0], self._collection, key[1], None))
                 continue
             # First: what comes behind it may take the place of what is forgotten.
             gone = known is not None and key in forgets and self.discard(known, forgets[key])

@@ -82,7 +82,8 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         was_item = state.state.is_item
         if sessions and not state.state.discard(sessions):
             return False
-        state.public |= was_item
+        # Asked to publish it again, agents may have it whatever it was.
+        state.public |= was_item or not sessions
         state.published = False
         return True
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetlore.config import Settings
+from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
-from streams.offline.state_hash import read_knowledge
+from streams.offline.state_hash import read_knowledge, stale_keys
 from streams.runtime.dead_letters import count_dead_letters
+from streams.runtime.stale_records import SOURCES
+
+MEND_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,7 @@ class Account:
     Attributes:
         lost: acknowledged events that are neither behind a judgment nor among the dead letters.
         doubled: events behind a judgment that were never sent.
-        equal: what is known is what an undisturbed run of the same events came to know.
+        equal: what is known is what an undisturbed run of the same events came to know, and agents read it key by key.
     """
 
     scenario: str
@@ -63,9 +70,23 @@ async def account(
         letters,
         max(0, (sent - judged).total() - letters),
         (judged - sent).total(),
-        knowledge.state_hash == undisturbed,
+        knowledge.state_hash == undisturbed and not await stale_lore(settings, store, tenant),
         seconds,
     )
+
+
+async def stale_lore(settings: Settings, store: MilvusStore, tenant: str) -> list[str]:
+    """Keys of the compacted topics that are not what the store has, for as long as an owner may take to mend them."""
+    names = {topic(tenant, name): name for name in SOURCES}
+    deadline = time.monotonic() + MEND_SECONDS
+    while True:
+        newest: dict[str, dict[str, bytes | None]] = {name: {} for name in SOURCES}
+        for record in await read_to_end(settings.cluster, names, MEND_SECONDS):
+            newest[names[record.topic]][record.key.decode()] = record.value
+        stale = [key for keys in (await stale_keys(store, tenant, newest)).values() for key in keys]
+        if not stale or time.monotonic() > deadline:
+            return stale
+        await asyncio.sleep(1.0)
 
 
 def table(accounts: Iterable[Account]) -> list[str]:

@@ -154,6 +154,7 @@ class KafkaCluster:
         brokers: how many; topics of the cluster itself have as many replicas.
         properties: settings of each broker, after Kafka's own names.
         listeners: security protocol of each listener for clients, by its name; the first is called `CLIENT`.
+        advertised: of a single broker, the port that clients of a listener are sent to: that of a proxy before it.
         format_options: further arguments of Kafka's storage tool, such as `--add-scram`.
         release: of Kafka.
 
@@ -169,10 +170,12 @@ class KafkaCluster:
         brokers: int = 1,
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
+        advertised: Mapping[str, int] | None = None,
         format_options: tuple[str, ...] = (),
         release: str = RELEASE,
     ) -> None:
         self._folder = folder
+        self._advertised = advertised or {}
         self._format_options = format_options
         protocols = {INSIDE: "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **(listeners or {CLIENT: "PLAINTEXT"})}
         ports = {node: {name: free_port() for name in protocols} for node in range(1, brokers + 1)}
@@ -255,7 +258,9 @@ class KafkaCluster:
         self, node: int, ports: Mapping[int, Mapping[str, int]], protocols: Mapping[str, str]
     ) -> dict[str, str]:
         count = len(ports)
+        told = {name: self._advertised.get(name, ports[node][name]) for name in protocols if name != "CONTROLLER"}
         return {
+            "advertised.listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in told.items()),
             "process.roles": "broker,controller",
             "node.id": str(node),
             "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[n]['CONTROLLER']}" for n in ports),

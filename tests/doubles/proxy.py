@@ -12,13 +12,19 @@ CHUNK_BYTES = 64 * 1024
 class Proxy:
     """Forwards connections to `host:port`; an async context manager. Use from one event loop.
 
+    Args:
+        port: to listen on; 0 takes a free one.
+
     Attributes:
         address: `host:port` to connect to instead, on the loopback address.
         delay_seconds: how long each piece on its way to the server (at most 64 KiB) is held back.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, port: int = 0) -> None:
         self.address = ""
+        self._listen = port
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self.delay_seconds = 0.0
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
@@ -27,7 +33,7 @@ class Proxy:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Proxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._listen)
         host, port = self._server.sockets[0].getsockname()
         self.address = f"{host}:{port}"
         return self
@@ -39,6 +45,14 @@ class Proxy:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
+
+    def stall(self) -> None:
+        """Let nothing through, either way, and break nothing: what is sent arrives after `flow`."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        """Undo `stall`."""
+        self._flowing.set()
 
     async def cut(self) -> None:
         """Break all connections; new ones are taken. What was held back never arrives."""
@@ -90,5 +104,6 @@ class Proxy:
             while piece := await reader.read(CHUNK_BYTES):
                 if delayed and self.delay_seconds:
                     await asyncio.sleep(self.delay_seconds)
+                await self._flowing.wait()
                 writer.write(piece)
                 await writer.drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from random import Random
@@ -21,7 +21,7 @@ from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
-from sinks.producer import COMPACTED, json_arrays
+from sinks.producer import COMPACTED, POSITION, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.state_hash import Knowledge, read_knowledge
 from streams.runtime.delivery import Delivery
@@ -146,14 +146,16 @@ class LogProducer:
         self.fails_at: set[int] = set()
         self.deliveries = 0
 
-    async def deliver(self, values: Sequence[Outgoing]) -> None:
+    async def deliver(self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int] = {}) -> None:
         self.deliveries += 1
         broken = self.deliveries in self.fails_at
         shared: dict[tuple[str, int], list[bytes]] = {}
         for value in values[: len(values) // 2] if broken else values:
             name = topic(value.tenant, value.topic)
             if value.topic in COMPACTED:
-                self.log.append(name, value.value, key=value.key.encode())
+                place = value.tenant, partition_for(value.key, self.log.partitions(name))
+                headers = [(POSITION, b"%d" % positions[place])] if place in positions else []
+                self.log.append(name, value.value, key=value.key.encode(), headers=headers)
             elif value.value is not None:
                 place = name, partition_for(value.key, self.log.partitions(name))
                 shared.setdefault(place, []).append(value.value)

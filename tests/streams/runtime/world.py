@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetlore.wire.dead_letter import RawRecord
@@ -56,7 +56,7 @@ class World:
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
         return {}
 
-    async def deliver(self, values: Sequence[Outgoing]) -> None:
+    async def deliver(self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int]) -> None:
         self._happen("deliver")
 
     async def send(self, letters: Sequence[RawRecord]) -> None:

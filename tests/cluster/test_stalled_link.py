@@ -1,0 +1,102 @@
+"""The link of a worker stands still for longer than its session, and all that it had sent arrives afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fleetlore.risk.encoder import StaticEncoder
+from fleetlore.wire.events import Event
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
+from sinks.topics import ensure_topics
+from streams.embedded.broker import free_port
+from streams.offline.drain import wait_drained
+from streams.offline.state_hash import Knowledge
+from tests.chaos.accounting import account, add_rows
+from tests.chaos.emitting import in_order
+from tests.chaos.fleet import fleet_events
+from tests.cluster.kafka_cluster import CLIENT, KafkaCluster
+from tests.cluster.test_cases import Workers
+from tests.doubles.proxy import Proxy
+
+SESSIONS, BURST = 100, 8
+SESSION_TIMEOUT_SECONDS = 6.0
+STALL_SECONDS = 2.7 * SESSION_TIMEOUT_SECONDS
+DRAIN_SECONDS = 150.0
+LINK = "LINK"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def behind_a_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, int]]:
+    """One broker, with a listener for clients that reach it by a proxy at a port."""
+    port = free_port()
+    with KafkaCluster(
+        tmp_path_factory.mktemp("link"),
+        listeners={CLIENT: "PLAINTEXT", LINK: "PLAINTEXT"},
+        advertised={LINK: port},
+    ) as made:
+        yield made, port
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("milvus_too", [False, True], ids=["Kafka", "Kafka and Milvus"])
+async def test_agents_read_what_the_store_knows(
+    milvus_too: bool,
+    behind_a_link: tuple[KafkaCluster, int],
+    milvus: str,
+    tenant: str,
+    workers: Workers,
+    reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
+) -> None:
+    cluster, port = behind_a_link
+    settings = cluster.settings(
+        milvus, tenant, partitions=2, replication=1, session_timeout_seconds=SESSION_TIMEOUT_SECONDS
+    )
+    await ensure_topics(settings)
+    began, events = time.monotonic(), fleet_events(tenant, 1, SESSIONS)
+    broker = f"127.0.0.1:{cluster.brokers[0].ports[LINK]}"
+    async with Proxy(broker, port) as link, Proxy(milvus.removeprefix("http://")) as store_link:
+        far = settings.with_(broker=link.address, milvus=f"http://{store_link.address}", metrics_port=free_port())
+        await asyncio.to_thread(workers.start, far)
+        await asyncio.to_thread(workers.start, settings)
+        stalled = [link, store_link] if milvus_too else [link]
+        before = int(0.6 * len(events)) // BURST * BURST
+        async with in_order(cluster.address, tenant, Random(1)) as send:
+            for start in range(0, before, BURST):
+                await send(events[start : start + BURST])
+                await asyncio.sleep(0.1)
+            for each in stalled:
+                each.stall()
+            rest = asyncio.create_task(asyncio.sleep(STALL_SECONDS))
+            for start in range(before, len(events), BURST):
+                await send(events[start : start + BURST])
+                await asyncio.sleep(0.1)
+            await rest
+        for each in stalled:
+            each.flow()
+        await asyncio.sleep(SESSION_TIMEOUT_SECONDS)
+        await wait_drained(settings, tenant, DRAIN_SECONDS)
+        store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
+        expected = (await reference(tenant, events)).state_hash
+        name = f"a worker's link to Kafka{' and Milvus' if milvus_too else ''} stands still"
+        seconds = time.monotonic() - began
+        found = await account(name, tenant, settings, store, events, len(events), 0, expected, seconds)
+        await store.close()
+    if page := os.environ.get("CHAOS_PAGE"):
+        add_rows(Path(page), "cluster", [found])
+    assert (found.lost, found.doubled, found.equal) == (0, 0, True), found

@@ -1,0 +1,137 @@
+"""What a former owner had sent lands when its successor is done: agents read what the owner knows all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.wire.topics import topic
+from sinks.producer import POSITION
+from streams.offline.state_hash import stale_keys
+from streams.runtime.stale_records import SOURCES, WAIT_SECONDS, StaleRecords
+from streams.stage.base import Outgoing, TopicPartition
+from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, LogPipeline, LogProducer
+
+PATTERNS, OBSERVATIONS = topic("acme", "patterns"), topic("acme", "observations")
+
+
+class Stalled(LogProducer):
+    """The link of a worker that stands still: nothing is acknowledged, and nothing is lost."""
+
+    stands_still = False
+
+    async def deliver(self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int] = {}) -> None:
+        if not self.stands_still:
+            return await super().deliver(values, positions)
+        self.parked = [*getattr(self, "parked", []), (list(values), dict(positions))]
+        raise BrokerUnavailable("no answer within the deadline")
+
+    async def flow(self) -> None:
+        """What was sent arrives."""
+        for values, positions in self.parked:
+            await super().deliver(values, positions)
+
+
+async def mend(pipeline: LogPipeline) -> int:
+    """As `mend_stale` does; return for how many keys it asked."""
+    stale = StaleRecords(lambda tp: True, pipeline.clock)
+    for name in SOURCES:
+        for partition in range(PARTITIONS):
+            for record in pipeline.log.read(topic("acme", name), partition):
+                stale.see(record.topic, partition, record.key, record.headers)
+    stale.check({tp: pipeline.log.end_offset(*tp) for tp in stale.found})
+    asked = stale.take()
+    await pipeline.producer.deliver(asked)
+    await pipeline.drain()
+    return len(asked)
+
+
+async def stale(pipeline: LogPipeline) -> dict[str, list[str]]:
+    newest = {
+        name: {(record.key or b"").decode(): record.value for record in pipeline.log.read_all(topic("acme", name))}
+        for name in SOURCES
+    }
+    return await stale_keys(pipeline.store, "acme", newest)  # type: ignore[arg-type]
+
+
+async def test_what_lands_late_is_written_over_again() -> None:
+    first = LogPipeline()
+    first.producer = link = Stalled(first.log)
+    first.start()
+    story = first.story
+    for number in range(8):
+        await first.send(story.session(f"a{number}", ("bash", {"x": number}, "", f"no such thing {number % 3}")))
+    for stage in first.stages:
+        for partition in range(PARTITIONS):
+            while await first.batch(stage, partition):
+                first.commit()
+    link.stands_still = True
+    for stage in first.stages:
+        if stage.holds:
+            with pytest.raises(BrokerUnavailable):
+                await first.run(stage, [])
+    second = first.another()
+    second.producer = LogProducer(second.log)
+    second.start()
+    for number in range(8):
+        start = BASE_TIME + 100
+        await second.send(
+            story.session(f"b{number}", ("bash", {"x": number}, "", f"no such thing {number % 3}"), start=start)
+        )
+    await second.drain()
+    second.clock.advance(60.0)
+    await second.drain()
+    assert await stale(second) == {"patterns": [], "items": []}
+    await link.flow()
+    assert (await stale(second))["patterns"]
+    assert await mend(second) > 0
+    assert await stale(second) == {"patterns": [], "items": []}
+
+
+async def test_of_what_nothing_is_left_a_late_record_goes() -> None:
+    pipeline = LogPipeline()
+    await pipeline.producer.deliver([Outgoing("acme", "items", "item1", b"{}")], {("acme", 0): 5, ("acme", 1): 5})
+    await pipeline.producer.deliver([Outgoing("acme", "items", "item1", b"{}")], {("acme", 0): 4, ("acme", 1): 4})
+    for _ in range(8):
+        await pipeline.producer.deliver([Outgoing("acme", "candidates", key, b"{}") for key in "abcd"])
+    assert await mend(pipeline) == 1
+    assert pipeline.log.read_all(topic("acme", "items"))[-1].value is None
+
+
+def seen(stale: StaleRecords, *positions: int, partition: int = 0) -> StaleRecords:
+    for position in positions:
+        stale.see(PATTERNS, partition, b"k%d" % position, [(POSITION, b"%d" % position)])
+    return stale
+
+
+def test_positions_of_each_partition_only_grow() -> None:
+    stale = seen(seen(StaleRecords(lambda tp: True), 3, 3, 7, 9), 1, partition=1)
+    stale.see(PATTERNS, 0, b"key", [])
+    stale.see(PATTERNS, 0, None, [(POSITION, b"1")])
+    stale.see(PATTERNS, 0, b"key", [(POSITION, b"x")])
+    assert stale.found == [] and stale.take() == []
+    assert [each.key for each in seen(stale, 8, 9, 4).take()] == ["k8", "k4"]
+    assert stale.take() == []
+
+
+def test_the_owner_asks_and_what_nobody_owns_waits_for_one() -> None:
+    pipeline = LogPipeline()
+    mine: set[TopicPartition] = set()
+    stale = seen(StaleRecords(mine.__contains__, pipeline.clock), 9, 8)
+    assert stale.take() == [] and stale.found
+    mine.add(TopicPartition(OBSERVATIONS, 0))
+    assert [(each.topic, each.key) for each in stale.take()] == [("observations", "k8")]
+    mine.clear()
+    seen(stale, 7)
+    pipeline.clock.advance(WAIT_SECONDS + 1)
+    assert stale.take() == [] and not stale.found
+
+
+def test_a_source_that_was_made_anew_has_positions_of_its_own() -> None:
+    stale = seen(StaleRecords(lambda tp: True), 900, 3)
+    stale.check({TopicPartition(OBSERVATIONS, 0): 4})
+    assert stale.take() == []
+    assert seen(stale, 4, 5).take() == []
+    assert [each.key for each in seen(stale, 2).take()] == ["k2"]
