@@ -94,6 +94,11 @@ class ItemState:
         return self._add_examples(examples, other.first_seen, other.last_seen, distrusted) or changed
 
     @property
+    def size(self) -> int:
+        """How many values of sessions it keeps beside its examples."""
+        return len(self.contributors) + len(self.trials.shown) + len(self.trials.withheld)
+
+    @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
         examples = [_hash(each.session) for side in self.examples.values() for each in side]

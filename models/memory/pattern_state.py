@@ -229,6 +229,11 @@ class PatternState:
         return [self.sample, *(sample for each in self._timelines for sample in each.samples.values())]
 
     @property
+    def size(self) -> int:
+        """How many values of sessions it keeps, those of all periods included."""
+        return sum(len(sample) for sample in self._samples)
+
+    @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
         return {session for sample in self._samples for session in sample.kept}

@@ -8,7 +8,7 @@ write, but the next batch does not. A state that others must know of is publishe
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from fleetlore.clock import Clock
 from fleetlore.wire.topics import tenant_of
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, yielding
+from streams.stage.bounded_cache import BoundedCache
 from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 
@@ -37,12 +38,12 @@ class MergingStage(Stage, Generic[State, Value]):
     Attributes:
         write_seconds: how long a change waits for its write at most, while batches come.
         most_waiting: changes that wait at most. A batch of a replay makes more, and then they are written with it.
-        most_cached: states in memory.
+        most_bytes: of the states in memory, about.
     """
 
     write_seconds = 5.0
     most_waiting = 4_000
-    most_cached = 50_000
+    most_bytes = 256 * 2**20
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class MergingStage(Stage, Generic[State, Value]):
         self._distrusted = distrusted or Distrusted()
         self._collection = collection
         self._values = values
-        self._states: StateCache[State] = StateCache(store, collection, restore, self.most_cached)
+        self._states: StateCache[State] = StateCache(store, collection, restore, self.weigh, self.most_bytes)
         self._changes: WriteBuffer[State] = WriteBuffer(clock, self.write_seconds, self.most_waiting)
 
     @abstractmethod
@@ -68,6 +69,10 @@ class MergingStage(Stage, Generic[State, Value]):
     @abstractmethod
     def session_of(self, value: Value) -> int:
         """Return the hash of the session that a value comes from."""
+
+    @abstractmethod
+    def weigh(self, state: State) -> int:
+        """Return how many bytes a state takes up, about."""
 
     @abstractmethod
     def discard(self, state: State, sessions: Collection[int]) -> bool:
@@ -170,13 +175,17 @@ class StateCache(Generic[State]):
     """
 
     def __init__(
-        self, store: Store, collection: str, restore: Callable[[dict[str, Any]], State], most: int = 50_000
+        self,
+        store: Store,
+        collection: str,
+        restore: Callable[[dict[str, Any]], State],
+        weigh: Callable[[State], int],
+        most_bytes: int,
     ) -> None:
         self._store = store
         self._collection = collection
         self._restore = restore
-        self._most = most
-        self._states: OrderedDict[str, State] = OrderedDict()
+        self._states: BoundedCache[str, State] = BoundedCache(weigh, most_bytes)
         self._stored: dict[
             str, set[int]
         ] = {}  # by tenant: hashes of the ids of all rows, so that no new state is asked for
@@ -196,27 +205,25 @@ class StateCache(Generic[State]):
         for tenant in {tenant for tenant, _ in rows.values()}:
             if tenant not in self._stored:
                 self._stored[tenant] = {hash(row["id"]) async for row in self._store.rows(self._collection, tenant)}
-        unknown = [
-            row for row, (tenant, _) in rows.items() if row not in self._states and hash(row) in self._stored[tenant]
-        ]
+        self._states.trim()
+        known = {row: state for row in rows if (state := self._states.get(row)) is not None}
+        unknown = [row for row, (tenant, _) in rows.items() if row not in known and hash(row) in self._stored[tenant]]
         if unknown:
             for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
                 if fields["state"]:  # else nothing is left of it, but an erased session was in it
-                    self._states[row] = self._restore(fields)
+                    known[row] = self._restore(fields)
         found: dict[Key, State] = {}
         for row, key in rows.items():
-            if row in self._states:
-                self._states.move_to_end(row)
-                found[key] = self._states[row]
+            if row in known:
+                self._states.put(row, known[row])
+                found[key] = known[row]
         return found
 
     def remember(self, tenant: str, id: str, state: State) -> None:
         """Keep a new state, which the caller is about to write; `load` was asked for it before."""
         row = row_id(tenant, id)
-        self._states[row] = state
+        self._states.put(row, state)
         self._stored[tenant].add(hash(row))
-        while len(self._states) > self._most:
-            self._states.popitem(last=False)
 
     def forget(self) -> None:
         self._states.clear()

@@ -21,6 +21,9 @@ from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
 
+# Of a state beside its sessions, and of a session in each of its samples: estimates from above.
+STATE_BYTES, SESSION_BYTES = 4_000, 320
+
 
 class PatternsStage(MergingStage[PatternState, Observation]):
     """See the module."""
@@ -55,6 +58,9 @@ class PatternsStage(MergingStage[PatternState, Observation]):
 
     def session_of(self, value: Observation) -> int:
         return value.session
+
+    def weigh(self, state: PatternState) -> int:
+        return STATE_BYTES + SESSION_BYTES * state.size
 
     def discard(self, state: PatternState, sessions: Collection[int]) -> bool:
         return not sessions or state.discard(sessions)

@@ -26,6 +26,9 @@ from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
 
+# Of a state, an example, and a session that contributed or tried it: estimates from above.
+STATE_BYTES, EXAMPLE_BYTES, SESSION_BYTES = 2_500, 8_000, 640
+
 _hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
@@ -77,6 +80,10 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
 
     def session_of(self, value: Candidate | Shown) -> int:
         return _hash(value.session)
+
+    def weigh(self, state: _Item) -> int:
+        examples = sum(map(len, state.state.examples.values()))
+        return STATE_BYTES + EXAMPLE_BYTES * examples + SESSION_BYTES * state.state.size
 
     def discard(self, state: _Item, sessions: Collection[int]) -> bool:
         was_item = state.state.is_item

@@ -6,7 +6,6 @@ so they stay in memory once they were read.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
@@ -16,11 +15,14 @@ from fleetlore.wire.trajectory import Trajectory, Verdict
 from models.judge.record import JudgeRecord, cases_of
 from sinks.metrics import Metrics
 from streams.stage.base import Store
+from streams.stage.bounded_cache import BoundedCache
 
 LABEL = "judge"
 
-# Tool names make the families, so a client that invents names invents records: this bounds those in memory.
-REMEMBERED_RECORDS = 10_000
+# Tool names make the families, so a client that invents names invents records: this bounds those in memory, in bytes.
+MOST_BYTES = 64 * 2**20
+# Of a record beside its cases, and of a case: estimates from above.
+RECORD_BYTES, CASE_BYTES = 2_000, 480
 
 
 class RecordKey(NamedTuple):
@@ -43,7 +45,8 @@ class JudgeRecords:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        self._records: OrderedDict[RecordKey, JudgeRecord] = OrderedDict()
+        self._records: BoundedCache[RecordKey, JudgeRecord] = BoundedCache(_weigh, MOST_BYTES)
+        self._used: dict[RecordKey, JudgeRecord] = {}  # those of the batch
         self._changed: dict[RecordKey, JudgeRecord] = {}
         self._collection = ""
 
@@ -61,17 +64,17 @@ class JudgeRecords:
             self.forget()
             self._collection = collection
         wanted = dict(keys)
-        unknown = {key.row: key for key in wanted if key not in self._records}
+        self._records.trim()
+        self._used = {key: record for key in wanted if (record := self._records.get(key)) is not None}
+        unknown = {key.row: key for key in wanted if key not in self._used}
         rows = await self._store.get("judgments", list(unknown), "state") if unknown else {}
         for row, key in unknown.items():
             known = rows.get(row)
-            self._records[key] = (
+            self._used[key] = (
                 JudgeRecord.from_json(known["state"]) if known else JudgeRecord(wanted[key], key.version, key.family)
             )
-        for key in wanted:
-            self._records.move_to_end(key)
-        while len(self._records) > max(REMEMBERED_RECORDS, len(wanted)):
-            self._records.popitem(last=False)
+        for key, record in self._used.items():
+            self._records.put(key, record)
 
     async def discard(self, collection: str, tenant: str, partition: int, sessions: Collection[int]) -> None:
         """Take sessions out of all records of a tenant's partition.
@@ -103,7 +106,7 @@ class JudgeRecords:
         tenant, partition, family = place
         for vote, case in cases_of(trajectory, tuple(votes), tuple(before)):
             key = RecordKey(tenant, partition, vote.version, family)
-            record = self._records[key]
+            record = self._used[key]
             if record.add(trajectory.id, case):
                 self._changed[key] = record
                 if case.truth:
@@ -138,7 +141,7 @@ class JudgeRecords:
             if vote.source == "reward":
                 counted.append(vote)
                 continue
-            record = self._records[RecordKey(tenant, partition, vote.version, family)]
+            record = self._used[RecordKey(tenant, partition, vote.version, family)]
             precision = record.precision(vote.label) if vote.source == "llm" else None
             if vote.label in record.silenced or (precision is not None and precision <= 0.5):
                 self._metrics.judge_silenced(vote.source).inc()
@@ -150,4 +153,9 @@ class JudgeRecords:
 
     def forget(self) -> None:
         self._records.clear()
+        self._used.clear()
         self._changed.clear()
+
+
+def _weigh(record: JudgeRecord) -> int:
+    return RECORD_BYTES + CASE_BYTES * len(record.cases)

@@ -46,7 +46,7 @@ def sessions(effects: Effects) -> int:
 class Uncached(ItemsStage):
     """It knows only the states that wait or are being written."""
 
-    most_cached = 0
+    most_bytes = 0
 
 
 async def test_what_is_being_written_is_built_on_and_not_committed() -> None:
