@@ -69,7 +69,13 @@ NOTATIONS = (
     "unzip -P {} f.zip", 'ssh-keygen -t rsa -N "{}" -f k', "keytool -storepass {} -list",
     "rabbitmqctl add_user bob {}", "CONFIG SET requirepass {}", 'echo "{}" | passwd --stdin bob', 'psk="{}"',
     "lftp -u bob,{} h", 'gh secret set API_TOKEN --body "{}"', "requests.get(u, auth=('bob', '{}'))",
-    "auth=HTTPBasicAuth('bob', '{}')", "PHPSESSID={}", '<entry name="apiToken" value="{}" />',
+    "chpasswd <<< 'bob:{}'", "chpasswd <<EOF\nbob:{}\nEOF", "id,name,password\n7,bob,{}\n", "user;password\nbob;{}\n",
+    "| user | password |\n| --- | --- |\n| bob | {} |", "user\tpassword\nbob\t{}\n",
+    "INSERT INTO users (id, password) VALUES (1, '{}')", "insert into `t` (`token`, `id`) values ('{}', 7), ('x', 8);",
+    "<db-password>{}</db-password>", '<password encrypted="no">{}</password>', "пароль: {}", "密码: {}", "hasło={}",
+    "echo cGFzc3dvcmQ9 | base64 -d; password={}", "\x1b[1mpassword:\x1b[0m {}", "pass\u200bword={}", "pwdnew={}",
+    "https://x.example/v1?key={}", "auth=HTTPBasicAuth('bob', '{}')",
+    "PHPSESSID={}", '<entry name="apiToken" value="{}" />',
 )  # fmt: skip
 
 SENTENCES = (

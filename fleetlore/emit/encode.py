@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from fleetlore.redact.redact import may_hold_secret, plain_value, redact_value
+from fleetlore.redact.redact import may_hold_secret, plain_value, redact, redact_value
 from fleetlore.redact.weight import weight
 from fleetlore.wire.events import TYPES, Event, event_id
 
@@ -124,7 +124,11 @@ def encode_event(event: Event) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _names(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
-    """What the events of a session share, with the brace of the event before; made once a session."""
+    """What the events of a session share, secrets masked, with the brace of the event before; made once a session.
+
+    A tenant with a secret in it is masked too: its events are refused then, for their topic names another.
+    """
+    tenant, agent, session = map(redact, (tenant, agent, session))
     before = b'%b{"specversion":"1.0","id":"%b' % (_NEXT, event_id(tenant, agent, session, 0)[:-1].encode())
     names = {"source": f"/agents/{agent}", "tenant": tenant, "agent": agent, "session": session}
     between = b'",' + orjson.dumps(names)[1:-1] + b',"sequence":'

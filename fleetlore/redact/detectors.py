@@ -14,7 +14,7 @@ from fleetlore.redact.vendor_forms import BEFORE, VENDOR_FORMS
 __all__ = ["BY_SHAPE", "FORMS", "SOURCES", "VERSION", "Form", "Group"]
 
 #: Of the table. It changes with every form that is added or changed.
-VERSION = "6"
+VERSION = "7"
 #: Where the forms come from.
 SOURCES = (
     "vendors' documentation of their tokens",
@@ -87,6 +87,13 @@ FORMS: tuple[Group, ...] = (
                     r"(?:(?:[^-]|-(?!----))*+-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
                     r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)"  # cut off before its end
                 ),
+            ),
+            # Its first line is missing.
+            Form(
+                "private_key",
+                "PRIVATE K",
+                r"(?<![A-Za-z0-9+/=])(?:[A-Za-z0-9+/]{40,76}(?:\\[rn]|\s){1,4}){1,60}[A-Za-z0-9+/=]{0,76}"
+                r"(?:\\[rn]|\s){0,4}-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----",
             ),
             Form("age_key", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}"),
             Form("artifactory_key", "AKC", r"\bAKC[A-Za-z0-9]{10,}"),

@@ -48,9 +48,28 @@ def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) ->
     return Rule(kind, tuple(needles.split("|")), compiled, replace)
 
 
-_AGAIN = r"(?:[_-]?(?:[0-9]{1,2}|again|confirm(?:ation)?|repeat|new|old|value|string|str|raw|text|b64|base64|base))?"
+#: What is said of a secret behind its name, as in `password_new`.
+AGAIN_WORDS = (
+    "again",
+    "confirm",
+    "repeat",
+    "new",
+    "old",
+    "value",
+    "string",
+    "str",
+    "raw",
+    "text",
+    "b64",
+    "base64",
+    "base",
+)
+_AGAIN = rf"(?:[_-]?(?:[0-9]{{1,2}}|confirmation|{'|'.join(AGAIN_WORDS)}))?"
+#: A password in Russian, Chinese and Polish.
+FOREIGN = ("\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801", "has\u0142o")
 PASSWORDS = (
     r"(?:passwords?|passwd|passphrase|passcode|passwort|kennwort|pwd|contrase\u00f1a|senha|mot_?de_?passe|wachtwoord"
+    rf"|{'|'.join(FOREIGN)}"
     rf"|(?<![a-z])(?:pass|pw)(?![a-z])){_AGAIN}"
 )
 _AUTH = "(?<![a-z])_?auth"
@@ -64,7 +83,7 @@ _VALUE = (
     r"""(?:(?:(?<![a-z0-9_])[rbf@$]{0,2}(?=["'`]))?"""
     r"""(?:(?P<triple>\"{3}|'{3})(?P<long>(?s:.){3,400}?)(?P=triple)|`(?P<tick>[^`\n]*)`"""
     r"""|"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
-    r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&]))+)))"""
+    r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&])|&(?![\w.-]{1,40}=|gt;|lt;))+)))"""
 )
 # What stands in a secret's place in documentation, code and error texts.
 _FILLERS = (
@@ -91,6 +110,7 @@ def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = F
         bare: it is not quoted, so it may be code.
         prose: it is a bare word after a colon with more words behind it: as likely a sentence as a password.
     """
+    value = value.strip()
     if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
         return False
     if bare and (_CODE.match(value) or value.startswith("-")):
@@ -129,7 +149,10 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         r"""(?:!!?\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
     )
     assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
-    option = re.compile(rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+)(?!-){_VALUE}", re.IGNORECASE)
+    option = re.compile(
+        rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+|\\*[\"'],\s{{0,2}}(?=\\*[\"']))(?!-){_VALUE}",
+        re.IGNORECASE,
+    )
     # With a letter at the start of each name a search skips, more than twice as fast, what none of them begins with.
     named = re.compile(rf"(?:{names.replace(_AUTH, 'auth')}){sign}")
     words = tuple(needles.split("|"))
@@ -197,16 +220,47 @@ def _said() -> Rule:
     )
 
 
+#: Behind a key of somebody's own, `fastlyKey string = "…"`: what no id and no path looks like.
+OF_A_KEY = (
+    r"\d?\\*[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}\\*[\"']"
+    r"(?=[\w+.=?-]{0,60}\d)"
+)
+
+
+def _own_key() -> Rule:
+    """`fastlyKey string = "…"`, where the value is no id: in upper and lower case, and with digits."""
+    mask = mask_of("secret")
+
+    def replace(match: re.Match[str]) -> str:
+        value = match["secret"]
+        mixed = not (value.islower() or value.isupper())
+        return match[0].replace(value, mask) if mixed and _is_random(value, False) else match[0]
+
+    pattern = re.compile(rf"(?<=[a-z0-9_-])key{OF_A_KEY}(?P<secret>[\w+.=?-]{{22,512}})", re.IGNORECASE)
+    return Rule("secret", ("key",), pattern, replace)
+
+
 def _element() -> Rule:
-    """`<password>…</password>`, in HTML's escapes too."""
-    rule = form_rule(
-        "password",
-        "pass|pwd|secret|token|key",
-        rf"(?:{_WORDS})[\w-]{{0,20}}\s{{0,4}}(?:>|&gt;)\s{{0,8}}"
-        r"(?P<secret>(?!\[redacted:|[$%{<*])[^<>\s&]{3,512})\s{0,8}(?:</|&lt;/)",
-        folded=True,
+    """`<password>…</password>`, in HTML's escapes too, and `<secret>{AQAA …}</secret>` of a store of credentials."""
+    mask = mask_of("password")
+
+    def replace(match: re.Match[str]) -> str:
+        value = match["secret"].strip()
+        if value[:1] in tuple("$%<*") or value[:2] == "{{" or not is_secret(value, password=True):
+            return match[0]
+        if (" " in value or value[0] == "{") and not any(_is_random(part, True) for part in value.strip("{}").split()):
+            return match[0]
+        return match[0].replace(value, mask)
+
+    attribute = r"\s[\w:-]{1,40}=\\*[\"'][^<>\"'\n]{0,80}[\"']"
+    opening = rf"(?:{_WORDS})[\w-]{{0,20}}(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
+    pattern = (
+        rf"{opening}\s{{0,8}}(?P<secret>(?!\[redacted:)"
+        r"(?:[^<>\n&]|&(?!lt;)){3,512}?)\s{0,8}(?:</|&lt;/)"
     )
-    return rule._replace(named=re.compile(rf"(?:{_WORDS})[\w-]{{0,20}}\s{{0,4}}(?:>|&gt;)"))
+    named = re.compile(opening)
+    needles = ("pass", "pwd", "secret", "token", "key")
+    return Rule("password", needles, re.compile(pattern, re.IGNORECASE), replace, named)
 
 
 def _encoded() -> Rule:
@@ -253,9 +307,10 @@ NAMED: tuple[Rule, ...] = (
     ),
     *_named("aws_secret_key", "key", r"secret[_-]?access[_-]?key"),
     *_named("azure_key", "key", r"account[_-]?key|shared[_-]?access[_-]?key"),
-    *_named("password", "pass|pwd|pw|kennwort|senha|contrase|wachtwoo", PASSWORDS, password=True),
+    *_named("password", "|".join(("pass|pwd|pw|kennwort|senha|contrase|wachtwoo", *FOREIGN)), PASSWORDS, password=True),
     *_named("secret", "secret|token|key|signat|cred|auth", KEYS),
     _element(),
+    _own_key(),
     _encoded(),
     _quoted_password(),
     _said(),

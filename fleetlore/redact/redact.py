@@ -21,13 +21,28 @@ from functools import lru_cache
 from itertools import islice, product
 from typing import Any
 
+from fleetlore.redact.columns import COLUMN_RULES, kind_of_column
 from fleetlore.redact.detectors import BY_SHAPE, FORMS
+from fleetlore.redact.disguised import (
+    BASE64,
+    BASE64_NEEDLES,
+    BASE64_SHAPE,
+    COLOURING,
+    HIDING,
+    decoded,
+    masked_again,
+    uncovered,
+)
 from fleetlore.redact.named_values import (
+    AGAIN_WORDS,
     BETWEEN,
     FOLDER,
+    FOREIGN,
     KEYS,
     NAMED,
+    OF_A_KEY,
     PASSWORDS,
+    REDACTED,
     Replace,
     Rule,
     form_rule,
@@ -46,11 +61,29 @@ _MAX_INT = 2**64  # the JSON encoder refuses larger integers
 _MAX_VALUES = 20_000
 _LONG_KEY = 1024
 
-# Secrets with a form of their own, by what a text must contain, and the shape of it, before its needles are looked for.
-_FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = tuple(
-    (group.contains, re.compile(group.shape) if group.shape else None, tuple(form_rule(*form) for form in group.forms))
-    for group in FORMS
+
+def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool) -> _Form:
+    compiled = re.compile(shape) if shape else None
+    return contains, compiled if first else None, compiled, rules
+
+
+# What a text must contain; and the shape of it, before its needles are looked for; the shape again, where it is only
+# looked for to open a text, for of a single form the pattern is the shape; the rules.
+_Form = tuple[str, re.Pattern[str] | None, re.Pattern[str] | None, tuple[Rule, ...]]
+# Secrets with a form of their own, then what may be one in base64.
+_FORMS: tuple[_Form, ...] = (
+    *(
+        _form(group.contains, group.shape, tuple(form_rule(*form) for form in group.forms), len(group.forms) > 1)
+        for group in FORMS
+    ),
+    _form(
+        "",
+        BASE64_SHAPE,
+        (Rule("encoded_secret", BASE64_NEEDLES, BASE64, lambda match: _masked_base64(match[0])),),
+        True,
+    ),
 )
+_NAMED = (*COLUMN_RULES, *NAMED)
 
 _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in BY_SHAPE)
 # One after the other: a search for what may begin with either of two characters takes three times as long.
@@ -76,8 +109,15 @@ _SAID = (
 )
 # In a list a name stands before its value: `["--password", "x"]`.
 _LISTED = rf"{_beside('')}\\*[\"'],\s?\\*[\"']"
-_QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|\s+\\*[\"'])"
-_SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED})"
+# At the head of a column: then come the other heads, and rows.
+_COLUMN = (
+    rf"(?:[_-]?(?:[0-9]{{1,2}}|{'|'.join(AGAIN_WORDS)}))?s?"
+    r"(?:[`\"'\]* ]|\\(?=[\"'])){0,8}"
+    r"(?:(?:[|;,)\t]|\\t) ?(?:[\w.\"'`*\]-]|\\(?=[\"'])){0,40}+ ?){0,10}?(?:, ?\\*[\"'])?"
+    r"(?:\n|\\[nr]|values|rows|data|records)"
+)
+_QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|\s+\\*[\"'])"
+_SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN})"
 # Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` would open an event. (An i may be
 # one without a dot, or what is left of a capital one with it.)
 _KEY = (
@@ -90,10 +130,15 @@ _BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     word: (re.compile(name + sign), re.compile(f"{name}(?:{sign}| )"))
     for word, name, sign in (
-        ("key", f"(?:{_KEY}key(?={_SIGN})|(?<![a-z])key(?={_SAID}))", ""),
+        (
+            "key",
+            rf"(?:{_KEY}key(?={_SIGN}| [\w&+/=.-]{{0,40}}\d)|(?<![a-z])key(?={_SAID})"
+            rf"|(?<=[a-z0-9_-])key(?={OF_A_KEY}))",
+            "",
+        ),
         ("token", "token", _SIGN),
         ("secret", "secret", _SIGN),
-        ("pass", "pass(?:words?|wd|phrase|code|wort|e)?", _QUOTED_TOO),
+        ("pass", "pass(?:words?|wd|phrase|code|wort|e)?", rf"(?:{_QUOTED_TOO}|(?<=-password)\s)"),
         ("pwd", "pwd", _SIGN),
         ("pw", "pw", _SIGN),
         ("kennwort", "kennwort", _SIGN),
@@ -101,6 +146,7 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("contrase", "contrase\u00f1a", _SIGN),
         ("wachtwoo", "wachtwoord", _SIGN),
         ("signat", "signature", _SIGN),
+        *((word, word, _SIGN) for word in FOREIGN),
         ("cookie", "cookie", _SIGN),
         ("cred", "cred(?:ential)?s?", _SIGN),
         ("auth", "auth", _SIGN),
@@ -113,12 +159,18 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
 # because a `key` is in a `keyboard`, and "initial" ends as `credential` does. White space beyond ASCII begins with one
 # of the last four bytes.
 _AFTER_NAME = b"\\\"'`:=<>%,&()[]_-0123456789s \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
+_AFTER_WORD = sorted({word[:2].encode() for word in AGAIN_WORDS})
 _AFTER_PASS = [bytes([each]) for each in b"\\\"'`:=>%_-]0123456789"] + [b" =", b" :", b"  =", b"  :"]
 _MENTIONS: dict[bytes, str] = {
     **{word.encode(): word for word in ("token", "secret", "signat", "cookie", "authoriza", "bearer", "basic")},
     **dict.fromkeys((b"passw", b"passp", b"passc"), "pass"),
     **{word.encode() + bytes([after]): word for word in ("key", "pwd", "auth") for after in _AFTER_NAME},
+    # Behind a name without a sign between them.
+    **{word.encode() + after: word for word in ("key", "pwd", "auth") for after in _AFTER_WORD},
+    **{b"creds" + after: "cred" for after in _AFTER_WORD},
     **{word.encode(): word for word in ("kennwort", "senha", "contrase", "wachtwoo")},
+    # Only of ASCII upper case is found by a needle in lower case.
+    **{cased.encode(): word for word in FOREIGN for cased in (word, word.title(), word.upper())},
     # Of the short ones not with a blank alone: that is in every "class ".
     **{b"pass" + after: "pass" for after in _AFTER_PASS},
     **{b"pw" + after: "pw" for after in _AFTER_PASS},
@@ -134,7 +186,7 @@ _WORDS: dict[bytes, str] = {
 }
 # The first and second look of the groups that a needle belongs to.
 _LOOKS: dict[bytes, set[tuple[str, re.Pattern[str] | None]]] = defaultdict(set)
-for _character, _shape, _rules in _FORMS:
+for _character, _, _shape, _rules in _FORMS:
     for _rule in _rules:
         for _needle in _rule.needles:
             _LOOKS[_needle.encode()].add((_character, _shape))
@@ -144,7 +196,7 @@ _SCANNED_CHARS = 500
 
 #: Every kind that a mask can name.
 KINDS: frozenset[str] = frozenset(
-    rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _BY_SHAPE), *NAMED)
+    rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _BY_SHAPE), *_NAMED)
 )
 
 
@@ -168,6 +220,10 @@ def _open(texts: Sequence[bytes]) -> list[int]:
         index for index, needles in found.items() if _is_open(texts[index].decode("utf-8", "surrogatepass"), needles)
     ]
     joined = b"\n".join(texts)
+    # Of most batches all is ASCII.
+    for mark in COLOURING if joined.isascii() else HIDING:
+        if mark in joined:
+            opened += (index for index, text in enumerate(texts) if index not in opened and mark in text)
     for shape in _SHAPES:
         if shape.search(joined):
             opened += (index for index, text in enumerate(texts) if index not in opened and shape.search(text))
@@ -191,6 +247,13 @@ def redact(text: str) -> str:
 
 
 def _redact(text: str) -> str:
+    plain = uncovered(text)
+    masked = _masked(plain)
+    return text if masked == plain else masked
+
+
+def _masked(text: str) -> str:
+    known: dict[str, str] = {}
     within: str | set[str] = text
     words: Iterable[str] = _CALLED
     if len(text) >= _SCANNED_CHARS:
@@ -198,31 +261,52 @@ def _redact(text: str) -> str:
         needles = found.get(0, set())
         within = {needle.decode() for needle in needles if needle in _LOOKS}
         words = {_WORDS[needle] for needle in needles if needle in _WORDS}
-    for character, shape, rules in _FORMS:
-        # Of a single form the pattern is the shape.
-        if character in text and (shape is None or len(rules) == 1 or shape.search(text)):
+    for character, shape, _, rules in _FORMS:
+        if character in text and (shape is None or shape.search(text)):
             for rule in rules:
                 for needle in rule.needles:
                     if needle in within:
-                        text = rule.pattern.sub(rule.replace, text)
+                        text = rule.pattern.sub(_noting(rule, known), text)
                         break
     for by_shape, rule in _BY_SHAPE:
         if by_shape.search(text):
-            text = rule.pattern.sub(rule.replace, text)
+            text = rule.pattern.sub(_noting(rule, known), text)
     folded = _fold(text) if words else ""
     called = _called(folded, words)
     if called:
         # A pattern that ignores case takes an i without a dot, or with one as a capital, for an i; folding does not.
         plain = "\u0131" not in folded and "i\u0307" not in folded
-        for rule in NAMED:
+        for rule in _NAMED:
             if called.isdisjoint(rule.needles):
                 continue
             if plain and rule.named:
-                text, folded = _sub_named(rule.pattern, rule.replace, rule.named, text, folded)
+                text, folded = _sub_named(rule.pattern, _noting(rule, known), rule.named, text, folded)
             else:
-                text = rule.pattern.sub(rule.replace, text)
+                text = rule.pattern.sub(_noting(rule, known), text)
                 folded = _fold(text)
-    return text
+    return masked_again(text, known) if known else text
+
+
+def _noting(rule: Rule, known: dict[str, str]) -> Replace:
+    """What the rule puts in a match's place; and the secret that it masks there becomes known."""
+    mask = mask_of(rule.kind)
+
+    def replace(match: re.Match[str]) -> str:
+        text, masked = match[0], rule.replace(match)
+        if masked is not text and masked != text:
+            before, _, behind = masked.partition(mask)
+            secret = text[len(before) : len(text) - len(behind)]
+            if REDACTED not in secret:
+                known[secret] = mask
+        return masked
+
+    return replace
+
+
+def _masked_base64(text: str) -> str:
+    """A text in base64, masked where it holds a secret."""
+    said = decoded(text)
+    return text if said is None or _redact_cached(said) == said else mask_of("encoded_secret")
 
 
 def _sub_named(
@@ -327,7 +411,7 @@ class _Copy:
                 name, secret = _key(name) if self.masks else (name, None)
                 masked = self.of(member, depth + 1)
                 copy[name] = masked if secret is None else _under_secret_name(name, secret, masked)
-            return self._named_beside(copy) if self.masks else copy
+            return _in_columns(self._named_beside(copy)) if self.masks else copy
         if isinstance(value, (list, tuple, set, frozenset)):
             kept = [self.of(member, depth + 1) for member in self._kept(value)]
             if self.masks and any(type(member) is str for member in kept[:-1]):
@@ -357,11 +441,33 @@ class _Copy:
         return redact(text) if self.masks else text
 
 
+def _in_columns(copy: dict[str, Any]) -> dict[str, Any]:
+    """`{"columns": ["id", "password"], "rows": [[1, …]]}`"""
+    names = next(
+        (copy[each] for each in ("columns", "fields", "header", "headers") if type(copy.get(each)) is list), ()
+    )
+    kinds = [kind_of_column(name) if type(name) is str and len(name) <= _LONG_KEY else None for name in names]
+    if any(kinds):
+        for each in ("rows", "data", "values", "records"):
+            for row in copy[each] if type(copy.get(each)) is list else ():
+                if type(row) is list and len(row) == len(kinds):
+                    row[:] = [
+                        value if kind is None else _under_secret_name("", kind, value)
+                        for value, kind in zip(row, kinds, strict=True)
+                    ]
+    return copy
+
+
+# Programs whose `-p` is a password.
+_TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
+
+
 def _after_options(members: list[Any]) -> list[Any]:
-    """`["--password", …]`, and `["X-Api-Key", …]` where there are just these two."""
+    """`["--password", …]`, `["mysql", "-p", …]`, and `["X-Api-Key", …]` where there are just these two."""
+    takes = type(members[0]) is str and len(members[0]) <= _LONG_KEY and _TAKES_PASSWORD.match(members[0]) is not None
     for place, name in enumerate(members[:-1]):
         if type(name) is str and len(name) <= _LONG_KEY and (name.startswith("-") or len(members) == 2):
-            secret = _key(name)[1]
+            secret = "password" if takes and name == "-p" else _key(name)[1]
             value = members[place + 1]
             if secret is not None and type(value) is str and not value.startswith("-"):
                 members[place + 1] = _under_secret_name(name, secret, value)
@@ -373,8 +479,8 @@ def _under_secret_name(name: str, kind: str, value: Any) -> Any:
         return mask_of(kind)
     if type(value) is list:
         return [_under_secret_name(name, kind, each) if type(each) is str else each for each in value]
-    if type(value) is dict and type(value.get("value")) is str:
-        return value | {"value": _under_secret_name(name, kind, value["value"])}
+    if type(value) is dict:
+        return {key: _under_secret_name(name, kind, each) if type(each) is str else each for key, each in value.items()}
     if type(value) is not str or "[redacted:" in value or (name.lower() == "pwd" and FOLDER.match(value)):
         return value
     return mask_of(kind) if is_secret(value, password=kind == "password") else value

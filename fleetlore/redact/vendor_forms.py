@@ -122,11 +122,15 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("putty_key", "PuTTY-Us", r"(?<=PuTTY-User-Key-File-)\d:[\s\S]{0,4000}?Private-MAC: [0-9a-f]{40,64}"),
     ),
     "(": (
+        ("password", "roperty(|.put(|.set(|etItem(",
+         r"\b(?:put|set|setItem|\w{0,20}Property)\(\s?\\*[\"'][\w.-]{0,40}(?i:password|passwd|secret|token|api[._-]?key)"
+         r"\\*[\"'],\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})"),
         ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(",
          r"\b(?:HTTP(?:Basic|Digest)Auth|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*[\"'][^\"'\n]{1,64}[\"']"
          r"\s{0,2},\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,128})[\"']"),
     ),
     "=": (
+        ("secret", "?key=|&key=|nkey=", r"[?&](?:token)?key=(?P<secret>[\w-]{16,512})"),
         ("password", "psk=", rf"\b(?:wpa[_-])?psk\s?=\s?{_WORD}"),
         ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
          r"\b(?:PHPSESSID|JSESSIONID|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
@@ -185,6 +189,9 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("password", "openssl", rf"\bopenssl\b[^\n|;]{{0,200}}?\s(?:-k\s+|-pass(?:in|out)?\s+[\"']?pass:){_WORD}"),
         ("password", "chpasswd",
          rf"\b(?:echo|printf)\s+[\"']?[\w.-]{{1,64}}:{_WORD}[^\n|]{{0,20}}\|[^\n|]{{0,20}}chpasswd"),
+        ("password", "chpasswd",
+         r"\bchpasswd\b[^\n|;]{0,40}<<(?:<\s{0,2}|-?\s{0,2}[\"']?\w{1,20}[\"']?\n)[\"']?[\w.-]{1,64}:"
+         r"(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,128})"),
         ("password", "sudo|su -",
          rf"\b(?:echo|printf)\s+(?:-n\s+)?{_WORD}[\"']?\s*\|\s*(?:sudo\s+(?:-\S+\s+){{0,3}}-\w*S|su\b)"),
         ("password", "entified by '|entified by \"|entified by \\|NTIFIED BY '|NTIFIED BY \"|NTIFIED BY \\",

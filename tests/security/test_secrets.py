@@ -32,6 +32,13 @@ def test_secrets_are_masked(corpus: Callable[[Random, int], Iterator[Planted]], 
     assert len(unseen) <= 0.002 * len(planted), unseen[:5]
 
 
+def test_one_password_with_a_sign_in_it_is_masked_in_the_notations() -> None:
+    password = "Tr0ub4dor&3x"
+    masked = [redact(notation.format(password)) for notation in corpora.NOTATIONS]
+    left = [text for text in masked if "Tr0ub4" in text or "or&3x" in text]
+    assert len(left) <= 0.05 * len(masked), left
+
+
 def test_what_only_looks_random_stays_whole() -> None:
     texts = list(corpora.harmless(Random(6), 200))
     changed = [text for text in texts if redact(text) != text]
@@ -46,10 +53,15 @@ def test_what_only_looks_random_stays_whole() -> None:
         [["X-Api-Key", "Xk9hunter22Zq"]],
         {"password": {"value": "Xk9hunter22Zq"}},
         {"passwords": ["Xk9hunter22Zq"]},
+        {"secrets": {"stripe": "Xk9hunter22Zq"}},
+        {"columns": ["id", "password"], "rows": [[1, "Xk9hunter22Zq"], [2, "other-hunter22"]]},
+        ["mysql", "-p", "Xk9hunter22Zq"],
+        ["/usr/bin/sshpass", "-p", "Xk9hunter22Zq", "ssh"],
     ],
 )
 def test_a_name_beside_or_around_a_secret_masks_it(value: Any) -> None:
     assert "hunter22" not in str(redact_value(value))
+    assert may_hold_secret([orjson.dumps(value)]) == [0]
 
 
 def test_every_string_that_a_stage_reads_is_masked_for_clients_that_do_not_mask() -> None:

@@ -144,6 +144,14 @@ def test_a_secret_is_found_wherever_it_lies_in_a_batch(place: int, secret: str) 
     assert [n for n, value in enumerate(values) if b"[redacted:" in value] == [place]
 
 
+def test_names_of_an_event_are_masked_before_they_leave() -> None:
+    token = "gh" + "p_" + "a1B2" * 9
+    event = Event("message", "default", f"agent {token}", f"run password=hunter22 {token}", 0, 0.0, {})
+    value = encode_event(event)
+    assert token.encode() not in value and b"hunter22" not in value
+    assert value.count(b"[redacted:github_token]") == 3  # of the source too
+
+
 def test_an_event_that_is_too_large_is_masked_and_cut() -> None:
     # Each mask is longer than what it hides.
     encoded = encode(outcome("s", 1, **{RESULT: "password=abcd1\n" * 20_000}))
