@@ -58,15 +58,16 @@ def personal(rng: Random, each: int) -> Iterator[Planted]:
 def _identities(rng: Random) -> Iterator[tuple[str, str]]:
     for kind, values in (
         ("email", _MAILS),
-        ("iban", [*_IBANS, *(_in_fours(each) for each in _IBANS)]),
+        ("iban", [*_IBANS, *(_in_fours(each) for each in _IBANS), *(each.lower() for each in _IBANS)]),
         ("national id", _NATIONAL),
         ("ip address", _ADDRESSES),
+        ("ip and port", [each + ":443" for each in _ADDRESSES if "." in each]),
     ):
         yield from ((kind, value) for value in values)
     for first, length in _ISSUERS:
         digits = first + "".join(rng.choice("0123456789") for _ in range(length - len(first) - 1))
         card = digits + luhn.calc_check_digit(digits)
-        yield from (("card", written) for written in (card, _in_fours(card), _in_fours(card).replace(" ", "-")))
+        yield from (("card", written) for written in _ways(card))
     for region in sorted(phonenumbers.SUPPORTED_REGIONS):
         number = phonenumbers.example_number(region)
         if number is not None:
@@ -76,6 +77,28 @@ def _identities(rng: Random) -> Iterator[tuple[str, str]]:
         number = phonenumbers.example_number(region)
         if number is not None:
             yield "local phone", phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
+            international = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.INTERNATIONAL)
+            yield "phone, 00", international.replace("+", "00")
+            yield "phone, in digits", f"phone: {number.national_number}"
+
+
+#: Numbers that name nobody: versions, orders.
+HARMLESS = (
+    "nginx/1.25.3.1", "version 1.2.3.4", "Version: 10.0.19045.2", "v8.8.8.8", "driver 31.0.15.4601", "libfoo==4.1.0.2",
+    "chrome/120.0.6099.109", "firmware 5.13.1.2", "pkg@2.0.0.1", "build 12.0.1.9", "release 9.9.9.9", "ver 8.8.4.4",
+    "order 4111111111111111", "order no. 5555555555554444", "Order #4012888888881881", "invoice 378282246310005",
+    "tracking number 6011111111111117", "ticket: 3530111333300000", "order_id=4222222222222", "ref 30569309025904",
+    "SKU 4000000000000002", "serial 5105105105105100", "batch 4242424242424242", "Bestellung 4539578763621486",
+    "order 4155552671", "invoice 2125550123", "ticket 3012345678", "order 20240520120001", "ref 0012345678901",
+    "id 1700000000000", "took 1234567890 ns", "pid 4155552671", "1700000000", "sha 89370400440532013000",
+    "2024-05-20 12:00:01", "10.0.0.1:8080", "127.0.0.1:5432", "192.168.1.17", "0.0.0.0:80", "x[::2]", "12:34:56:78",
+    "1.2.3", "3.11.4", "de89 is a colour", "ab12cd34", "00:1b:44:11:3a:b7", "4111 1111 1111 1112", "415-555-267",
+)  # fmt: skip
+
+
+def _ways(card: str) -> tuple[str, ...]:
+    fours = _in_fours(card)
+    return card, fours, fours.replace(" ", "-"), fours.replace(" ", "\u00a0"), fours.replace(" ", "  ")
 
 
 def _in_fours(value: str) -> str:

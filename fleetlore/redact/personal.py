@@ -2,7 +2,8 @@
 
 Needs the extra `[personal]`, which workers have. What has digits to check is checked: cards by issuer and Luhn, IBANs
 and national ids (Brazil, France, Italy, Spain, United States) by `python-stdnum`, phones by `phonenumbers`, and of IP
-addresses only public ones count. A version of four numbers is taken for an address; a name has no form.
+addresses only public ones count. What a word before calls an order's number or a version is neither a card nor an
+address; a number without marks is a phone where a word before, or its key, says so. A name has no form.
 """
 
 from __future__ import annotations
@@ -34,20 +35,50 @@ __all__ = ["ANYWHERE", "Found", "PersonalData", "personal_data"]
 ANYWHERE = "anywhere"
 
 _EMAIL = re.compile(r"(?<![\w@.+-])(?!git@)[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?!\w)")
-_CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])")
+_BLANKS = "[ \u00a0\u2007\u2009\u202f\t-]"
+_CARD = re.compile(rf"(?<![\w.-])\d(?:{_BLANKS}{{0,3}}\d){{12,18}}(?![\w-])")
+_NO_CARD = re.compile(
+    r"(?:order|invoice|ticket|tracking|shipment|parcel|reference|ref|case|sku|item|article|product|serial|batch|build|"
+    r"bestellung|auftrag|rechnung)(?:[\s_-]{0,2}(?:no|nr|num|number|id|code|nummer))?[\s\"'#:=.]{0,4}\Z",
+    re.I,
+)
 # First digits and lengths that issuers use (ISO/IEC 7812); any number passes Luhn's test once in ten.
 _ISSUED = re.compile(
     r"4\d{12}(?:\d{3})?|(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}|3[47]\d{13}"
     r"|3(?:0[0-5]|[68]\d)\d{11}|(?:6011|65\d\d|64[4-9]\d|62\d\d|35\d\d|50\d\d|5[6-8]\d\d)\d{12}(?:\d{3})?"
 )
-_IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)")
-_IP = re.compile(r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:]|\.\w)", re.I)
+# In lower case a later group of letters alone is a word behind it.
+_IBAN = re.compile(
+    r"(?<!\w)(?:[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?"
+    r"|[a-z]{2}\d{2}(?:[a-z0-9]{11,30}|(?: [a-z0-9]{4})?(?: (?=[a-z]{0,3}\d)[a-z0-9]{4}){2,7}"
+    r"(?: \d[a-z0-9]{0,2})?))(?!\w)"
+)
+# With a port or without.
+_IP = re.compile(
+    r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}(?=:\d{1,5}(?![\w:]|\.\w))"
+    r"|(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:]|\.\w))",
+    re.I,
+)
+_NO_IP = re.compile(
+    r"(?:\b(?:version|ver|release|build|firmware|driver|upgraded? to|update to|v)[\s\"':=]{0,3}"
+    r"|[A-Za-z]/|[<>=~!^]=|[\^~])\Z",
+    re.I,
+)
 _UNICAST = ip_network("2000::/3")
 # E.164 has 7 to 15 digits. A local number has a mark between its parts, for else it is any number, and is no date.
 _PHONE = re.compile(r"(?<![\w+])\+\d(?:[ ()./-]{0,3}\d){6,14}(?!\w)")
 _LOCAL = re.compile(
     r"(?<![\w.+/-])(?=\(?\d{2,6}[) ./-])(?!\d{4}-\d\d-\d\d|\d\d[./-]\d\d[./-]\d{4})"
     r"\(?\d(?:[ ()./-]{0,3}\d){6,12}(?![\w-]|[./]\d)"
+)
+# `0049 30 901820`; and what a word calls a phone, in digits alone.
+_ZEROS = re.compile(r"(?<![\w+.-])00[1-9](?=\d{0,12}[ ()/-])(?:[ ()./-]{0,3}\d){6,14}(?!\w)")
+_PHONE_KEY = re.compile(
+    r"(?:phone|telephone|telefon|tel|mobile|cell|handy|fax|whatsapp|sms|msisdn)(?:[_ ]?(?:no|nr|number|nummer))?"
+)
+_BARE_PHONE = re.compile(r"\+?\d{7,15}")
+_CALLED_PHONE = re.compile(
+    rf"(?<![A-Za-z])(?:{_PHONE_KEY.pattern}|call|dial|ring)\W{{1,4}}(?P<number>\d{{7,15}})(?![\w-]|\.\w)", re.I
 )
 # So many numbers of a text are checked, which is slow; of a longer list the form is enough.
 _CHECKED = 20
@@ -64,15 +95,18 @@ _FISCAL = re.compile(r"(?<!\w)[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z](?!\w)")
 # What must stand in a text, or in the JSON of an event, before the patterns above are worth a try, for each of them
 # looks behind at every character: seven digits for a number, two capitals and two digits for an IBAN or a code, and the
 # middle of an IP address. Where all begins with a digit a search skips the rest.
-_NUMBER = r"[0-9](?:(?:[ ()./-]{0,3}+[0-9]){6}|(?<=[A-Z]{2}[0-9])[0-9]|(?<=\.[0-9])[0-9]{0,2}\.[0-9])"
+_NUMBER = r"[0-9](?:(?:BLANK{0,3}+[0-9]){6}|(?<=[A-Z]{2}[0-9])[0-9]|(?<=\.[0-9])[0-9]{0,2}\.[0-9])"
 _COLONS = r":[0-9A-Fa-f]{0,4}:"
 _IN_TEXT, _IN_JSON = (
-    (re.compile(_NUMBER), re.compile(_COLONS)),
-    (re.compile(_NUMBER.encode()), re.compile(_COLONS.encode())),
+    (re.compile(_NUMBER.replace("BLANK", "[ ()./\t\u00a0\u2007\u2009\u202f-]")), re.compile(_COLONS)),
+    (
+        re.compile(_NUMBER.encode().replace(b"BLANK", rb"(?:[ ()./-]|\\t|\xc2\xa0|\xe2\x80[\x87\x89\xaf])")),
+        re.compile(_COLONS.encode()),
+    ),
 )
 # Then which of them.
-_DIGITS = re.compile(r"\d(?:[ .-]?\d){7}")
-_CODED = re.compile(r"[A-Z]{2}\d{2}")
+_DIGITS = re.compile(r"\d(?:[ .\t\u00a0\u2007\u2009\u202f-]{0,3}\d){7}")
+_CODED = re.compile(r"[A-Za-z]{2}\d{2}")
 _MIDDLE = re.compile(r"\.\d{1,3}\.\d|:[0-9A-Fa-f]{0,4}:")
 
 
@@ -97,24 +131,38 @@ def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[Found]:
     if _DIGITS.search(text):
         for pattern, valid in _NATIONAL:
             yield from _each(text, pattern, "national id", valid)
-        yield from _each(text, _CARD, "card", _is_card)
+        yield from _each(text, _CARD, "card", _is_card, _NO_CARD)
     if _CODED.search(text):
         yield from _each(text, _FISCAL, "national id", codicefiscale.is_valid)
         # Of a country only the length: some banks' own check digits are not as the library has them.
         yield from _each(text, _IBAN, "iban", lambda each: iban.is_valid(each, check_country=False))
     if _MIDDLE.search(text):
-        yield from _each(text, _IP, "ip address", _is_public)
+        yield from _each(text, _IP, "ip address", _is_public, _NO_IP)
     if "+" in text:
         yield from _phones(text, _PHONE, (None,))
+    if "00" in text:
+        yield from _phones(text, _ZEROS, (None,))
     if regions:
         yield from _phones(text, _LOCAL, regions)
+        for match in _CALLED_PHONE.finditer(text):
+            yield Found(*match.span("number"), "phone")
+
+
+# Characters before a number that say what it is.
+_BEFORE = 24
 
 
 def _each(
-    text: str, pattern: re.Pattern[str], kind: str, valid: Callable[[str], bool] = lambda _: True
+    text: str,
+    pattern: re.Pattern[str],
+    kind: str,
+    valid: Callable[[str], bool] = lambda _: True,
+    unless: re.Pattern[str] | None = None,
 ) -> Iterator[Found]:
+    """What the pattern finds and is valid; not where `unless` is found right before it."""
     for match in pattern.finditer(text):
-        if valid(match[0]):
+        start = match.start()
+        if valid(match[0]) and (unless is None or not unless.search(text[max(0, start - _BEFORE) : start])):
             yield Found(match.start(), match.end(), kind)
 
 
@@ -136,7 +184,7 @@ def _length_of_phone(text: str, regions: Sequence[str | None]) -> int:
 
 def _is_phone(text: str, region: str | None) -> bool:
     try:
-        number = phonenumbers.parse(text, region)
+        number = phonenumbers.parse("+" + text[2:] if text.startswith("00") else text, region)
     except phonenumbers.NumberParseException:
         return False
     if not phonenumbers.is_valid_number(number):
@@ -152,7 +200,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _is_card(text: str) -> bool:
-    digits = re.sub(r"[ -]", "", text)
+    digits = re.sub(r"\D", "", text)
     return _ISSUED.fullmatch(digits) is not None and len(set(digits)) > 1 and luhn.is_valid(digits)
 
 
@@ -194,7 +242,7 @@ class PersonalData:
         if isinstance(value, str):
             return self.masked_text(value)
         if isinstance(value, dict):
-            return {self.masked_text(name): self.masked(member) for name, member in value.items()}
+            return {self.masked_text(name): self._member(name, member) for name, member in value.items()}
         if isinstance(value, list):
             return [self.masked(member) for member in value]
         if type(value) is int:
@@ -202,6 +250,11 @@ class PersonalData:
             masked = self.masked_text(text)
             return value if masked == text else masked
         return value
+
+    def _member(self, name: str, value: Any) -> Any:
+        if self._regions and type(value) in (str, int) and _PHONE_KEY.search(name.lower()):
+            return mask_of("phone") if _BARE_PHONE.fullmatch(str(value)) else self.masked(value)
+        return self.masked(value)
 
     def masked_text(self, text: str) -> str:
         """The text with personal data masked."""

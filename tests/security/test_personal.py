@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from benchmarks.security import corpora
-from benchmarks.security.identities import REGIONS, personal
+from benchmarks.security.identities import HARMLESS, REGIONS, personal
 from fleetlore import Fleet
 from fleetlore.config import Settings
 from fleetlore.emit.encode import encode, mask
@@ -38,6 +38,17 @@ def test_what_only_looks_like_it_stays_whole() -> None:
     texts = [*corpora.harmless(Random(6), 200), "2024-05-20 12:00:01", "x[::2]", "4111 1111 1111 1112", "415-555-267"]
     changed = [text for text in texts if MASKS.masked_text(text) != text]
     assert len(changed) <= 0.001 * len(texts), changed[:5]
+
+
+def test_versions_and_numbers_of_orders_stay_whole() -> None:
+    changed = [text for text in HARMLESS if MASKS.masked_text(text) != text]
+    assert len(HARMLESS) == 48 and len(changed) <= 2, changed
+
+
+def test_a_number_under_the_key_of_a_phone_is_one() -> None:
+    assert _masked({ARGUMENTS: {"phone": "4155552671", "home_phone": 4155552671, "order": "4155552671"}}) == {
+        ARGUMENTS: {"phone": "[redacted:phone]", "home_phone": "[redacted:phone]", "order": "4155552671"}
+    }
 
 
 def test_names_numbers_and_members_are_masked_too() -> None:
