@@ -23,6 +23,15 @@ def _file(name: str, help: str) -> Any:
     return typer.Option(name, metavar="FILE", dir_okay=False, exists=True, help=help)
 
 
+def _url(name: str, help: str) -> Any:
+    def checked(value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise typer.BadParameter(f"{value!r} is no http:// or https:// address")
+        return value
+
+    return typer.Option(name, metavar="URL", help=help, callback=checked)
+
+
 def register(app: typer.Typer) -> None:
     app.command()(relay)
 
@@ -36,12 +45,16 @@ def relay(
     certificate: Annotated[Path | None, _file("--tls-certificate", "PEM, with its chain. Needed off loopback.")] = None,
     key: Annotated[Path | None, _file("--tls-key", "PEM, of the certificate.")] = None,
     tenant: Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat.")] = None,
+    openai: Annotated[str | None, _url("--openai", "Where requests to /openai/v1 go. Default: OpenAI.")] = None,
+    anthropic: Annotated[
+        str | None, _url("--anthropic", "Where requests to /anthropic go. Default: Anthropic.")
+    ] = None,
     broker: Broker = None,
     data: Data = None,
 ) -> None:
     """Serve agents in any language over HTTP.
 
-    One process, one connection, one copy of the lore.
+    It also forwards what they ask of their models. One process holds one connection and one copy of the lore for all.
     """
     logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
     host, port = _address(http)
@@ -60,6 +73,8 @@ def relay(
         raise ModelUnavailable(f"`relay` needs {error.name}: pip install 'fleetlore[relay]'") from None
     from fleetlore.agent.fleet import Fleet
 
+    given = {"openai": openai, "anthropic": anthropic}
+    providers = {name: url for name, url in given.items() if url is not None}
     known: Tokens | None = None if tokens is None else read_tokens(tokens)
 
     async def serve() -> None:
@@ -68,7 +83,7 @@ def relay(
                 each: await stack.enter_async_context(Fleet("relay", broker=broker, data=data, tenant=each))
                 for each in tenants
             }
-            app: Any = relay_app(fleets, known)
+            app: Any = relay_app(fleets, known, providers)
             config = uvicorn.Config(
                 without_pages(app) if is_loopback(host) else app,
                 host=host,

@@ -18,6 +18,7 @@ from fleetlore.relay import types
 from fleetlore.relay.callers import Caller
 from fleetlore.relay.changes import Changes
 from fleetlore.relay.cloudevents import NUMBERLESS, events_of
+from fleetlore.relay.conversations import Conversations
 from fleetlore.relay.sessions import BufferFull, Member, RemoteSessions
 from fleetlore.wire.events import OUTCOME, REWARD, Event
 
@@ -33,6 +34,7 @@ class Api:
 
     def __init__(self, fleets: Mapping[str, Fleet]) -> None:
         self.sessions = RemoteSessions()
+        self.conversations = Conversations()
         self._fleets = fleets
         self._changes = {tenant: Changes(fleet.replica.index) for tenant, fleet in fleets.items()}
 
@@ -67,13 +69,14 @@ class Api:
         return _answer(session, session.brief(body.tools))
 
     async def end(self, caller: Caller, request: Request, body: types.EndRequest) -> types.EventsAnswer:
-        fleet = self.fleet(caller)
+        fleet, id = self.fleet(caller), request.path_params["id"]
+        if self.conversations.end(caller.tenant, caller.agent, id, body.outcome, body.reward):
+            return types.EventsAnswer(1, 0, False)
         data: dict[str, Any] = {OUTCOME: body.outcome}
         if body.reward is not None:
             data[REWARD] = body.reward
         number = NUMBERLESS if body.sequence is None else body.sequence
-        id, now = request.path_params["id"], fleet.clock.now()
-        event = Event("session.ended", caller.tenant, caller.agent, id, number, now, data)
+        event = Event("session.ended", caller.tenant, caller.agent, id, number, fleet.clock.now(), data)
         self._check_numbers([event])
         try:
             is_new = self._take(fleet, event)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 
 import msgspec
 from starlette.applications import Starlette
@@ -16,20 +17,27 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import FleetloreError, InvalidEvent
 from fleetlore.relay.api import OPERATIONS, Api, Operation, answer, problem
 from fleetlore.relay.callers import Tokens, caller_of
+from fleetlore.relay.gateway import Gateway
 from fleetlore.relay.openapi import openapi
 
 __all__ = ["relay_app"]
 
 log = logging.getLogger(__name__)
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _NOT_YOURS = ("foreign_agent", "foreign_tenant")
 
 
-def relay_app(fleets: Mapping[str, Fleet], tokens: Tokens | None = None) -> Starlette:
+def relay_app(
+    fleets: Mapping[str, Fleet], tokens: Tokens | None = None, providers: Mapping[str, str] | None = None
+) -> Starlette:
     """An ASGI application; enter the fleets, one a tenant, before it runs.
 
     Args:
         tokens: of the agents (`read_tokens`); None where only this machine reaches it, and callers name themselves.
+        providers: addresses in place of those of `PROVIDERS`.
     """
     api, document = Api(fleets), msgspec.json.encode(openapi())
 
@@ -42,8 +50,30 @@ def relay_app(fleets: Mapping[str, Fleet], tokens: Tokens | None = None) -> Star
     async def describe(request: Request) -> Response:
         return Response(document, media_type="application/json")
 
+    gateway = Gateway(api.conversations, providers)
+
+    def to(provider: str) -> Endpoint:
+        async def forward(request: Request) -> Response:
+            caller = caller_of(request, tokens, bearer=False)
+            return await gateway.forward(api.fleet(caller), caller, request, provider)
+
+        return forward
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        api.conversations.leave_all()
+        await gateway.close()
+
+    forwarded = [
+        Route(f"{before}/{where}/{{path:path}}", to(where.split("/")[0]), methods=_METHODS)
+        # A client may know no more than an address.
+        for before in ("", "/agents/{agent}")
+        for where in ("openai/v1", "anthropic")
+    ]
     return Starlette(
-        routes=[*map(route, OPERATIONS), Route("/v1/openapi.json", describe)],
+        routes=[*map(route, OPERATIONS), Route("/v1/openapi.json", describe), *forwarded],
+        lifespan=lifespan,
         exception_handlers={HTTPException: _refuse, Exception: _refuse, **dict.fromkeys(_MALFORMED, _refuse)},
     )
 

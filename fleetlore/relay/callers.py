@@ -63,8 +63,11 @@ def read_tokens(path: Path) -> Tokens:
     return tokens
 
 
-def caller_of(request: Request, tokens: Tokens | None) -> Caller:
-    """Who sent a request. A provider's key is no token: the gateway's callers give theirs in `Fleetlore-Token`.
+def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -> Caller:
+    """Who sent a request.
+
+    Args:
+        bearer: whether the token may stand in `Authorization` too; at the gateway the provider's key stands there.
 
     Raises:
         HTTPException: 401 without a known token, 403 where it is another agent's or tenant's, 400 for a name that is
@@ -77,7 +80,7 @@ def caller_of(request: Request, tokens: Tokens | None) -> Caller:
             return Caller(check_tenant(tenant or DEFAULT_TENANT), checked_name("agent", named or _UNNAMED))
         except ConfigError as error:
             raise HTTPException(400, str(error)) from None
-    given = headers.get(TOKEN) or headers.get("authorization", "").removeprefix("Bearer ")
+    given = headers.get(TOKEN) or (headers.get("authorization", "").removeprefix("Bearer ") if bearer else "")
     caller = tokens.get(_hashed(given))
     if caller is None:
         raise HTTPException(401, "give a token in Fleetlore-Token", {"www-authenticate": "Bearer"})

@@ -23,7 +23,8 @@ _UNITS = (1.0, 1e3, 1e6, 1e9)
 _LATEST = 1e11
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
 _FAILED = re.compile(
-    r"\s*(?:Traceback \(most recent call last\)|Error\b|ERROR\b|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
+    r"\s*(?:Traceback \(most recent call last\)|An error occurred while running the tool\b|Error\b|ERROR\b"
+    r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
     r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
 )
 

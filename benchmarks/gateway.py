@@ -1,0 +1,95 @@
+"""Measure what the relay's gateway adds to a request for a model: `python -m benchmarks.gateway`.
+
+A local server answers as OpenAI's does, at once. The same request goes to it directly and through `fleetlore relay`, a
+process of its own, in turns; so both meet the same load of the machine, which is printed beside the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import httpx2
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from streams.embedded.broker import free_port
+
+ROUNDS = 2_000
+WARM_UP = 100
+# Calls in the conversation; each result has so many characters.
+CALLS, CHARACTERS = 20, 500
+ANSWER = b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[]}'
+
+
+def request_of(number: int) -> dict[str, Any]:
+    """A conversation of many calls, the last of which failed."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": f"task {number}"}]
+    for call in range(CALLS):
+        made = {"name": "search", "arguments": '{"index":"products"}'}
+        calls = [{"id": f"call-{number}-{call}", "type": "function", "function": made}]
+        said = "LookupError: no index" if call == CALLS - 1 else "x" * CHARACTERS
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages.append({"role": "tool", "tool_call_id": f"call-{number}-{call}", "content": said})
+    return {"model": "m", "messages": messages}
+
+
+async def main() -> None:
+    """Print medians and 99th percentiles, in milliseconds."""
+
+    async def answer(request: Request) -> Response:
+        await request.body()
+        return Response(ANSWER, media_type="application/json")
+
+    there, relay = free_port(), free_port()
+    app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=there, log_level="error"))
+    serving = asyncio.create_task(server.serve())
+    options = ["--http", f"127.0.0.1:{relay}", "--openai", f"http://127.0.0.1:{there}/v1", "--broker", "127.0.0.1:1"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fleetlore.cli.main", "relay", *options, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        times: dict[str, list[float]] = {"direct": [], "relay": []}
+        urls = {"direct": f"http://127.0.0.1:{there}/v1", "relay": f"http://127.0.0.1:{relay}/openai/v1"}
+        used = 0.0
+        async with httpx2.AsyncClient(timeout=60, transport=httpx2.AsyncHTTPTransport(retries=20)) as http:
+            for number in range(WARM_UP + ROUNDS):
+                body = request_of(number)
+                if number == WARM_UP:
+                    used = cpu_seconds(process.pid)
+                for way, url in urls.items():
+                    begun = time.perf_counter()
+                    (await http.post(f"{url}/chat/completions", json=body)).raise_for_status()
+                    times[way].append((time.perf_counter() - begun) * 1e3)
+        used = cpu_seconds(process.pid) - used
+    finally:
+        process.terminate()
+        await process.wait()
+        server.should_exit = True
+        await serving
+    added = [relay - direct for direct, relay in zip(times["direct"][WARM_UP:], times["relay"][WARM_UP:], strict=True)]
+    for way, some in {**{way: each[WARM_UP:] for way, each in times.items()}, "added": added}.items():
+        print(f"{way:<7} p50 {median(some):6.2f} ms   p99 {quantiles(some, n=100)[98]:6.2f} ms")
+    print(f"the relay's CPU {used / ROUNDS * 1e3:.2f} ms a request")
+    print(f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of the cores so far."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,162 @@
+"""Read the tool calls and their results out of a request for a model, and put text where the model reads it.
+
+Three APIs: OpenAI's chat completions and responses, and Anthropic's messages. What is put in stays the same in every
+turn, at the end of what a client wrote, so that the prefix that a provider has cached stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import orjson
+
+from fleetlore.agent.model_texts import joined
+from fleetlore.transcripts.conversation import says_failure, text_of_content
+
+__all__ = ["ANTHROPIC_MESSAGES", "CHAT_COMPLETIONS", "RESPONSES", "Dialect", "Made", "Result", "Turn", "call_of_item"]
+
+Body = dict[str, Any]
+
+
+class Made(NamedTuple):
+    """A call that a model made."""
+
+    id: str
+    tool: str
+    arguments: object
+
+
+class Result(NamedTuple):
+    """The answer to a call; its content is `holder[key]`.
+
+    Attributes:
+        marked: whether it says that it is an error; None where it does not say.
+    """
+
+    call: str
+    holder: Body
+    key: str
+    marked: bool | None = None
+
+    @property
+    def text(self) -> str:
+        return text_of_content(self.holder.get(self.key))
+
+    @property
+    def failed(self) -> bool:
+        """As it is marked, else as its text begins: an exception's, or JSON that has an error."""
+        if self.marked is not None:
+            return self.marked
+        text = self.text
+        return says_failure(text) or (text[:1] == "{" and says_failure(_parsed(text)))
+
+    def add(self, text: str, part: str) -> None:
+        """Put a text behind it."""
+        self.holder[self.key] = _longer(self.holder.get(self.key), text, part)
+
+
+class Turn(NamedTuple):
+    """A message, as far as it matters here."""
+
+    role: str
+    text: str = ""
+    calls: tuple[Made, ...] = ()
+    results: tuple[Result, ...] = ()
+
+
+class Dialect(NamedTuple):
+    """One API.
+
+    Attributes:
+        turns: of a request, in order.
+        tell: put a text at the end of the system message.
+        part: type of a part of content that is text.
+    """
+
+    turns: Callable[[Body], Iterator[Turn]]
+    tell: Callable[[Body, str], None]
+    part: str
+
+
+def _of_chat(body: Body) -> Iterator[Turn]:
+    for message in body["messages"]:
+        role = message["role"]
+        if role == "tool":
+            yield Turn(role, results=(Result(str(message.get("tool_call_id", "")), message, "content"),))
+            continue
+        made = ((each["id"], each.get("function") or each["custom"]) for each in message.get("tool_calls") or ())
+        calls = [Made(id, of["name"], _parsed(of.get("arguments", of.get("input")))) for id, of in made]
+        yield Turn(role, text_of_content(message.get("content")), tuple(calls))
+
+
+def _tell_chat(body: Body, text: str) -> None:
+    first = body["messages"][0] if body["messages"] else {}
+    if first.get("role") in ("system", "developer"):
+        first["content"] = _longer(first.get("content"), text, "text")
+    else:
+        body["messages"].insert(0, {"role": "system", "content": text})
+
+
+def _of_messages(body: Body) -> Iterator[Turn]:
+    yield Turn("system", text_of_content(body.get("system")))
+    for message in body["messages"]:
+        content = message["content"]
+        blocks = content if isinstance(content, list) else []
+        calls = [Made(each["id"], each["name"], each["input"]) for each in blocks if each["type"] == "tool_use"]
+        results = [
+            Result(each["tool_use_id"], each, "content", each.get("is_error"))
+            for each in blocks
+            if each["type"] == "tool_result"
+        ]
+        yield Turn(message["role"], text_of_content(content), tuple(calls), tuple(results))
+
+
+def _tell_messages(body: Body, text: str) -> None:
+    body["system"] = _longer(body.get("system"), text, "text")
+
+
+def _of_responses(body: Body) -> Iterator[Turn]:
+    given = body.get("input") or ()
+    yield Turn("system", text_of_content(body.get("instructions")))
+    for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+        kind = item.get("type", "message")
+        if kind in ("function_call_output", "custom_tool_call_output"):
+            yield Turn("tool", results=(Result(item["call_id"], item, "output"),))
+        elif call := call_of_item(item):
+            yield Turn("assistant", calls=(call,))
+        else:
+            yield Turn(item.get("role", "assistant"), text_of_content(item.get("content")))
+
+
+def call_of_item(item: Body) -> Made | None:
+    """The call that an item of a response is; None where it is none that the client answers."""
+    if item.get("type") not in ("function_call", "custom_tool_call"):
+        return None
+    return Made(item["call_id"], item["name"], _parsed(item.get("arguments", item.get("input"))))
+
+
+def _tell_responses(body: Body, text: str) -> None:
+    # Instructions would take the place of those of a stored prompt.
+    if body.get("instructions") or not body.get("prompt"):
+        body["instructions"] = joined(body.get("instructions"), text)
+
+
+def _longer(content: Any, text: str, part: str) -> Any:
+    """The content with a text at its end; parts stay as they are, each with its `cache_control`."""
+    if isinstance(content, list):
+        return [*content, {"type": part, "text": text}]
+    return joined(content, text)
+
+
+def _parsed(arguments: object) -> object:
+    if isinstance(arguments, str):
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(arguments)
+    return arguments
+
+
+CHAT_COMPLETIONS = Dialect(_of_chat, _tell_chat, "text")
+RESPONSES = Dialect(_of_responses, _tell_responses, "input_text")
+ANTHROPIC_MESSAGES = Dialect(_of_messages, _tell_messages, "text")

@@ -1,0 +1,145 @@
+"""Forward requests for a model to its provider, record the tool calls in them and tell the model what the fleet knows.
+
+What fleetlore cannot read, and what goes wrong in it, passes through unchanged. Keys pass through and are kept nowhere;
+an answer's bytes are passed on as they come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import orjson
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from fleetlore.agent.fleet import Fleet
+from fleetlore.relay.api import body_of
+from fleetlore.relay.callers import OWN_HEADERS, Caller
+from fleetlore.relay.conversations import About, Conversation, Conversations
+from fleetlore.relay.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect
+
+__all__ = ["PROVIDERS", "Gateway"]
+
+log = logging.getLogger(__name__)
+
+#: Where requests go by default.
+PROVIDERS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+_READ: dict[tuple[str, str], Dialect] = {
+    ("openai", "chat/completions"): CHAT_COMPLETIONS,
+    ("openai", "responses"): RESPONSES,
+    ("anthropic", "v1/messages"): ANTHROPIC_MESSAGES,
+}
+# Images come in a request, too.
+_MAX_BODY = 64 * 1024 * 1024
+# Of an answer that is looked through for its id and its calls.
+_MAX_ANSWER = 4 * 1024 * 1024
+_CONNECT_SECONDS = 10.0
+_IN_PATHS = "/:@!$&'()*+,;=~"
+# Of one connection and not of the message.
+_HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"}
+_HOP |= {"upgrade", "host", "date", "server"}
+_DROPPED = _HOP | {"content-length", "accept-encoding"}
+
+
+class Gateway:
+    """Forwards to the providers at these addresses.
+
+    Args:
+        providers: address of each by name; those of `PROVIDERS` by default.
+    """
+
+    def __init__(self, conversations: Conversations, providers: Mapping[str, str] | None = None) -> None:
+        self._conversations = conversations
+        self._providers = {name: url.rstrip("/") for name, url in {**PROVIDERS, **(providers or {})}.items()}
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
+        self._client = httpx2.AsyncClient(limits=limits, timeout=timeout)
+
+    async def close(self) -> None:
+        """Close the connections to the providers."""
+        await self._client.aclose()
+
+    async def forward(self, fleet: Fleet, caller: Caller, request: Request, provider: str) -> Response:
+        """Pass a request on and its answer back."""
+        path, body = request.path_params["path"], await body_of(request, _MAX_BODY)
+        dialect = _READ.get((provider, path)) if request.method == "POST" else None
+        conversation: Conversation | None = None
+        if dialect is not None:
+            body, conversation = self._told(fleet, caller, dialect, body, request)
+        headers = [
+            (name, value)
+            for name, value in request.headers.raw
+            if (each := name.decode("latin-1")) not in _DROPPED and not each.startswith(OWN_HEADERS)
+        ]
+        url = f"{self._providers[provider]}/{quote(path, safe=_IN_PATHS)}"
+        if request.url.query:
+            url += f"?{request.url.query}"
+        # Not packed, so that it can be read; a client takes that as well.
+        sent = self._client.build_request(
+            request.method, url, headers=[*headers, (b"accept-encoding", b"identity")], content=body or None
+        )
+        try:
+            answer = await self._client.send(sent, stream=True)
+        except httpx2.HTTPError as error:
+            said = f"{self._providers[provider]} cannot be reached: {error}"
+            return JSONResponse({"error": {"message": said, "type": "provider_away"}}, 502)
+        passed = StreamingResponse(self._passed(fleet, caller, answer, dialect, conversation), answer.status_code)
+        passed.raw_headers = [
+            (name.lower(), value) for name, value in answer.headers.raw if name.lower().decode("latin-1") not in _HOP
+        ]
+        return passed
+
+    def _told(
+        self, fleet: Fleet, caller: Caller, dialect: Dialect, body: bytes, request: Request
+    ) -> tuple[bytes, Conversation | None]:
+        """The request with what its model is told; as it came where it cannot be read."""
+        names = ("session", "goal", "task", "place")
+        try:
+            about = About(*(request.headers.get(f"{OWN_HEADERS}{name}", "") for name in names))
+            asked = orjson.loads(body)
+            conversation = self._conversations.tell(fleet, caller.agent, dialect, asked, about)
+            return orjson.dumps(asked), conversation
+        except orjson.JSONDecodeError:
+            return body, None  # the provider will say so
+        except Exception as error:
+            log.warning("a request of agent %s passes unread: %r", caller.agent, error)
+            return body, None
+
+    async def _passed(
+        self,
+        fleet: Fleet,
+        caller: Caller,
+        answer: httpx2.Response,
+        dialect: Dialect | None,
+        conversation: Conversation | None,
+    ) -> AsyncIterator[bytes]:
+        kept, size = [], 0
+        try:
+            async for part in answer.aiter_raw():
+                yield part
+                if dialect is RESPONSES and size < _MAX_ANSWER:
+                    kept.append(part)
+                    size += len(part)
+            if conversation is not None and answer.is_success:
+                try:
+                    self._conversations.heard(fleet, caller.agent, conversation, _response_of(b"".join(kept)))
+                except Exception as error:
+                    log.warning("an answer to agent %s passes unread: %r", caller.agent, error)
+        finally:
+            await answer.aclose()
+
+
+def _response_of(answer: bytes) -> dict[str, Any] | None:
+    """The response that an answer brings, whole or as the last of a stream's events; None where it brings none."""
+    if answer[:1] == b"{":
+        found: dict[str, Any] = orjson.loads(answer)
+        return found if "output" in found else None
+    for line in reversed(answer.splitlines()):
+        if line.startswith(b"data:") and b"response.completed" in line[:100]:
+            whole: dict[str, Any] = orjson.loads(line[5:])["response"]
+            return whole
+    return None

@@ -1,0 +1,343 @@
+"""What the gateway records, what it puts into requests, and what it leaves as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import orjson
+import pytest
+
+from fleetlore import Fleet
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.relay.app import relay_app
+from fleetlore.relay.callers import Caller
+from fleetlore.relay.conversations import SILENT_SECONDS, About, Conversations
+from fleetlore.relay.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
+from fleetlore.testing.sessions import memory_item
+from fleetlore.wire import events as names
+from tests.doubles.recorder import Recorder
+from tests.fleetlore.relay.conftest import serving
+from tests.fleetlore.relay.provider import Provider
+
+ERROR = "LookupError: index products does not exist"
+NONE = About()
+
+
+def chat(*results: tuple[str, str], prompt: str = "find a chair") -> dict[str, Any]:
+    """A request after a turn in which the model made these calls (id, result), all of one search."""
+    calls = [
+        {"id": id, "type": "function", "function": {"name": "search", "arguments": '{"index":"products"}'}}
+        for id, _ in results
+    ]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": prompt}]
+    if results:
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+    messages += [{"role": "tool", "tool_call_id": id, "content": said} for id, said in results]
+    return {"model": "m", "messages": messages}
+
+
+def know(fleet: Fleet) -> None:
+    """The fleet knows what gets past the failure."""
+    failure = failure_of("search", {"index": "products"}, "", ERROR)
+    remedy = {"tool": "list_indexes", "arguments": {"of": "products"}}
+    item = memory_item("r1", tool="search", pattern=failure.class_, support=3, agents=3, remedy=remedy)
+    fleet.replica.index.put_item(item, 0.0)
+
+
+@pytest.fixture
+def told(fleet: Fleet) -> Any:
+    """Send a request through the part that reads it; what it becomes."""
+    conversations = Conversations()
+
+    def tell(body: dict[str, Any], about: About = NONE, dialect: Dialect = CHAT_COMPLETIONS, agent: str = "a1") -> Any:
+        changed = copy.deepcopy(body)
+        tell.last = conversations.tell(fleet, agent, dialect, changed, about)  # type: ignore[attr-defined]
+        return changed
+
+    tell.all = conversations  # type: ignore[attr-defined]
+    return tell
+
+
+def results_of(recorder: Recorder) -> list[tuple[str, bool]]:
+    """Of each session that made calls: its number, and whether a call failed, call by call."""
+    numbers: dict[str, str] = {}
+    outcomes = [each for each in recorder.events if each.kind == "outcome"]
+    return [(numbers.setdefault(each.session, f"s{len(numbers)}"), names.ERROR_TYPE in each.data) for each in outcomes]
+
+
+def test_calls_side_by_side_are_told_apart(told: Any, fleet: Fleet, recorder: Recorder) -> None:
+    know(fleet)
+    told(chat())
+    sent = told(chat(("c1", "three chairs"), ("c2", ERROR), ("c3", '{"isError": true, "content": "no"}')))
+    assert results_of(recorder) == [("s0", False), ("s0", True), ("s0", True)]
+    contents = [each["content"] for each in sent["messages"][3:]]
+    assert contents[0] == "three chairs" and contents[1].startswith(f"{ERROR}\n\n<fleet-memory")
+    assert "list_indexes" in contents[1] and contents[2] == '{"isError": true, "content": "no"}'
+
+
+@pytest.mark.parametrize(
+    ("content", "marked", "failed"),
+    [
+        ("ValueError: no such index", None, True),
+        ("Traceback (most recent call last):\n  …", None, True),
+        ("An error occurred while running the tool. Please try again. Error: no index", None, True),
+        ('{"error": "no such index"}', None, True),
+        ('{"isError": true, "content": []}', None, True),
+        ([{"type": "text", "text": "Error: no such index"}], None, True),
+        ("three errors were found in the text", None, False),
+        ('{"errors": 0, "is_error": false}', None, False),
+        ("anything", True, True),
+        ("Error: in the title of a book", False, False),
+        (None, None, False),
+    ],
+)
+def test_failed_and_worked_calls_are_told_apart(content: object, marked: bool | None, failed: bool) -> None:
+    assert Result("c1", {"content": content}, "content", marked).failed is failed
+
+
+def test_what_was_put_in_stays_in_every_turn(told: Any, fleet: Fleet, recorder: Recorder) -> None:
+    told(chat())
+    know(fleet)  # too late for the brief, which stays as it was
+    first = told(chat(("c1", ERROR)))
+    longer = chat(("c1", ERROR))
+    longer["messages"] += chat(("c2", "three chairs"))["messages"][2:]
+    second = told(longer)
+    assert "list_indexes" in first["messages"][3]["content"]
+    assert second["messages"][: len(first["messages"])] == first["messages"]
+    told(longer)  # a client that tries again
+    assert results_of(recorder) == [("s0", True), ("s0", False)]
+
+
+def test_runs_of_one_prompt_side_by_side_are_sessions_of_their_own(told: Any, recorder: Recorder) -> None:
+    told(chat())
+    told(chat())
+    for id in ("a", "b"):
+        told(chat((id, ERROR)))
+    told(chat())  # and again, later
+    told(chat(("c", ERROR)))
+    assert results_of(recorder) == [("s0", True), ("s1", True), ("s2", True)]
+
+
+def test_other_agents_and_sub_agents_are_sessions_of_their_own(told: Any, recorder: Recorder) -> None:
+    for prompt, agent in (("find", "a1"), ("find", "a2"), ("look it up for the other", "a1")):
+        told(chat(prompt=prompt), agent=agent)
+        told(chat(("call_0", ERROR), prompt=prompt), agent=agent)
+    assert results_of(recorder) == [("s0", True), ("s1", True), ("s2", True)]
+    assert [each.agent for each in recorder.events if each.kind == "outcome"] == ["a1", "a2", "a1"]
+
+
+def test_ids_that_begin_anew_each_turn_are_not_taken_for_one_call(told: Any, recorder: Recorder) -> None:
+    told(chat())
+    body = chat(("call_0", ERROR))
+    told(body)
+    body["messages"] += chat(("call_0", "three chairs"))["messages"][2:]
+    told(body)
+    assert results_of(recorder) == [("s0", True), ("s0", False)]
+
+
+def test_what_another_relay_has_recorded_is_not_recorded_again(told: Any, recorder: Recorder) -> None:
+    """After a restart a conversation comes whole; only what its last turn brought is new."""
+    body = chat(("c1", ERROR))
+    body["messages"] += chat(("c2", "three chairs"))["messages"][2:]
+    told(body)
+    assert results_of(recorder) == [("s0", False)]
+
+
+def test_a_named_conversation_is_ended_by_its_name(told: Any, fleet: Fleet, recorder: Recorder) -> None:
+    about = About("run-7", "find", "shop", "eu")
+    told(chat(("c1", ERROR)), about)
+    told(chat(("c2", "three chairs"), prompt="a sub-agent's"), about)
+    assert told.all.end("default", "a1", "run-7", "success", 1.0)
+    assert not told.all.end("default", "a1", "run-7", "success", 1.0)
+    started, ended = recorder.events[0], recorder.events[-1]
+    assert started.session.startswith("run-7.") and started.data[names.CONVERSATION] == "run-7"
+    assert (started.data[names.GOAL], started.data[names.TASK], started.data[names.PLACE]) == ("find", "shop", "eu")
+    assert ended.data == {names.OUTCOME: "success", names.REWARD: 1.0}
+    assert results_of(recorder) == [("s0", True), ("s0", False)]
+
+
+def test_a_silent_conversation_is_left(told: Any, fleet: Fleet, recorder: Recorder) -> None:
+    told(chat(("c1", ERROR)))
+    fleet.clock.advance(SILENT_SECONDS + 1.0)  # type: ignore[attr-defined]
+    told(chat(prompt="another"))
+    assert recorder.kinds[:4] == ["session.started", "action", "outcome", "session.ended"]
+
+
+def test_of_a_stored_response_only_what_is_new_comes(told: Any, fleet: Fleet, recorder: Recorder) -> None:
+    told({"input": "find a chair"}, dialect=RESPONSES)
+    call = {"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"}
+    told.all.heard(fleet, "a1", told.last, {"id": "r1", "output": [{"type": "reasoning"}, call]})
+    fleet.clock.advance(3.0)  # type: ignore[attr-defined]
+    output = {"type": "function_call_output", "call_id": "c1", "output": ERROR}
+    told({"previous_response_id": "r1", "input": [output]}, dialect=RESPONSES)
+    assert results_of(recorder) == [("s0", True)] and recorder.outcomes[0][names.DURATION] == 3.0
+    told({"previous_response_id": "unknown", "input": [output]}, dialect=RESPONSES)
+    assert len(recorder.outcomes) == 1, "of a call that nobody knows nothing can be said"
+
+
+def test_blocks_keep_what_a_client_cached(told: Any, fleet: Fleet) -> None:
+    know(fleet)
+    cached = {"cache_control": {"type": "ephemeral"}}
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": "c1", "is_error": True, **cached}
+    result["content"] = [{"type": "text", "text": ERROR}]
+    body = {
+        "system": [{"type": "text", "text": "Be kind.", **cached}],
+        "messages": [
+            {"role": "user", "content": "find a chair"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "search", "input": {}}]},
+            {"role": "user", "content": [result, {"type": "text", "text": "go on"}]},
+        ],
+    }
+    sent = told(body, dialect=ANTHROPIC_MESSAGES)
+    assert sent["system"][0] == body["system"][0] and sent["messages"][:2] == body["messages"][:2]
+    block, said = sent["messages"][2]["content"]
+    assert block["content"][0] == result["content"][0] and "list_indexes" in block["content"][1]["text"]
+    assert block["cache_control"] == result["cache_control"] and said == {"type": "text", "text": "go on"}
+
+
+@asynccontextmanager
+async def gateway(fleet: Fleet) -> AsyncIterator[tuple[httpx2.AsyncClient, Provider]]:
+    provider = Provider(lambda *messages: None)
+    async with serving(provider.app) as upstream:
+        app = relay_app({"default": fleet}, providers={"openai": f"{upstream}/v1", "anthropic": upstream})
+        async with serving(app) as address, httpx2.AsyncClient(base_url=address, timeout=60) as http:
+            yield http, provider
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no json",
+        b'{"messages":3,"input":3}',
+        b'{"messages":[{"role":"tool"},3],"input":[3]}',
+        b'{"n":1e999}',
+        b"",
+        b'[1, "\xff"]',
+    ],
+)
+async def test_what_cannot_be_read_passes_as_it_is(fleet: Fleet, recorder: Recorder, body: bytes) -> None:
+    async with gateway(fleet) as (http, provider):
+        for path in ("/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages"):
+            await http.post(path, content=body)
+    assert provider.bodies == [body] * 3 and recorder.events == []
+
+
+async def test_a_fault_of_ours_changes_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("ours")
+
+    body = orjson.dumps(chat(("c1", ERROR)))
+    async with gateway(fleet) as (http, provider):
+        monkeypatch.setattr(fleet.replica, "uses", fail)  # deep inside, once a part of the work is done
+        answer = await http.post("/openai/v1/chat/completions", content=body)
+    assert provider.bodies == [body] and answer.json()["choices"][0]["message"]["content"] == "done"
+
+
+async def test_all_else_passes_through(fleet: Fleet) -> None:
+    async with gateway(fleet) as (http, provider):
+        models = await http.get("/openai/v1/models", params={"limit": "2 3"})
+        assert models.status_code == 418 and models.headers["x-path"] == "/v1/models?limit=2+3"
+        count = await http.post("/anthropic/v1/messages/count_tokens", content=b"{ }", headers={"x-api-key": "k"})
+        assert count.content == b"{ }" and provider.headers[-1]["x-api-key"] == "k"
+        named = await http.post("/agents/a9/openai/v1/chat/completions", json=chat(("c1", ERROR)))
+        assert named.status_code == 200
+        assert (await http.post("/other/v1/x")).status_code == 404
+    events = fleet.emitter.events  # type: ignore[attr-defined]
+    assert {each.agent for each in events} == {"a9"}
+
+
+async def test_a_provider_that_is_away_is_told_of(fleet: Fleet, unused_address: str) -> None:
+    app = relay_app({"default": fleet}, providers={"openai": f"http://{unused_address}/v1"})
+    async with serving(app) as address, httpx2.AsyncClient(base_url=address) as http:
+        answer = await http.post("/openai/v1/chat/completions", json=chat())
+    assert answer.status_code == 502 and unused_address in answer.json()["error"]["message"]
+
+
+async def test_a_provider_s_key_is_no_token(fleet: Fleet, recorder: Recorder) -> None:
+    from hashlib import sha256
+
+    tokens = {sha256(b"first-token-000001").digest(): Caller("default", "a1", sure=True)}
+    provider = Provider(lambda *messages: None)
+    async with serving(provider.app) as upstream:
+        app = relay_app({"default": fleet}, tokens, {"openai": f"{upstream}/v1"})
+        async with serving(app) as address, httpx2.AsyncClient(base_url=address) as http:
+            path, body = "/openai/v1/chat/completions", chat(("c1", ERROR))
+            bearer = {"authorization": "Bearer first-token-000001"}
+            assert (await http.post(path, json=body, headers=bearer)).status_code == 401, "it would reach the provider"
+            both = {"authorization": "Bearer sk-1", "fleetlore-token": "first-token-000001"}
+            assert (await http.post(path, json=body, headers=both)).status_code == 200
+    assert [each["authorization"] for each in provider.headers] == ["Bearer sk-1"]
+    assert {each.agent for each in recorder.events} == {"a1"}
+
+
+class Streams:
+    """A provider that answers with the bytes that it is given, part by part, and is cut off where it should be."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.is_cut = False
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                await reader.readexactly(length)
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                )
+                for part in self.parts:
+                    writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+                    await writer.drain()
+                if self.is_cut:
+                    break
+                writer.write(b"0\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+async def pass_streams(fleet: Fleet, number: int, seed: int) -> None:
+    chosen, streams = random.Random(seed), Streams()
+    server = await asyncio.start_server(streams.answer, "127.0.0.1", 0)
+    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    completed = b'data: {"type":"response.completed","response":{"id":"r","output":[{"type":"function_call"}]}}\n\n'
+    paths = ("openai/v1/chat/completions", "openai/v1/responses", "anthropic/v1/messages")
+    app = relay_app({"default": fleet}, providers={"openai": f"{upstream}/v1", "anthropic": upstream})
+    async with serving(app) as address, httpx2.AsyncClient(base_url=address, timeout=60) as http:
+        for _ in range(number):
+            whole = b"".join(
+                chosen.choice((completed, b"data: {", b"\r\n\r\n", chosen.randbytes(40))) for _ in range(9)
+            )
+            cuts = sorted(chosen.sample(range(1, len(whole)), 5)) if len(whole) > 6 else []
+            streams.parts = [part for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True) if (part := whole[a:b])]
+            streams.is_cut = chosen.random() < 0.5
+            body = {"input": "x", "stream": True, "messages": [{"role": "user", "content": f"{seed}"}]}
+            got = b""
+            try:
+                async with http.stream("POST", f"/{chosen.choice(paths)}", json=body) as answer:
+                    async for part in answer.aiter_raw():
+                        got += part
+            except httpx2.RemoteProtocolError:
+                assert streams.is_cut, "an answer that was whole was cut"
+            else:
+                assert not streams.is_cut, "an answer that was cut looks whole"
+            assert got == whole
+    server.close()
+    await server.wait_closed()
+
+
+async def test_streams_pass_byte_for_byte(fleet: Fleet) -> None:
+    await pass_streams(fleet, 100, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+async def test_ten_thousand_streams_pass_byte_for_byte(fleet: Fleet) -> None:
+    await pass_streams(fleet, 10_000, seed=2)
