@@ -1,7 +1,7 @@
 """Write the reference pages from the code: `python -m benchmarks.docs.reference`.
 
-`settings.md`, `metrics.md`, `cli.md` and `openapi.json` are written whole. In `topics.md` only the table between
-`<!-- table: topics -->` and `<!-- end -->` is replaced. A test fails when a page is out of date.
+`settings.md`, `metrics.md`, `cli.md`, `openapi.json` and `asyncapi.json` are written whole. In `topics.md` only the
+table between `<!-- table: topics -->` and `<!-- end -->` is replaced. A test fails when a page is out of date.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import typer
 
 from fleetlore.cli.app import build_app
 from fleetlore.config import describe
+from fleetlore.relay.asyncapi import asyncapi
 from fleetlore.relay.openapi import openapi
 from fleetlore.wire.topics import TOPICS
 from sinks.metrics import CATALOGUE, LABELS
@@ -153,6 +154,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli,
     "topics.md": topics,
     "openapi.json": lambda: document(openapi()),
+    "asyncapi.json": lambda: document(asyncapi()),
 }
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
 from fleetlore.cli import relay as cli_relay
 from fleetlore.cli import tools as cli_tools
+from fleetlore.cli import topics as cli_topics
 from fleetlore.cli import transcripts as cli_transcripts
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
@@ -95,6 +96,7 @@ def build_app() -> typer.Typer:
     cli_transcripts.register(app)
     cli_ingest.register(app)
     cli_relay.register(app)
+    cli_topics.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
     for each in app.registered_groups:

@@ -18,6 +18,7 @@ _ABOUT = (
     "Agents in any language record what they do and are told what the fleet knows. Off loopback each request bears "
     "the agent's token. What an agent sends again under the same sequence counts once."
 )
+_LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 _CLOUDEVENTS = "application/cloudevents+json", "application/cloudevents-batch+json"
 _HEADERS = "Fleetlore-Agent", "Fleetlore-Tenant"
 _NAMED = "On loopback, where no token says it."
@@ -39,8 +40,9 @@ def openapi() -> dict[str, Any]:
     used = [each for operation in OPERATIONS for each in (operation.takes, operation.gives)]
     named = {each for each in used if each is not None and _is_struct(each)}
     queries = [each.query for each in OPERATIONS if each.query is not None]
-    kinds = sorted({*named, types.CloudEvent, types.Problem}, key=lambda each: each.__name__)
-    _, schemas = msgspec.json.schema_components([*kinds, *queries], ref_template=_REF)
+    kinds = sorted({*named, types.Problem}, key=lambda each: each.__name__)
+    (event, *_), schemas = msgspec.json.schema_components([types.CloudEvent, *kinds, *queries], ref_template=_REF)
+    schemas["CloudEvent"] = event
     parameters = {each.__name__: schemas.pop(each.__name__) for each in queries}
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
@@ -52,7 +54,8 @@ def openapi() -> dict[str, Any]:
     }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "fleetlore relay", "version": "1", "description": _ABOUT},
+        "info": {"title": "fleetlore relay", "version": "1", "description": _ABOUT, "license": _LICENSE},
+        "servers": [{"url": "http://127.0.0.1:7411"}],
         "security": [{}, {"token": []}, {"bearer": []}],
         "paths": paths,
         "components": {
@@ -74,8 +77,8 @@ def _operation(operation: Operation, parameters: dict[str, Any]) -> dict[str, An
     if operation.takes is not None:
         made["requestBody"] = {"required": True, "content": {"application/json": _schema(operation.takes)}}
     elif operation.method == "POST":
-        one, many = _schema(types.CloudEvent), {"type": "array", "items": _schema(types.CloudEvent)["schema"]}
-        contents = {_CLOUDEVENTS[0]: one, _CLOUDEVENTS[1]: {"schema": many}}
+        one = {"$ref": _REF.format(name="CloudEvent")}
+        contents = {_CLOUDEVENTS[0]: {"schema": one}, _CLOUDEVENTS[1]: {"schema": {"type": "array", "items": one}}}
         said = "In binary mode the attributes are headers `ce-…` and the body is `data`."
         made["requestBody"] = {"required": True, "content": contents, "description": said}
     return made

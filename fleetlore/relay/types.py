@@ -5,27 +5,24 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from fleetlore.advice.tool_facts import ToolFact
-from fleetlore.wire.events import MAX_ID_LENGTH, MAX_SEQUENCE, Outcome
+from fleetlore.wire import events
+from fleetlore.wire.events import MAX_ID_LENGTH, MAX_SEQUENCE, TYPES, Outcome
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
 
-__all__ = [
-    "AdviceAnswer",
-    "AdviseRequest",
-    "BriefRequest",
-    "CloudEvent",
-    "EndRequest",
-    "EventsAnswer",
-    "HealthAnswer",
-    "LoreAnswer",
-    "LoreQuery",
-    "Problem",
-    "Shown",
-    "WaitQuery",
-]
-
+# Of the fields of `data`.
+_DATA = {
+    "goal": events.GOAL, "task": events.TASK, "place": events.PLACE, "user": events.USER,
+    "agent_group": events.AGENT_GROUP, "definitions": events.DEFINITIONS, "attempt_group": events.ATTEMPT_GROUP,
+    "attempt": events.ATTEMPT, "conversation": events.CONVERSATION, "tool": events.TOOL,
+    "arguments": events.ARGUMENTS, "call_id": "gen_ai.tool.call.id", "result": events.RESULT,
+    "error_type": events.ERROR_TYPE, "error_message": events.ERROR_MESSAGE, "guard": events.VIOLATION,
+    "duration_seconds": events.DURATION, "advice": events.ADVICE, "withheld": events.WITHHELD,
+    "cited": events.CITED, "adapter": events.ADAPTER, "role": events.ROLE, "content": events.CONTENT,
+    "outcome": events.OUTCOME, "reward": events.REWARD,
+}  # fmt: skip
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH, description="No control characters.")]
 Sequence = Annotated[
     int,
@@ -36,29 +33,109 @@ Sequence = Annotated[
         "once. Left out, the relay numbers it, after `session.started` was sent to this relay.",
     ),
 ]
-Kind = Literal[
-    "ai.fleetlore.session.started.v1",
-    "ai.fleetlore.action.v1",
-    "ai.fleetlore.outcome.v1",
-    "ai.fleetlore.message.v1",
-    "ai.fleetlore.session.ended.v1",
-    "ai.fleetlore.feedback.v1",
-]
+Time = Annotated[str, Meta(description="RFC 3339 with an offset from UTC; left out, it is now.")]
 
 
-class CloudEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What an agent says, as a CloudEvent 1.0. `data` has OpenTelemetry's names for generative AI."""
+class Started(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_DATA):
+    """What a session is about."""
 
+    goal: str = ""
+    task: str = ""
+    place: str = ""
+    user: Annotated[str, Meta(description="13 hex digits: the first 52 bits of the BLAKE2b-64 of the name.")] = ""
+    agent_group: str = ""
+    definitions: Annotated[str, Meta(description="Key of a record of the topic `definitions`.")] = ""
+    attempt_group: str = ""
+    attempt: int = 0
+    conversation: str = ""
+
+
+class Called(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_DATA):
+    """A tool call."""
+
+    tool: Name
+    arguments: Annotated[Any, Meta(description="An object, or text.")] = None
+    call_id: str = ""
+
+
+class Returned(Called, kw_only=True, omit_defaults=True, rename=_DATA):
+    """A tool call that ended; one that failed has `error.type` or `error.message`."""
+
+    result: Any = None
+    error_type: str | UnsetType = UNSET
+    error_message: str | UnsetType = UNSET
+    guard: Annotated[str, Meta(description="Name of the rule that it broke.")] = ""
+    duration_seconds: float | UnsetType = UNSET
+    advice: Annotated[tuple[str, ...], Meta(description="Ids of what was shown; the relay fills it in.")] = ()
+    withheld: tuple[str, ...] = ()
+    cited: tuple[str, ...] = ()
+    adapter: str = ""
+
+
+class Said(msgspec.Struct, kw_only=True, rename=_DATA):
+    """What a person or the model said between two calls."""
+
+    role: str
+    content: str
+
+
+class Concluded(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_DATA):
+    """How a session ended."""
+
+    outcome: Outcome
+    reward: float | UnsetType = UNSET
+    guard: str = ""
+
+
+class _Event(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type"):
     specversion: Literal["1.0"]
-    type: Kind
     session: Name
-    data: Annotated[dict[str, Any], Meta(description="As docs/reference/topics.md says for each type.")]
-    sequence: Sequence | None = None
-    time: Annotated[str, Meta(description="RFC 3339 with an offset from UTC; now where it is left out.")] | None = None
-    agent: Name | None = None
-    tenant: str | None = None
-    id: str | None = None
-    source: str | None = None
+    sequence: Sequence | UnsetType = UNSET
+    time: Time | UnsetType = UNSET
+    agent: Name | UnsetType = UNSET
+    tenant: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    source: str | UnsetType = UNSET
+
+
+class SessionStarted(_Event, kw_only=True, tag=TYPES["session.started"]):
+    """A session began."""
+
+    data: Started
+
+
+class ActionEvent(_Event, kw_only=True, tag=TYPES["action"]):
+    """A tool call is about to run; optional."""
+
+    data: Called
+
+
+class OutcomeEvent(_Event, kw_only=True, tag=TYPES["outcome"]):
+    """A tool call ended."""
+
+    data: Returned
+
+
+class MessageEvent(_Event, kw_only=True, tag=TYPES["message"]):
+    """Something was said."""
+
+    data: Said
+
+
+class SessionEnded(_Event, kw_only=True, tag=TYPES["session.ended"]):
+    """A session ended."""
+
+    data: Concluded
+
+
+class FeedbackEvent(_Event, kw_only=True, tag=TYPES["feedback"]):
+    """How a session of the agent had ended, said later."""
+
+    data: Concluded
+
+
+#: What an agent says, as a CloudEvent 1.0; `data` has OpenTelemetry's names for generative AI.
+CloudEvent = SessionStarted | ActionEvent | OutcomeEvent | MessageEvent | SessionEnded | FeedbackEvent
 
 
 class EventsAnswer(msgspec.Struct):

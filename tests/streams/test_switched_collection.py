@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fleetlore.risk.encoder import StaticEncoder
 
+from fleetlore.retrieval.encoder import StaticEncoder
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore
