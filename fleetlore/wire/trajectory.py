@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
-
-from fleetlore.stats.hashing import stable_hash
 
 MAX_TEXT = 2000
 
@@ -221,7 +220,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         whole number that JSON readers take, and as short as the rows need it.
         """
         began = min(max(int(self.started * 10), 0), _LAST_TENTH)
-        return (_LAST_TENTH - began) << 6 | stable_hash(self.agent) & 63
+        return (_LAST_TENTH - began) << 6 | crc32(self.agent.encode()) & 63
 
     @property
     def revision(self) -> tuple[int, float]:
