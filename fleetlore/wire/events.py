@@ -12,19 +12,20 @@ twice is the same event.
 | `message` | what a person or the model said between calls |
 | `session.ended` | success, failure or unknown, and a reward where the environment gave one |
 | `feedback` | a later correction of the verdict, on a topic of its own; the agent is the one who gives it |
+
+What is an event and what is none `streams.stages.s1_sessions.parse` says, as a type.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from math import isfinite
 from typing import Any, Literal, NamedTuple, get_args
 
-from fleetlore.errors import ConfigError, InvalidEvent
+from fleetlore.errors import ConfigError
 
 Kind = Literal["session.started", "action", "outcome", "message", "session.ended", "feedback"]
 Outcome = Literal["success", "failure", "unknown"]
@@ -72,8 +73,8 @@ _TYPE_PREFIX = "ai.fleetlore."
 _TYPES: dict[str, Kind] = {f"{_TYPE_PREFIX}{kind}.{VERSION}": kind for kind in get_args(Kind)}
 #: The CloudEvents type of each kind.
 TYPES: dict[Kind, str] = {kind: name for name, kind in _TYPES.items()}
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_OUTCOMES = frozenset(get_args(Outcome))
+#: Characters that no name has.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Event(NamedTuple):
@@ -124,89 +125,13 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
     }
 
 
-def parse_event(raw: object, tenant: str, now: float) -> Event:
-    """Check one decoded CloudEvent from a topic of `tenant`. Unknown attributes are ignored, so that writers may add
-    some.
-
-    Args:
-        raw: what the JSON decoder gave.
-        tenant: whose topic it lay on; it decides, whatever the event claims.
-        now: when the broker took it, in seconds, to refuse events from the future (they would close other sessions as
-            silent).
-
-    Raises:
-        InvalidEvent: with reason `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
-            `control_characters`, `foreign_tenant` or `future_time`.
-    """
-    if not isinstance(raw, dict):
-        raise InvalidEvent("wrong_shape", f"an event is a JSON object, not {type(raw).__name__}")
-    if raw.get("specversion") != "1.0":
-        raise InvalidEvent("unknown_version", f"specversion {raw.get('specversion')!r} is not '1.0'")
-    name = raw.get("type")
-    # A list or an object cannot be looked up: it would raise TypeError, and so would every retry.
-    kind = _TYPES.get(name) if type(name) is str else None
-    if kind is None:
-        raise _bad_type(name)
-    claimed = raw.get("tenant", tenant)
-    if claimed != tenant:
-        raise InvalidEvent("foreign_tenant", f"the event claims tenant {claimed!r} on a topic of {tenant!r}")
-    sequence = raw.get("sequence")
-    if type(sequence) is not int:
-        if sequence is None:
-            raise InvalidEvent("missing_field", "sequence")
-        raise InvalidEvent("bad_field", f"sequence {sequence!r} is not an integer")
-    if not 0 <= sequence <= MAX_SEQUENCE:
-        raise InvalidEvent("bad_field", f"sequence {sequence} is not in 0..{MAX_SEQUENCE}")
-    data = raw.get("data")
-    if not isinstance(data, dict):
-        raise InvalidEvent("missing_field" if data is None else "bad_field", "data must be a JSON object")
-    time = _time(raw.get("time"), now)
-    _check_data(kind, data)
-    return Event(kind, tenant, _name(raw, "agent"), _name(raw, "session"), sequence, time, data)
-
-
-def _bad_type(name: object) -> InvalidEvent:
-    if name is None:
-        return InvalidEvent("missing_field", "type")
-    if isinstance(name, str) and name.rpartition(".")[0] in {known.rpartition(".")[0] for known in _TYPES}:
-        return InvalidEvent("unknown_version", f"type {name!r}; this reader knows version {VERSION}")
-    return InvalidEvent("unknown_type", f"type {name!r}")
-
-
-def _name(raw: Mapping[str, Any], field: str) -> str:
-    value = raw.get(field)
-    if type(value) is not str or not value:
-        raise InvalidEvent("missing_field" if value in (None, "") else "bad_field", field)
-    if len(value) > MAX_ID_LENGTH:
-        raise InvalidEvent("bad_field", f"{field} is longer than {MAX_ID_LENGTH} characters")
-    # isprintable is a fast first look; it also refuses harmless characters such as a no-break space.
-    if not value.isprintable() and _CONTROL.search(value):
-        raise InvalidEvent("control_characters", field)
-    return value
-
-
-def _time(value: object, now: float) -> float:
-    if type(value) is not str:
-        raise InvalidEvent("missing_field" if value is None else "bad_field", "time must be an RFC 3339 string")
-    try:
-        parsed = datetime.fromisoformat(value)
-        if parsed.tzinfo is None:
-            raise ValueError("no offset from UTC")
-        time = parsed.timestamp()
-    except (ValueError, OverflowError) as error:
-        raise InvalidEvent("bad_field", f"time {value[:64]!r}: {error}") from None
-    if time > now + MAX_FUTURE_SECONDS:
-        raise InvalidEvent("future_time", f"{value} is {time - now:.0f} s ahead")
-    return time
-
-
 def checked_name(what: str, name: str) -> str:
     """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters.
 
     Raises:
         ConfigError: it is not.
     """
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_ID_LENGTH or _CONTROL.search(name):
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_ID_LENGTH or CONTROL.search(name):
         raise ConfigError(f"{what} must be 1 to {MAX_ID_LENGTH} characters without control characters: {name!r}")
     try:
         name.encode()
@@ -219,7 +144,7 @@ def fitting_name(name: str, default: str = "unnamed") -> str:
     """A name made so that every stage accepts it: no control characters, not too long, never empty."""
     if name and len(name) <= MAX_ID_LENGTH and name.isprintable():  # nearly always; half a surrogate pair is not
         return name
-    return _CONTROL.sub(" ", name).encode("utf-8", "replace").decode()[:MAX_ID_LENGTH] or default
+    return CONTROL.sub(" ", name).encode("utf-8", "replace").decode()[:MAX_ID_LENGTH] or default
 
 
 def fitting_reward(reward: float | None) -> float | None:
@@ -234,19 +159,3 @@ def fitting_reward(reward: float | None) -> float | None:
 def guarded(rule: str) -> tuple[str, str]:
     """Error type and message of a call that broke a rule."""
     return GUARD_ERROR, f"forbidden: {rule[:MAX_RULE]}"
-
-
-def _check_data(kind: Kind, data: Mapping[str, Any]) -> None:
-    """What the stages rely on, whatever the kind; all else in `data` is the sender's own."""
-    if kind == "outcome" or kind == "action" or data.get(TOOL) is not None:
-        _name(data, TOOL)
-    for field in (ERROR_TYPE, ERROR_MESSAGE, GOAL, TASK, ROLE, CONTENT, VIOLATION):
-        value = data.get(field)
-        if value is not None and type(value) is not str:
-            raise InvalidEvent("bad_field", f"{field} must be a string")
-    outcome = data.get(OUTCOME, "unknown")
-    if type(outcome) is not str or outcome not in _OUTCOMES:
-        raise InvalidEvent("bad_field", f"{OUTCOME} {outcome!r} is not one of {', '.join(sorted(_OUTCOMES))}")
-    reward = data.get(REWARD)
-    if reward is not None and type(reward) not in (int, float):
-        raise InvalidEvent("bad_field", f"{REWARD} must be a number")

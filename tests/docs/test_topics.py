@@ -14,12 +14,13 @@ from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
 from fleetlore.stats.hashing import withheld
 from fleetlore.wire import events, records
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, dead_letter
-from fleetlore.wire.events import Event, parse_event
+from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Level, MemoryItem, Pattern
 from fleetlore.wire.records import BATCH_HEADERS
 from streams.runtime.circuit_breaker import NOT_LOST
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
+from tests.read_back import read_back
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "topics.md").read_text()
@@ -41,7 +42,7 @@ def rows_of(head: str) -> set[str]:
 def test_the_event_is_accepted_in_every_mode() -> None:
     raw = example("event")
     now = 1_772_366_401.0
-    parsed = parse_event(raw, "default", now)
+    parsed = read_back(raw, "default", now)
     assert isinstance(parsed, Event)
     assert (parsed.kind, parsed.sequence) == ("outcome", 3)
     headers = {f"ce_{name}": str(value).encode() for name, value in raw.items() if name != "data"}

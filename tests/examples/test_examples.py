@@ -17,6 +17,7 @@ from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.memory_pipeline import MemoryPipeline
+from tests.read_back import read_back
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
@@ -93,7 +94,7 @@ async def test_retrieve_act_cite(address: str) -> None:
 async def learn(seen: list[dict[str, Any]], address: str) -> list[MemoryItem]:
     """Publish what the stages make of events; return the items."""
     fleet = MemoryPipeline(time.time())
-    await fleet.run(events.parse_event(event, "default", fleet.clock.now()) for event in seen)
+    await fleet.run(read_back(event, "default") for event in seen)
     await fleet.settle()
     found = {name: fleet.store.bodies(name) for name in ("patterns", "items")}
     producer = AIOKafkaProducer(bootstrap_servers=address)

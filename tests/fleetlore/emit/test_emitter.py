@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.emit.emitter import Emitter, _records
-from fleetlore.wire.events import ARGUMENTS, RESULT, TOOL, Event, parse_event
+from fleetlore.wire.events import ARGUMENTS, RESULT, TOOL, Event
 from fleetlore.wire.records import BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for, topic
 from streams.embedded.broker import EmbeddedBroker
+from tests.read_back import read_back
 
 HANGS_SECONDS = 20.0  # a busy machine makes any step late; what waits for the broker waits for ever
 
@@ -82,7 +83,7 @@ async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
     now = time.time()
     for _, decoded in records:
         for event in decoded:
-            parse_event(event, tenant, now)
+            read_back(event, tenant, now)
 
 
 async def test_too_large_events_are_cut_visibly(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:

@@ -36,11 +36,11 @@ from fleetlore.join.mcp_http_proxy import forwarding_app
 from fleetlore.join.openai_agents import function_tool, tell
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.testing import FakeClock
-from fleetlore.wire.events import parse_event
 from streams.offline.memory_pipeline import MemoryPipeline
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.test_claude import BASE, Process
 from tests.fleetlore.join.test_mcp_proxy import serving
+from tests.read_back import read_back
 
 ROOT = Path(__file__).parents[3]
 GOAL, TASK = "find a chair", "shop"
@@ -316,7 +316,7 @@ async def mcp_over_stdio(world: World, fleet: Fleet, model: Scripted) -> None:
         await asyncio.sleep(0.1)  # the process writes it when its client has gone
     world.made += made.read_text().split()
     lines = map(orjson.loads, log.read_bytes().splitlines())
-    world.recorder.events += [parse_event(line, "default", NOW + 1e6) for line in lines]
+    world.recorder.events += [read_back(line, "default", NOW + 1e6) for line in lines]
 
 
 DOORS: dict[str, Door] = {

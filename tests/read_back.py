@@ -1,0 +1,34 @@
+"""Read one event as the stages do, for tests of what agents write."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+from fleetlore.errors import InvalidEvent
+from fleetlore.wire.events import TYPES, Event
+from fleetlore.wire.topics import topic
+from streams.stage.base import Effects, Record
+from streams.stages.s1_sessions.parse import read_events
+
+_KINDS = {name: kind for kind, name in TYPES.items()}
+
+
+def read_back(raw: object, tenant: str, now: float = inf) -> Event:
+    """The event of a decoded CloudEvent, with its `data` as it is.
+
+    Args:
+        now: when the broker takes it, in seconds.
+
+    Raises:
+        InvalidEvent: it would become a dead letter.
+    """
+    effects = Effects()
+    value = json.dumps([raw]).encode()
+    good = read_events(Record(topic(tenant, "events"), 0, 0, None, value, {}, now), tenant, effects)
+    for letter in effects.dead_letters:
+        raise InvalidEvent(letter.reason, letter.detail)
+    [event] = good
+    assert isinstance(raw, dict)
+    kind, time = _KINDS[event.type], event.time.timestamp()
+    return Event(kind, tenant, event.agent, event.session, event.sequence, time, raw["data"])
