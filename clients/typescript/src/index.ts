@@ -1,0 +1,258 @@
+/** Record what an agent does, and be told what its fleet knows, through `fleetlore relay`. */
+
+import { randomUUID } from "node:crypto";
+
+import type { components } from "./api.js";
+
+type Schemas = components["schemas"];
+type Event = Schemas["CloudEvent"];
+type Data = Record<string, unknown>;
+export type Advice = Schemas["AdviceAnswer"];
+export type Outcome = "success" | "failure" | "unknown";
+
+export interface RelayOptions {
+  /** Address of the relay; `http://127.0.0.1:7411` by default. */
+  url?: string;
+  /** Name of the agent; a token says it too. */
+  agent?: string;
+  token?: string;
+  tenant?: string;
+  /** How many events wait for the relay at the most. */
+  maxBuffered?: number;
+  /** How long advice is waited for; after that there is none. */
+  timeoutMs?: number;
+}
+
+export interface SessionOptions {
+  /** What is to be done, in words. */
+  goal: string;
+  /** Name of the kind of task; sessions of one task are compared. */
+  task?: string;
+  /** Where it acts: a database, a repository, a host. */
+  place?: string;
+  /** Unique in the tenant; made up by default. */
+  id?: string;
+}
+
+/** A call that was not made, for it is sure to fail: give the message to the model as its answer. */
+export class CallHeld extends Error {
+  override name = "CallHeld";
+}
+
+const SILENCE: Advice = { text: "", introduction: "", tips: [], risk: null, sure: false, held: false, call: null };
+const BATCH = 256;
+const MOST_WAIT_MS = 5_000;
+/** What the relay will never take, however often it is sent. */
+const REFUSED = new Set([400, 403, 413]);
+
+/** An agent's connection to a relay. It holds no socket; `close` sends what waits. */
+export class Relay {
+  /** Events that were given up: the buffer was full, or the relay refused them. */
+  dropped = 0;
+  /** What the relay said of the last one that it refused. */
+  refusal = "";
+  readonly #options: Required<Pick<RelayOptions, "url" | "maxBuffered" | "timeoutMs">>;
+  readonly #headers: Record<string, string>;
+  #waiting: Event[] = [];
+  #sending: Promise<void> | undefined;
+  #closed = false;
+  #away = false;
+
+  constructor(options: RelayOptions = {}) {
+    const url = (options.url ?? "http://127.0.0.1:7411").replace(/\/+$/, "");
+    this.#options = { maxBuffered: 10_000, timeoutMs: 1_000, ...options, url };
+    this.#headers = { "content-type": "application/json" };
+    if (options.agent) this.#headers["fleetlore-agent"] = options.agent;
+    if (options.token) this.#headers["fleetlore-token"] = options.token;
+    if (options.tenant) this.#headers["fleetlore-tenant"] = options.tenant;
+  }
+
+  /** A new session: one attempt at a goal. */
+  session(options: SessionOptions): Session {
+    return new Session(this, options);
+  }
+
+  /** Wait until the relay has taken all events so far; false when the time is up. */
+  async flush(timeoutMs = 2_000): Promise<boolean> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)));
+    await Promise.race([this.#sending ?? Promise.resolve(), late]);
+    clearTimeout(timer);
+    return this.#waiting.length === 0;
+  }
+
+  /** Send what waits within the limit; the rest counts as dropped. */
+  async close(timeoutMs = 2_000): Promise<void> {
+    await this.flush(timeoutMs);
+    this.#closed = true;
+    this.dropped += this.#waiting.length;
+    this.#waiting = [];
+  }
+
+  /** @internal False where the buffer is full: the event is dropped, and its number is free. */
+  emit(event: Event): boolean {
+    if (this.#closed || this.#waiting.length >= this.#options.maxBuffered) {
+      this.dropped += 1;
+      return false;
+    }
+    this.#waiting.push(event);
+    this.#sending ??= this.#send().finally(() => (this.#sending = undefined));
+    return true;
+  }
+
+  /** @internal What the relay answers; undefined where it does not, in time. */
+  async ask(path: string, body: object): Promise<Advice | undefined> {
+    if (this.#away) return undefined; // until it takes what waits nothing is waited for
+    await this.flush(this.#options.timeoutMs); // it tells by what it was told
+    try {
+      const answer = await this.#post(path, body, this.#options.timeoutMs);
+      return answer.ok ? ((await answer.json()) as Advice) : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  #post(path: string, body: object, timeoutMs: number): Promise<Response> {
+    const signal = AbortSignal.timeout(timeoutMs);
+    return fetch(this.#options.url + path, { method: "POST", headers: this.#headers, body: JSON.stringify(body), signal });
+  }
+
+  async #send(): Promise<void> {
+    await Promise.resolve(); // what is emitted at once goes together
+    for (let tries = 0; this.#waiting.length > 0; ) {
+      const batch = this.#waiting.slice(0, BATCH);
+      const wait = await this.#deliver(batch);
+      if (wait === undefined) {
+        this.#waiting.splice(0, batch.length);
+        tries = 0;
+        continue;
+      }
+      tries += 1;
+      const patience = Math.max(wait, Math.min(MOST_WAIT_MS, 50 * 2 ** tries));
+      await new Promise((resolve) => setTimeout(resolve, patience).unref());
+    }
+  }
+
+  /** Deliver a batch; how long to wait before it is sent again, undefined where it is done with. */
+  async #deliver(batch: Event[]): Promise<number | undefined> {
+    try {
+      const answer = await this.#post("/v1/events", batch, MOST_WAIT_MS);
+      this.#away = false;
+      if (REFUSED.has(answer.status)) {
+        if (batch.length === 1 || answer.status === 403) {
+          this.refusal = await answer.text();
+          this.dropped += batch.length;
+        } else {
+          for (const each of batch) while ((await this.#deliver([each])) !== undefined); // all but the culprit
+        }
+        return undefined;
+      }
+      return answer.ok ? undefined : Number(answer.headers.get("retry-after") ?? 0) * 1_000;
+    } catch {
+      this.#away = true;
+      return 0;
+    }
+  }
+}
+
+/** One attempt at a goal. What it records is sent in the background; what it asks is empty where nothing is known. */
+export class Session {
+  readonly id: string;
+  readonly #relay: Relay;
+  readonly #about: { session: string; goal: string; task: string; place: string };
+  #sequence = 0;
+  #prompt: string | undefined;
+  #ended = false;
+
+  /** @internal */
+  constructor(relay: Relay, { goal, task = "", place = "", id = randomUUID() }: SessionOptions) {
+    this.#relay = relay;
+    this.id = id;
+    this.#about = { session: id, goal, task, place };
+    const told = { "fleetlore.goal": goal, "fleetlore.task": task, ...(place && { "fleetlore.place": place }) };
+    this.#emit("session.started", told);
+  }
+
+  /** What to tell a model before it chooses a call of these tools. */
+  async brief(tools: string[] = []): Promise<Advice> {
+    return (await this.#relay.ask("/v1/brief", { ...this.#about, tools })) ?? SILENCE;
+  }
+
+  /** For the system message: how to read advice, and the brief. The same text each time, as prompts are cached. */
+  async prompt(tools: string[] = []): Promise<string> {
+    if (this.#prompt === undefined) {
+      const { introduction, text } = await this.brief(tools);
+      this.#prompt = [introduction, text].filter(Boolean).join("\n\n");
+    }
+    return this.#prompt;
+  }
+
+  /** What the fleet knows of a call that is about to be made; without one, of the session, as after a failure. */
+  async advise(tool?: string, given?: unknown, callId = ""): Promise<Advice> {
+    const asked = { ...this.#about, tool: tool ?? null, arguments: given ?? null, call_id: callId };
+    return (await this.#relay.ask("/v1/advise", asked)) ?? SILENCE;
+  }
+
+  /**
+   * Make a call and record how it ended. What it throws passes through, recorded.
+   *
+   * @throws {CallHeld} once, in place of a call that is sure to fail.
+   */
+  async call<Given, Result>(tool: string, given: Given, make: (given: Given) => Promise<Result> | Result): Promise<Result> {
+    const asked = { ...this.#about, tool, arguments: given, hold: true };
+    const advice = (await this.#relay.ask("/v1/advise", asked)) ?? SILENCE;
+    if (advice.held) throw new CallHeld(advice.text);
+    const begun = performance.now();
+    try {
+      const result = await make(given);
+      this.record(tool, given, { result, seconds: (performance.now() - begun) / 1_000 });
+      return result;
+    } catch (error) {
+      this.record(tool, given, { error, seconds: (performance.now() - begun) / 1_000 });
+      throw error;
+    }
+  }
+
+  /** Record a call that is over; `error` is what it threw, or the text of its failure. */
+  record(tool: string, given: unknown, ended: { result?: unknown; error?: unknown; seconds?: number; callId?: string }): void {
+    const data: Data = { "gen_ai.tool.name": tool, "gen_ai.tool.call.arguments": given ?? null };
+    if (ended.callId) data["gen_ai.tool.call.id"] = ended.callId;
+    if (ended.seconds !== undefined) data["fleetlore.duration_seconds"] = ended.seconds;
+    if (ended.error instanceof Error) {
+      data["error.type"] = ended.error.name;
+      data["error.message"] = ended.error.message;
+    } else if (ended.error !== undefined) data["error.message"] = String(ended.error);
+    else data["gen_ai.tool.call.result"] = ended.result ?? null;
+    this.#emit("outcome", data);
+  }
+
+  /** Record what a person or the model said between two calls. */
+  message(role: string, content: string): void {
+    this.#emit("message", { "fleetlore.role": role, "fleetlore.content": content });
+  }
+
+  /** Say that the goal was reached; `reward` where the environment gave one. */
+  succeed(reward?: number): Promise<boolean> {
+    return this.end("success", reward);
+  }
+
+  /** Say that the goal was missed. */
+  fail(reward?: number): Promise<boolean> {
+    return this.end("failure", reward);
+  }
+
+  /** End the session, once, and wait for the relay to take what waits; false where it has not within two seconds. */
+  async end(outcome: Outcome = "unknown", reward?: number): Promise<boolean> {
+    const data: Data = { "fleetlore.outcome": outcome, ...(reward !== undefined && { "fleetlore.reward": reward }) };
+    if (!this.#ended) this.#emit("session.ended", data);
+    this.#ended = true;
+    return this.#relay.flush();
+  }
+
+  #emit(kind: string, data: Data): void {
+    const type = `ai.fleetlore.${kind}.v1`;
+    const time = new Date().toISOString();
+    const event = { specversion: "1.0", type, session: this.id, sequence: this.#sequence, time, data } as Event;
+    if (!this.#ended && this.#relay.emit(event)) this.#sequence += 1;
+  }
+}
