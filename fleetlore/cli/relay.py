@@ -66,6 +66,7 @@ def relay(
     connection(broker, data, unknown_refused=False)
     try:
         import uvicorn
+        from starlette.middleware.trustedhost import TrustedHostMiddleware
 
         from fleetlore.relay.app import relay_app
         from fleetlore.relay.callers import read_tokens
@@ -84,8 +85,10 @@ def relay(
                 for each in tenants
             }
             app: Any = relay_app(fleets, known, providers)
+            if is_loopback(host):  # a page reads what a name of its own answers that leads here
+                app = TrustedHostMiddleware(without_pages(app), [host, "127.0.0.1", "localhost"])
             config = uvicorn.Config(
-                without_pages(app) if is_loopback(host) else app,
+                app,
                 host=host,
                 port=port,
                 log_level="warning",

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+_AGENT = "/agents/{agent}"
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _NOT_YOURS = ("foreign_agent", "foreign_tenant")
 
@@ -41,11 +42,11 @@ def relay_app(
     """
     api, document = Api(fleets), msgspec.json.encode(openapi())
 
-    def route(operation: Operation) -> Route:
+    def handler(operation: Operation) -> Endpoint:
         async def handle(request: Request) -> Response:
             return await answer(api, operation, caller_of(request, tokens), request)
 
-        return Route(operation.path, handle, methods=[operation.method])
+        return handle
 
     async def describe(request: Request) -> Response:
         return Response(document, media_type="application/json")
@@ -65,14 +66,12 @@ def relay_app(
         api.conversations.leave_all()
         await gateway.close()
 
-    forwarded = [
-        Route(f"{before}/{where}/{{path:path}}", to(where.split("/")[0]), methods=_METHODS)
-        # A client may know no more than an address.
-        for before in ("", "/agents/{agent}")
-        for where in ("openai/v1", "anthropic")
-    ]
+    ends = [(each.path, handler(each), [each.method]) for each in OPERATIONS]
+    ends += [(f"/{where}/{{path:path}}", to(where.split("/")[0]), _METHODS) for where in ("openai/v1", "anthropic")]
+    # A client may know no more than an address.
+    named = [Route(before + path, end, methods=methods) for before in ("", _AGENT) for path, end, methods in ends]
     return Starlette(
-        routes=[*map(route, OPERATIONS), Route("/v1/openapi.json", describe), *forwarded],
+        routes=[*named, Route("/v1/openapi.json", describe)],
         lifespan=lifespan,
         exception_handlers={HTTPException: _refuse, Exception: _refuse, **dict.fromkeys(_MALFORMED, _refuse)},
     )

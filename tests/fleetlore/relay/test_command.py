@@ -98,6 +98,18 @@ async def test_over_tls_with_a_token(tmp_path: Path, unused_address: str) -> Non
         assert known.json() == {"lore": False, "sent": 0, "waiting": 0, "dropped": 0, "sessions": 0}
 
 
+async def test_another_host_name_is_refused(unused_address: str) -> None:
+    http = f"127.0.0.1:{free_port()}"
+    async with (
+        running("--http", http, "--broker", unused_address),
+        httpx2.AsyncClient(base_url=f"http://{http}") as client,
+    ):
+        assert (await client.get("/v1/lore")).status_code == 200
+        assert (await client.get("/v1/lore", headers={"host": "evil.example:7411"})).status_code == 400
+        page = await client.post("/v1/events", json=[], headers={"origin": "https://evil.example"})
+        assert page.status_code == 403
+
+
 def make_certificate(certificate: Path, key: Path) -> None:
     """One that signs itself, for 127.0.0.1."""
     private, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
