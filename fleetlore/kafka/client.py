@@ -281,8 +281,8 @@ async def _answering(kafka: Any) -> Any:
 
 async def _open(kafka: Any, host: str, port: int) -> Any:
     """A connection as the client makes its own."""
-    names = ("client_id", "request_timeout_ms", "security_protocol", "ssl_context", "sasl_mechanism")
-    names += ("sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider")
+    names = ["client_id", "request_timeout_ms", "security_protocol", "ssl_context", "sasl_mechanism"]
+    names += ["sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider"]
     return await create_conn(host, port, **{name: getattr(kafka, f"_{name}") for name in names})
 
 

@@ -11,7 +11,8 @@ import orjson
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.relay.callers import Caller
-from fleetlore.wire.events import Event, parse_event
+from fleetlore.wire.events import KINDS, Event
+from fleetlore.wire.incoming import incoming, latest_from
 
 __all__ = ["NUMBERLESS", "events_of"]
 
@@ -43,9 +44,11 @@ def events_of(headers: Mapping[str, str], body: bytes, caller: Caller, now: floa
 def _event(raw: Any, caller: Caller, now: float) -> Event:
     if not isinstance(raw, dict):
         raise InvalidEvent("wrong_shape", f"an event is a JSON object, not {type(raw).__name__}")
-    whole = {"agent": caller.agent, "time": datetime.fromtimestamp(now, UTC).isoformat(), "sequence": 0}
+    whole: dict[str, Any] = {"agent": caller.agent, "time": datetime.fromtimestamp(now, UTC).isoformat(), "sequence": 0}
     whole |= {name: value for name, value in raw.items() if value is not None}
-    event = parse_event(whole, caller.tenant, now)
-    if caller.sure and event.agent != caller.agent:
-        raise InvalidEvent("foreign_agent", f"the token is of agent {caller.agent}, the event of {event.agent}")
-    return event._replace(sequence=NUMBERLESS) if raw.get("sequence") is None else event
+    found = incoming(whole, caller.tenant, latest_from(now))
+    if caller.sure and found.agent != caller.agent:
+        raise InvalidEvent("foreign_agent", f"the token is of agent {caller.agent}, the event of {found.agent}")
+    sequence = NUMBERLESS if raw.get("sequence") is None else found.sequence
+    time = found.time.timestamp()
+    return Event(KINDS[found.type], caller.tenant, found.agent, found.session, sequence, time, whole["data"])

@@ -13,7 +13,7 @@ twice is the same event.
 | `session.ended` | success, failure or unknown, and a reward where the environment gave one |
 | `feedback` | a later correction of the verdict, on a topic of its own; the agent is the one who gives it |
 
-What is an event and what is none `streams.stages.s1_sessions.parse` says, as a type.
+What is an event and what is none `fleetlore.wire.incoming` says, as a type.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ OTHER_ERROR = "_OTHER"
 MAX_RULE = 64
 
 _TYPE_PREFIX = "ai.fleetlore."
-_TYPES: dict[str, Kind] = {f"{_TYPE_PREFIX}{kind}.{VERSION}": kind for kind in get_args(Kind)}
+#: The kind of each CloudEvents type.
+KINDS: dict[str, Kind] = {f"{_TYPE_PREFIX}{kind}.{VERSION}": kind for kind in get_args(Kind)}
 #: The CloudEvents type of each kind.
-TYPES: dict[Kind, str] = {kind: name for name, kind in _TYPES.items()}
+TYPES: dict[Kind, str] = {kind: name for name, kind in KINDS.items()}
 #: Characters that no name has.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

@@ -87,8 +87,8 @@ class ItemState:
             )
             changed = self.contributors.add(_hash(other.session), contributor)
             # Most contributions to a well backed item come too late to be among its examples.
-            examples = () if self._outranked(other, distrusted) else (other,)
-            return self._add_examples(examples, other.seen, other.seen, distrusted) or changed
+            known = self._outranked(other, distrusted)
+            return self._add_examples(() if known else (other,), other.seen, other.seen, distrusted) or changed
         changed = any([self.contributors.merge(other.contributors), self.shown.merge(other.shown)])
         examples = [each for side in other.examples.values() for each in side]
         return self._add_examples(examples, other.first_seen, other.last_seen, distrusted) or changed
@@ -96,7 +96,7 @@ class ItemState:
     @property
     def size(self) -> int:
         """How many values of sessions it keeps beside its examples."""
-        return len(self.contributors) + len(self.trials.shown) + len(self.trials.withheld)
+        return len(self.contributors) + len(self.shown)
 
     @property
     def sessions(self) -> set[int]:
@@ -183,7 +183,7 @@ class ItemState:
             return None
         told = self._most_said(half_life_seconds)
         shown, backed = told.shown, told.backed
-        agents, goals = ({getattr(each, name) for each in backed} for name in ("agent", "goal"))
+        agents, goals = {each.agent for each in backed}, {each.goal for each in backed}
         weights, even = (weigh([*backed, *told.against], half_life) for half_life in (half_life_seconds, math.inf))
         if len(agents) < _least_agents(shown[0]) or len(goals) < shown[0].least_goals:
             return None
@@ -210,7 +210,7 @@ class ItemState:
             now=best.now,
             plain=best.plain,
             named=best.named,
-            danger=any(each.danger for each in (*backed, *shown)),
+            danger=any(each.danger for each in backed) or any(each.danger for each in shown),
             support=support,
             agents=len(agents),
             goals=len(goals),

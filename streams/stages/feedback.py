@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetlore.errors import InvalidEvent
+from fleetlore.wire.incoming import FEEDBACK
 from fleetlore.wire.topics import tenant_of
 from streams.stage.base import Effects, Outgoing, Record, Stage, dead_letter
-from streams.stages.s1_sessions.parse import FEEDBACK, bytes_of, feedback_of, read_events
+from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.sanitize import clean
 
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.secrets import Planted
 from benchmarks.security import corpora
 from fleetlore.redact.redact import may_hold_secret, redact, redact_value
-from streams.stages.s1_sessions.parse import MESSAGE, OUTCOME, Data, Incoming
+from fleetlore.wire.incoming import MESSAGE, OUTCOME, Data, Incoming
 from streams.stages.s1_sessions.sanitize import clean
 
 TOKEN = "ghp_" + "a1B2" * 9

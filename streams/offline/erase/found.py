@@ -15,11 +15,12 @@ from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash, user_hash
 from fleetlore.wire import definitions
+from fleetlore.wire.incoming import STARTED, Incoming
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, tenant_of, topic
 from models.judge.session_state import SessionState
 from streams.stage.base import Effects, Record, Store
 from streams.stages.s1_sessions.open_session import PART_EVENTS
-from streams.stages.s1_sessions.parse import STARTED, Incoming, read_events
+from streams.stages.s1_sessions.parse import read_events
 
 # Whose records name sessions; each is kept for so many days.
 BY_TIME = {

@@ -13,10 +13,10 @@ from fleetlore.fingerprint.fingerprint import MAX_MESSAGE, Failure, argument_sha
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
+from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.trajectory import MAX_TEXT, Ending, LeftOut, Step, Trajectory
 from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter
-from streams.stages.s1_sessions.parse import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from streams.stages.s1_sessions.steps import (
     MAX_WORD,
     how_it_ended,

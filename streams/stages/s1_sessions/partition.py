@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from fleetlore.wire.incoming import Incoming
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.open_session import OpenSession
-from streams.stages.s1_sessions.parse import Incoming
 
 # How long a session may hold a commit back before the store is asked about it; the pause doubles each time.
 FIRST_CHECK_SECONDS = 5.0

@@ -14,7 +14,7 @@ from typing import Any
 from fleetlore.advice.provenance import OPENING, redact_fenced
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.redact import redact, suspects
-from streams.stages.s1_sessions.parse import OUTCOME, STARTED, Incoming
+from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming
 
 # Of a text: no stage keeps more than 2,000 characters or reads more than 8,000. The rest only tells two calls apart.
 MAX_READ = 8192

@@ -26,6 +26,7 @@ from math import inf
 
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
+from fleetlore.wire.incoming import FEEDBACK, Data, Incoming
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode
 from models.judge.session_state import SessionState
@@ -34,7 +35,7 @@ from sinks.milvus import row_id
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stage.erased import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end, judgment_id
-from streams.stages.s1_sessions.parse import FEEDBACK, Data, Incoming, bytes_of, feedback_of, read_events
+from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean
 from streams.stages.s1_sessions.steps import bound_warnings

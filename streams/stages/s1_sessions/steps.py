@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape, parsed, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
 from fleetlore.watch.safety import PREFIX, dangers, rule_id
+from fleetlore.wire.incoming import Data, Incoming
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_TEXT, Step, clip
 from models.memory.bottom_k import BADLY, WELL
 from models.memory.pattern_state import Subject
-from streams.stages.s1_sessions.parse import Data, Incoming
 
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:

@@ -96,9 +96,8 @@ def test_a_row_is_of_one_group_while_agents_of_no_other_have_met_it(
     left = [each for each in rows if each[0] not in gone]
     assert made.to_pattern("t").group == state(level, left).to_pattern("t").group
     of_session: dict[int, tuple[int, int]] = {}
-    for session, seen, *_ in left:
-        agent, group = of_session.get(session, (0, 0))
-        of_session[session] = max(agent, seen.agent), max(group, seen.group)
+    for session, seen, *_ in left:  # of two agents under one session id the greater counts, whole
+        of_session[session] = max(of_session.get(session, (0, 0)), (seen.agent, seen.group))
     said = {agent: max(group for other, group in of_session.values() if other == agent)
             for agent, _ in of_session.values()}  # fmt: skip
     only = set(said.values())

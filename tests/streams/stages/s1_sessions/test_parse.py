@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire import events as ev
+from fleetlore.wire import incoming
 from fleetlore.wire.events import Event, to_cloudevent
+from fleetlore.wire.incoming import Incoming
 from fleetlore.wire.records import BATCH_HEADERS, CONTENT_TYPE, EVENT_TYPE, MAX_EVENT_BYTES, encode_record
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Record
-from streams.stages.s1_sessions import parse as incoming
-from streams.stages.s1_sessions.parse import Incoming, bytes_of, read_events
+from streams.stages.s1_sessions.parse import bytes_of, read_events
 from streams.stages.s1_sessions.stage import SessionsStage
 
 NOW = 1_767_225_600.0
@@ -166,7 +167,7 @@ def test_the_types_are_those_of_the_contract() -> None:
     assert isinstance(known, msgspec.inspect.StructType)
     [kinds] = [field.type for field in known.fields if field.name == "type"]
     assert isinstance(kinds, msgspec.inspect.LiteralType)
-    assert set(kinds.values) == set(ev._TYPES)
+    assert set(kinds.values) == set(ev.KINDS)
     assert {
         incoming.STARTED,
         incoming.ACTION,

@@ -1,0 +1,150 @@
+"""Say what an event is, as a type, and why a text or a dictionary is none.
+
+Every reader of events, a worker's first stage or a relay, takes the same ones and gives a bad one the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType, field
+
+from fleetlore.errors import InvalidEvent
+from fleetlore.wire import events as ev
+
+__all__ = [
+    "ACTION",
+    "ENDED",
+    "FEEDBACK",
+    "MESSAGE",
+    "OUTCOME",
+    "STARTED",
+    "Data",
+    "Incoming",
+    "incoming",
+    "invalid",
+    "latest_from",
+    "refusal",
+]
+
+Name = Annotated[str, Meta(min_length=1, max_length=ev.MAX_ID_LENGTH)]
+
+STARTED: Final = "ai.fleetlore.session.started.v1"
+ACTION: Final = "ai.fleetlore.action.v1"
+OUTCOME: Final = "ai.fleetlore.outcome.v1"
+MESSAGE: Final = "ai.fleetlore.message.v1"
+ENDED: Final = "ai.fleetlore.session.ended.v1"
+FEEDBACK: Final = "ai.fleetlore.feedback.v1"
+
+
+class Data(msgspec.Struct, kw_only=True, gc=False):
+    """What the stages read of an event's `data`; the names are those of `fleetlore.wire.events`."""
+
+    tool: Name | None = field(default=None, name=ev.TOOL)
+    arguments: Any = field(default=None, name=ev.ARGUMENTS)
+    result: Any = field(default=None, name=ev.RESULT)
+    error_type: str | None = field(default=None, name=ev.ERROR_TYPE)
+    error_message: str | None = field(default=None, name=ev.ERROR_MESSAGE)
+    duration: Any = field(default=None, name=ev.DURATION)
+    advice: Any = field(default=None, name=ev.ADVICE)
+    adapter: Any = field(default=None, name=ev.ADAPTER)
+    withheld: Any = field(default=None, name=ev.WITHHELD)
+    cited: Any = field(default=None, name=ev.CITED)
+    group: Any = field(default=None, name=ev.ATTEMPT_GROUP)
+    goal: str | None = field(default=None, name=ev.GOAL)
+    task: str | None = field(default=None, name=ev.TASK)
+    place: str | None = field(default=None, name=ev.PLACE)
+    user: str | None = field(default=None, name=ev.USER)
+    agent_group: str | None = field(default=None, name=ev.AGENT_GROUP)
+    definitions: str | None = field(default=None, name=ev.DEFINITIONS)
+    outcome: ev.Outcome = field(default="unknown", name=ev.OUTCOME)
+    reward: float | None = field(default=None, name=ev.REWARD)
+    role: str | None = field(default=None, name=ev.ROLE)
+    content: str | None = field(default=None, name=ev.CONTENT)
+    guard: str | None = field(default=None, name=ev.VIOLATION)
+
+
+class Incoming(msgspec.Struct, kw_only=True, gc=False):
+    """One event as it came in."""
+
+    specversion: Literal["1.0"]
+    type: Literal[
+        "ai.fleetlore.session.started.v1",
+        "ai.fleetlore.action.v1",
+        "ai.fleetlore.outcome.v1",
+        "ai.fleetlore.message.v1",
+        "ai.fleetlore.session.ended.v1",
+        "ai.fleetlore.feedback.v1",
+    ]
+    agent: Name
+    session: Name
+    sequence: Annotated[int, Meta(ge=0, le=ev.MAX_SEQUENCE)]
+    time: Annotated[datetime, Meta(tz=True)]
+    data: Data
+    tenant: str | UnsetType = UNSET
+
+
+# No event can be later than the year 9999.
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+
+
+def latest_from(now: float) -> datetime:
+    """The latest time that an event may have which came at `now`, in seconds since the Unix epoch."""
+    return datetime.fromtimestamp(min(now, _LATEST) + ev.MAX_FUTURE_SECONDS, UTC)
+
+
+def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:
+    """The event of a decoded CloudEvent from a topic of `tenant`. Unknown attributes are ignored.
+
+    Raises:
+        InvalidEvent: with reason `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
+            `control_characters`, `foreign_tenant` or `future_time`.
+    """
+    try:
+        event = msgspec.convert(attributes, Incoming)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from None
+    if (found := refusal(event, tenant, latest)) is not None:
+        raise found
+    return event
+
+
+def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | None:
+    """What the type does not say: why it is none of `tenant`, or of now; None where it is good."""
+    kind, tool = event.type, event.data.tool
+    if event.tenant is not UNSET and event.tenant != tenant:
+        return InvalidEvent("foreign_tenant", f"the event claims tenant {event.tenant!r} on a topic of {tenant!r}")
+    if event.time > latest:
+        return InvalidEvent("future_time", f"{event.time.isoformat()} is later than {latest.isoformat()}")
+    if tool is None and kind in (OUTCOME, ACTION):
+        return InvalidEvent("missing_field", ev.TOOL)
+    # A fast first look; it also refuses harmless characters such as a no-break space, which the second look takes.
+    if not (event.agent.isprintable() and event.session.isprintable() and (tool is None or tool.isprintable())):
+        for name in (event.agent, event.session, tool or ""):
+            if ev.CONTROL.search(name):
+                return InvalidEvent("control_characters", repr(name))
+    return None
+
+
+def invalid(error: msgspec.ValidationError) -> InvalidEvent:
+    """What the type does not take, with the reason that its dead letter gets."""
+    text = str(error)
+    said, at, field = text.rpartition(" - at `$.")
+    if not at:
+        absent, version = field.startswith("Object missing"), "`specversion`" in field
+        return InvalidEvent("wrong_shape" if not absent else "unknown_version" if version else "missing_field", text)
+    field = field.removesuffix("`")
+    if field == "specversion":
+        return InvalidEvent("unknown_version", text)
+    if field == "tenant":
+        return InvalidEvent("foreign_tenant", text)
+    if said.endswith("of length >= 1") or (said.endswith("got `null`") and "." not in field):
+        return InvalidEvent("missing_field", text)
+    if field != "type":
+        return InvalidEvent("bad_field", text)
+    stem = said.removeprefix("Invalid enum value '").rpartition(".")[0]
+    known = any(stem == name.rpartition(".")[0] for name in ev.KINDS)
+    return InvalidEvent("unknown_version" if known else "unknown_type", text)
