@@ -6,7 +6,9 @@ different goals stand for two agents: many fleets give all their processes one n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, NamedTuple, TypeVar
 
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.trajectory import Trajectory
@@ -17,6 +19,9 @@ AGENT_SESSIONS = 5
 LEAST_AGENTS = 2
 # Of a fleet under one name, goals that count.
 _MOST_GOALS = 16
+
+
+Fact = TypeVar("Fact", bound=Hashable)
 
 
 class Who(NamedTuple):
@@ -79,3 +84,29 @@ class Evidence:
     def is_enough(self) -> bool:
         """Whether enough agents met it for others to be told."""
         return self.agents >= LEAST_AGENTS
+
+
+class Facts(OrderedDict[Fact, Evidence]):
+    """Evidence by fact, bounded: those met the longest ago are forgotten first.
+
+    Args:
+        most: facts that are kept.
+    """
+
+    def __init__(self, fleet: Fleet, most: int) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._most = most
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied by its own arguments: an ordered dict would be made without any.
+        return type(self), (self._fleet, self._most), None, None, iter(self.items())
+
+    def count(self, fact: Fact, who: Who) -> None:
+        """Count a session in which a fact was met."""
+        if fact not in self:
+            self[fact] = Evidence(self._fleet)
+        self[fact].add(who)
+        self.move_to_end(fact)
+        while len(self) > self._most:
+            self.popitem(last=False)

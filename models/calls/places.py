@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
-from typing import TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 
 from fleetlore.calls.document import Place
 from fleetlore.calls.places import Ended, PlaceNames
-from models.calls.evidence import Evidence, Fleet, Who
+from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who
 from models.calls.look_ups import Form
 from models.data.place_names import Told
 
@@ -18,20 +17,18 @@ SAID_WORDS = 160
 # Of one owner.
 MOST_MEMBERS = 48
 
-_Fact = TypeVar("_Fact", bound=Hashable)
-
 
 class _Known:
     """What is known of one place, by lower-case name."""
 
-    def __init__(self) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self.sessions = 0
-        self.worked: OrderedDict[str, Evidence] = OrderedDict()
+        self.worked = Facts[str](fleet, KEPT)
         # Names of calls that worked or of results of schema kind; what lists alone show may be anybody's.
         self.grounded: set[str] = set()
-        self.failed: OrderedDict[str, Evidence] = OrderedDict()
-        self.words: OrderedDict[str, Evidence] = OrderedDict()
-        self.members: OrderedDict[tuple[str, str], Evidence] = OrderedDict()
+        self.failed = Facts[str](fleet, KEPT)
+        self.words = Facts[str](fleet, KEPT)
+        self.members = Facts[tuple[str, str]](fleet, KEPT)
         self.spelled: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def ended(self, name: str) -> Ended:
@@ -53,8 +50,7 @@ class PlaceRecords:
     """What sessions told of the places where they were."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._places: defaultdict[str, _Known] = defaultdict(_Known)
+        self._places: defaultdict[str, _Known] = defaultdict(lambda: _Known(fleet))
 
     def names(self, place: str) -> PlaceNames:
         """What is known of a place so far."""
@@ -68,22 +64,13 @@ class PlaceRecords:
         known.grounded |= works
         for name in (*told.names, *told.listed):
             known.spelled[name.lower()][name] += 1
-        self._count(known.worked, works.union(name.lower() for name in told.listed), who)
-        self._count(known.failed, told.failed, who)
-        self._count(known.words, words, who)
-        self._count(known.members, {(owner.lower(), member.lower()) for owner, member in told.members}, who)
+        _count(known.worked, works.union(name.lower() for name in told.listed), who)
+        _count(known.failed, told.failed, who)
+        _count(known.words, words, who)
+        _count(known.members, {(owner.lower(), member.lower()) for owner, member in told.members}, who)
         known.grounded &= known.worked.keys()
         if len(known.spelled) > 2 * KEPT:
             known.spelled = defaultdict(Counter, {name: known.spelled[name] for name in known.worked})
-
-    def _count(self, records: OrderedDict[_Fact, Evidence], met: Iterable[_Fact], who: Who) -> None:
-        for fact in sorted(met):  # type: ignore[type-var]
-            if fact not in records:
-                records[fact] = Evidence(self._fleet)
-            records[fact].add(who)
-            records.move_to_end(fact)
-        while len(records) > KEPT:
-            records.popitem(last=False)
 
     def said(self, most: int, look_ups: Mapping[str, Form]) -> dict[str, Place]:
         """Those that a version holds: of all places together so many names and half as many members, the best backed
@@ -127,6 +114,11 @@ class PlaceRecords:
             if len(of) < MOST_MEMBERS:
                 of.append(known.spelling(member))
         return {place: {owner: tuple(of) for owner, of in sorted(known.items())} for place, known in members.items()}
+
+
+def _count(facts: Facts[Fact], met: Iterable[Fact], who: Who) -> None:
+    for fact in sorted(met):  # type: ignore[type-var]  # the order decides which are forgotten first
+        facts.count(fact, who)
 
 
 def _said_words(known: Mapping[str, Evidence]) -> tuple[str, ...]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from fleetlore.calls.document import Program
 from fleetlore.calls.programs import Ending, ending_of, forms, missing_program
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory
-from models.calls.evidence import Evidence, Fleet, Who
+from models.calls.evidence import Evidence, Facts, Fleet, Who
 from models.cases import worked_after
 
 # Lower bound of the share of sessions in which calls of a form ended so.
@@ -25,7 +24,6 @@ MOST = 256
 
 _Form = tuple[str, str]
 _Failure = tuple[str, str, Ending]
-_Key = TypeVar("_Key", bound=tuple[str, ...])
 
 
 class ProgramRecords:
@@ -33,10 +31,10 @@ class ProgramRecords:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._held: OrderedDict[_Form, Evidence] = OrderedDict()
+        self._held = Facts[_Form](fleet, KEPT)
         # Of a form, the more general ones.
         self._general: dict[_Form, tuple[str, ...]] = {}
-        self._failed: OrderedDict[_Failure, Evidence] = OrderedDict()
+        self._failed = Facts[_Failure](fleet, KEPT)
         self._next: OrderedDict[_Failure, dict[str, Evidence]] = OrderedDict()
 
     def learn(self, session: Trajectory) -> None:
@@ -58,23 +56,15 @@ class ProgramRecords:
                 for form in missing or own:
                     failed.setdefault((step.tool, form, ending), instead)
         for made_form in held:
-            self._count(self._held, made_form, who)
+            self._held.count(made_form, who)
         for key, instead in failed.items():
-            self._count(self._failed, key, who)
+            self._failed.count(key, who)
             if instead:
                 known = self._next.setdefault(key, {})
                 self._next.move_to_end(key)
                 known.setdefault(instead, Evidence(self._fleet)).add(who)
         while len(self._next) > KEPT:
             self._next.popitem(last=False)
-
-    def _count(self, records: OrderedDict[_Key, Evidence], key: _Key, who: Who) -> None:
-        if key not in records:
-            records[key] = Evidence(self._fleet)
-        records[key].add(who)
-        records.move_to_end(key)
-        while len(records) > KEPT:
-            records.popitem(last=False)
 
     def said(self) -> tuple[Program, ...]:
         """Those that a version holds, the best backed first."""
