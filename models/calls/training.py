@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -74,12 +74,20 @@ def train(sessions: Iterable[Trajectory]) -> TrainedCalls:
     return training.version()
 
 
-class _Example(NamedTuple):
-    """A call whose end is known, and what came before it."""
+class _Made(NamedTuple):
+    """A call of a session.
 
+    Attributes:
+        position: among the calls of its session.
+        failure: tool, kind and names of its failure; None where it worked.
+        found, state: as the session was before it.
+    """
+
+    position: int
+    step: Step
+    call: Call
+    failure: Key | None
     found: Features
-    failed: bool
-    tool: str
     state: State
 
 
@@ -96,7 +104,7 @@ class CallTraining:
         self._needs = NeedRecords(self._fleet)
         self._equalities = EqualityRecords(self._fleet)
         self._programs = ProgramRecords(self._fleet)
-        self._replayed: deque[_Example] = deque(maxlen=REPLAYED)
+        self._replayed: deque[tuple[Features, bool]] = deque(maxlen=REPLAYED)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
         self._random = random.Random(0)
@@ -106,32 +114,19 @@ class CallTraining:
         self._tools: Counter[str] = Counter()
 
     def learn(self, session: Trajectory) -> None:
-        """Take in a session that ended after those before."""
+        """Take in a session that ended after those before. All its calls are foreseen before any is learned."""
         who, context = Who.of(session), CallContext(session.goal)
         self._fleet.agents.add(who.agent)
-        examples: list[_Example] = []
-        named: list[tuple[str, frozenset[str], Key | None]] = []
-        kinds: list[tuple[str, tuple[str, ...]] | None] = []
-        for position, step in enumerate(session.calls):
-            call = Call.made(step.tool, step.arguments)
-            kind = kind_of(step, call) if step.failed else None
-            kinds.append(kind[1:] if kind is not None else None)
-            if not step.transient:  # what passes by itself says nothing of the call
-                place = _place(session, context)
-                known = self._places.names(place) if place else None
-                found = features(call, context, known)
-                example = _Example(found, step.failed, step.tool, context.state)
-                self._foresee(example, session.id, position, len(examples))
-                self._try(step, context.state)
-                examples.append(example)
-                if kind is not None:
-                    self._kinds.learn(found, kind[:2], who)
-                named.append((step.tool, frozenset(call.names), kind if kind is not None and kind[2] else None))
-            context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
-        for example in examples:
-            self._learn(example)
-        self._named.learn(who, named)
-        place = _place(session, context)
+        made = list(self._made(session, context))
+        place, kinds = _place(session, context), [each.failure[1:] if each.failure else None for each in made]
+        # What passes by itself says nothing of the call.
+        lasting = [each for each in made if not each.step.transient]
+        for number, each in enumerate(lasting):
+            self._foresee(each, session.id, self._calls + number)
+            self._try(each)
+        for each in lasting:
+            self._learn(each, who)
+        self._named.learn(who, [_named(each) for each in lasting])
         self.look_ups.learn(failures_met(session, kinds, place))
         self._needs.learn(session, kinds)
         self._equalities.learn(session, kinds)
@@ -141,8 +136,17 @@ class CallTraining:
             self._places.learn(place, who, told, context.goal_words)
         self._sessions += 1
         self._until = max(self._until, session.ended)
-        self._calls += len(examples)
-        self._tools.update(example.tool for example in examples)
+        self._calls += len(lasting)
+        self._tools.update(each.step.tool for each in lasting)
+
+    def _made(self, session: Trajectory, context: CallContext) -> Iterator[_Made]:
+        """The calls of a session in order. `context`: of its beginning; it is brought to its end."""
+        for position, step in enumerate(session.calls):
+            call, place = Call.made(step.tool, step.arguments), _place(session, context)
+            found = features(call, context, self._places.names(place) if place else None)
+            failure = kind_of(step, call) if step.failed else None
+            yield _Made(position, step, call, failure, found, context.state)
+            context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
 
     def version(self) -> TrainedCalls:
         """The version that has learned all sessions so far."""
@@ -185,26 +189,31 @@ class CallTraining:
             else:
                 most //= 2
 
-    def _try(self, step: Step, state: State) -> None:
-        warning = warning_id(step.tool, state)
+    def _foresee(self, made: _Made, session: str, number: int) -> None:
+        tool, state, failed = made.step.tool, made.state, made.step.failed
+        fails = self._weights.fails(made.found)
+        self._foreseen[tool, state].append(Foreseen(number, session, made.position, tool, state, fails, failed))
+
+    def _try(self, made: _Made) -> None:
+        step, warning = made.step, warning_id(made.step.tool, made.state)
         if (warning in step.advice) != (warning in step.withheld):
-            self._trials[step.tool, state].add(shown=warning in step.advice, failed=step.failed)
+            self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
 
-    def _foresee(self, example: _Example, session: str, position: int, before: int) -> None:
-        fails = self._weights.fails(example.found)
-        foreseen = Foreseen(self._calls + before, session, position, example.tool, example.state, fails, example.failed)
-        self._foreseen[example.tool, example.state].append(foreseen)
-
-    def _learn(self, example: _Example) -> None:
-        self._weights.learn(example.found, example.failed)
-        self._rehearse()
-        self._replayed.append(example)
-
-    def _rehearse(self) -> None:
-        """Learn an earlier call again."""
+    def _learn(self, made: _Made, who: Who) -> None:
+        """Learn a call, and an earlier one again."""
+        if made.failure is not None:
+            self._kinds.learn(made.found, made.failure[:2], who)
+        self._weights.learn(made.found, made.step.failed)
         if self._replayed:
             again = self._replayed[self._random.randrange(len(self._replayed))]
-            self._weights.learn(again.found, again.failed)
+            self._weights.learn(*again)
+        self._replayed.append((made.found, made.step.failed))
+
+
+def _named(made: _Made) -> tuple[str, frozenset[str], Key | None]:
+    """Tool and names of a call, and its failure if it failed for names."""
+    failed_for_names = made.failure is not None and bool(made.failure[2])
+    return made.step.tool, frozenset(made.call.names), made.failure if failed_for_names else None
 
 
 def _identities(session: Trajectory) -> list[str]:
