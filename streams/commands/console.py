@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fleetlore.cli.options import Stack, Tenant, command
-from fleetlore.config import STACK_FILE
 from fleetlore.errors import ConfigError
 from streams.embedded.signing import with_key
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEFAULT_PORT = 7070
 
@@ -50,10 +46,11 @@ def console(
     from streams.console.actions import Actions
     from streams.console.pages import Console
     from streams.console.sources import Sources
+    from streams.offline.doctor import roles_of
 
     token = None if is_loopback(host) else settings.console_token or new_token()
     actions = None if read_only else Actions(settings, tenant)
-    endpoints = metrics or ([] if stack.data is None else _endpoints(stack.data))
+    endpoints = metrics or ([] if stack.data is None else list(roles_of(stack.data).values()))
 
     async def serve() -> None:
         async with Sources(settings, tenant, endpoints) as sources:
@@ -71,13 +68,6 @@ def console(
                 await actions.close()
 
     asyncio.run(serve())
-
-
-def _endpoints(data: Path) -> list[str]:
-    import orjson
-
-    endpoints = orjson.loads((data / STACK_FILE).read_bytes()).get("metrics", {})
-    return [str(each) for each in endpoints.values()]
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, Logs, Milvus, Stack, command
+from fleetlore.cli.options import Broker, Json, Logs, Milvus, Stack, command
 from fleetlore.cli.output import ask, moment, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
@@ -158,11 +158,10 @@ def register_replay(app: typer.Typer) -> None:
     """Add `fleetlore replay`."""
 
     @app.command()
+    @command
     def replay(
+        stack: Stack,
         folder: Logs,
-        data: Data = None,
-        broker: Broker = None,
-        milvus: Milvus = None,
         tenant: Annotated[str, typer.Option(help="Tenant that the events are sent for.")] = "default",
         seed: Annotated[int, typer.Option(help="Seed of the order in which agents take turns.")] = 0,
         timeout: Annotated[
@@ -171,14 +170,14 @@ def register_replay(app: typer.Typer) -> None:
         json: Json = False,
     ) -> None:
         """Send logged sessions through the pipeline and report. Without --data or --broker it starts its own stack."""
-        if data is not None and (broker or milvus):
+        if stack.data is not None and (stack.broker or stack.milvus):
             raise ConfigError("give --data, or --broker and --milvus: a stack's folder names its own addresses")
-        if (broker is None) != (milvus is None):
+        if (stack.broker is None) != (stack.milvus is None):
             raise ConfigError("give both --broker and --milvus")
         from fleetlore.transcripts.read import read_sessions
 
         sessions = read_sessions(folder)
-        report = asyncio.run(_replay(sessions, data, broker, milvus, tenant, seed, timeout))
+        report = asyncio.run(_replay(sessions, stack, tenant, seed, timeout))
         if json:
             print_json(report.to_dict())
         else:
@@ -262,31 +261,19 @@ def _interrupted() -> Iterator[asyncio.Event]:
 
 
 @contextlib.asynccontextmanager
-async def _stack_settings(
-    data: Path | None, broker: str | None, milvus: str | None, tenant: str
-) -> AsyncIterator[Settings]:
+async def _stack_settings(stack: Stack, tenant: str) -> AsyncIterator[Settings]:
     """Settings of the stack named, or of one that lives for this command only."""
-    if data is not None:
-        yield Settings.from_data_dir(data, tenants=(tenant,))
-    elif broker is not None:
-        yield Settings.from_env(broker=broker, milvus=milvus, tenants=(tenant,))
+    if stack.data is not None or stack.broker is not None:
+        yield stack.settings.with_(tenants=(tenant,))
     else:
-        from streams.embedded.stack import Stack
+        from streams.embedded.stack import Stack as Embedded
 
         with tempfile.TemporaryDirectory(prefix="fleetlore-") as folder:
-            async with Stack(folder, tenants=(tenant,)) as stack:
-                yield stack.settings
+            async with Embedded(folder, tenants=(tenant,)) as own:
+                yield own.settings
 
 
-async def _replay(
-    sessions: list[LoggedSession],
-    data: Path | None,
-    broker: str | None,
-    milvus: str | None,
-    tenant: str,
-    seed: int,
-    timeout: float,
-) -> ReplayReport:
+async def _replay(sessions: list[LoggedSession], stack: Stack, tenant: str, seed: int, timeout: float) -> ReplayReport:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -297,7 +284,7 @@ async def _replay(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task("starting", total=total)
-        async with _stack_settings(data, broker, milvus, tenant) as settings:
+        async with _stack_settings(stack, tenant) as settings:
             progress.update(task, description="replaying")
             return await replay(
                 sessions,
@@ -306,7 +293,7 @@ async def _replay(
                 seed=seed,
                 timeout_seconds=timeout,
                 # A stack of the same folder has a trainer; of somebody else's broker nothing is known.
-                adapter_seconds=0.0 if broker else ADAPTER_SECONDS,
+                adapter_seconds=0.0 if stack.broker else ADAPTER_SECONDS,
                 progress=lambda sent: progress.update(task, completed=sent),
             )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import typer
 
 from fleetlore.cli.app import group
-from fleetlore.cli.options import Adapter, Broker, Data, Json, Tenant, Timeout, Version, connection
+from fleetlore.cli.options import Adapter, Asked, Timeout, Version, command
 from fleetlore.cli.output import ask, print_json
 
 
@@ -16,22 +16,15 @@ def register(app: typer.Typer) -> None:
     group(app, "adapters").command("verify")(verify)
 
 
-def verify(
-    version: Version,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-    adapter: Adapter = None,
-    timeout: Timeout = 60.0,
-    as_json: Json = False,
-) -> None:
+@command
+def verify(asked: Asked, version: Version, adapter: Adapter = None, timeout: Timeout = 60.0) -> None:
     """Train a version again from the sessions that it names. Exit code 1 if the weights differ."""
-    settings = connection(broker, data)
+    settings = asked.settings
     from fleetlore.wire.adapter_manifest import PROCEDURAL
     from streams.training.remake import remade
 
-    found = ask(remade(settings, tenant, version, adapter, timeout))
-    if as_json:
+    found = ask(remade(settings, asked.tenant, version, adapter, timeout))
+    if asked.json:
         print_json({name: getattr(found, name) for name in found.__dataclass_fields__} | {"same": found.same})
     else:
         made = f"{found.sessions} sessions"
