@@ -118,6 +118,10 @@ class MilvusStore:
         """
         return await self.on_client(lambda client: create_collections(client, self._encoder, self._version))
 
+    async def has_collections(self) -> bool:
+        """Whether the live collections are there; none is created."""
+        return await self.on_client(lambda client: all(client.has_collection(each.name) for each in COLLECTIONS))
+
     async def close(self) -> None:
         """Disconnect."""
         await asyncio.gather(*self._asked.values(), return_exceptions=True)

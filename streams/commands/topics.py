@@ -61,6 +61,8 @@ def apply(
 
     Those that differ from the documented ones are changed.
 
+    Where a topic of lore is empty, what the vector store knows is published there again.
+
     Exit code: 0 if everything matches in the end; 3 if differences remain, after a dry run or because a change was
     refused or is impossible on the broker.
     """
@@ -78,6 +80,7 @@ def apply(
     from sinks.topic_diff import Allowed
 
     differences = ask(_apply(settings, dry_run, Allowed(grow_keyed=grow_keyed, delete=allow_delete)))
+    published = 0 if dry_run else ask(_publish(settings))
     remain = sum(each.state != "done" for each in differences)
     if json:
         print_json(
@@ -85,11 +88,14 @@ def apply(
                 "broker": settings.broker,
                 "dry_run": dry_run,
                 "in_sync": not remain,
+                "published": published,
                 "differences": [asdict(each) for each in differences],
             }
         )
     else:
         _show(differences, dry_run, remain)
+        if published:
+            typer.echo(f"\n{published} patterns and items of the store were published again.")
     if remain:
         raise typer.Exit(DIFFERENCES_REMAIN)
 
@@ -153,3 +159,15 @@ async def _apply(settings: Settings, dry_run: bool, allowed: Allowed) -> list[Di
     async with TopicAdmin(settings).connected() as admin:
         differences = await admin.compare(allowed)
         return differences if dry_run else await admin.apply(differences)
+
+
+async def _publish(settings: Settings) -> int:
+    """Fill the topics of lore that hold nothing with what the store knows; return the number of records."""
+    from fleetlore.errors import StoreUnavailable
+    from streams.offline.republish import fill_empty
+
+    try:
+        return await fill_empty(settings)
+    except StoreUnavailable as error:
+        typer.echo(f"Topics of lore are empty, and the store cannot say what belongs there: {error}", err=True)
+        return 0

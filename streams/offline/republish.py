@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import StoreUnavailable
-from fleetlore.kafka.read import records_of
+from fleetlore.kafka.read import observer, partitions_of, records_of
 from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.adapter_publisher import AdapterPublisher
@@ -25,6 +25,8 @@ PASSES = 3
 PASS_SECONDS = 1.0
 OPEN_SECONDS = 20.0
 OPEN_PAUSE_SECONDS = 0.2
+# How long an answer of the store may take where it is asked besides.
+STORE_SECONDS = 5.0
 
 Place = tuple[str, str, str]  # tenant, topic, key
 
@@ -45,6 +47,28 @@ async def restore_topics(settings: Settings) -> int:
                 for tenant in settings.tenants:
                     await publisher.restore(tenant)
     return count
+
+
+async def fill_empty(settings: Settings) -> int:
+    """Publish what the store knows of the tenants whose topics of patterns or items hold nothing, as new ones do.
+
+    Returns the number of records sent.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer.
+    """
+    async with observer(settings.cluster) as consumer:
+        names = {topic(tenant, name): tenant for tenant in settings.tenants for name in LORE}
+        partitions = await partitions_of(consumer, *names)
+        begins, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+    filled = {each.topic for each in partitions if ends[each] > begins[each]}
+    empty = tuple(dict.fromkeys(tenant for name, tenant in names.items() if name not in filled))
+    if not empty:
+        return 0
+    async with MilvusStore.from_settings(settings, Metrics("republish"), timeout_seconds=STORE_SECONDS) as store:
+        if not await store.has_collections():
+            return 0  # nothing was ever learned
+        return await republish(settings.with_(tenants=empty), store)
 
 
 async def _open(store: MilvusStore) -> None:

@@ -26,8 +26,8 @@ class Proxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.delay_seconds = 0.0
-        self._host, _, port = target.rpartition(":")
-        self._port = int(port)
+        self._host, _, far = target.rpartition(":")
+        self._port = int(far)
         self._server: asyncio.Server | None = None
         self._away = False
         self._connections: set[asyncio.Task[None]] = set()

@@ -38,7 +38,7 @@ async def state_after(events: list[Event], restarts: list[int]) -> State:
         row["id"]: ItemState.from_json(row["state"].encode()) async for row in pipeline.store.rows("items", "acme")
     }
     sides = {
-        id: sorted(each.side for each in state.contributors.kept.values() if each.side != "withdrawn")
+        id: sorted(str(each.side) for each in state.contributors.kept.values() if each.side != "withdrawn")
         for id, state in states.items()
     }
     return knowledge.state_hash, knowledge.judgments, {id: found for id, found in sides.items() if found}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
+from fleetlore.kafka.read import read_to_end
+from fleetlore.risk.encoder import shared_encoder
 from fleetlore.wire.topics import NAMES, topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore, row_id
 from streams.commands.topics import DIFFERENCES_REMAIN, register
 from streams.embedded.broker import EmbeddedBroker
 
@@ -63,3 +68,33 @@ def test_no_broker_is_an_error_and_nonsense_is_wrong_usage(broker: EmbeddedBroke
 def test_a_name_that_is_no_tenant_is_refused(broker: EmbeddedBroker, arguments: tuple[str, ...]) -> None:
     result = run(broker, *arguments)
     assert result.exit_code == 1 and "must be 1 to 63" in result.stderr
+
+
+def test_new_topics_get_the_lore_that_the_store_knows(
+    broker: EmbeddedBroker, milvus: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLORE_MILVUS", milvus)
+
+    async def learn() -> None:
+        async with MilvusStore(milvus, "", shared_encoder(), Metrics("test")) as store:
+            await store.open()
+            for name in ("patterns", "items"):
+                row = {"id": row_id(tenant, f"of-{name}"), "tenant": tenant, "body": f'{{"id": "{name}"}}', "text": ""}
+                await store.upsert(name, [row])
+
+    asyncio.run(learn())
+    made = run(broker, "--tenant", tenant)
+    assert made.exit_code == 0 and "2 patterns and items of the store were published again" in made.stdout
+    for name in ("patterns", "items"):
+        [record] = asyncio.run(read_to_end(broker.address, [topic(tenant, name)], 20))
+        assert (record.key, record.value) == (f"of-{name}".encode(), f'{{"id": "{name}"}}'.encode())
+    again = run(broker, "--tenant", tenant)
+    assert (again.exit_code, again.stdout) == (0, "All topics match.\n")
+
+
+def test_a_store_that_is_away_is_said_to_be(
+    broker: EmbeddedBroker, unused_address: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLORE_MILVUS", f"http://{unused_address}")
+    made = run(broker, "--tenant", tenant)
+    assert made.exit_code == 0 and "Topics of lore are empty" in made.stderr
