@@ -19,7 +19,10 @@ VERSIONS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # What a role does to the topics of a tenant, besides looking at how they are made, which reading and writing allow.
 AGENT = {"Write": ("events", "definitions", "adapters.acks"), "Read": ("patterns", "items", "decisions", *VERSIONS)}
 WORKER = {
-    "Read": ("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),
+    "Read": (
+        *("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),
+        *("patterns", "items"),  # what a former owner may have written over
+    ),
     "Write": ("observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"),
     # It makes the topics that are missing, and ends where they change.
     "Create": ALL,
