@@ -77,6 +77,7 @@ def test_the_overview_answers_six_questions_without_a_script() -> None:
     )
     assert all(question in page.text for question in questions)
     assert "no such table: cars" in page.text and "title of one" in page.text
+    assert "Agents are self-declared: one process can be three agents." in page.text
 
 
 def test_every_row_leads_to_its_page_and_from_there_to_its_sessions() -> None:

@@ -33,6 +33,11 @@ async def states(settings: Settings, clock: Clock | None = None) -> dict[str, st
     return {each.check: each.state for each in found}
 
 
+async def test_it_says_that_agents_are_self_declared(settings: Settings) -> None:
+    said = {each.check: each.said for each in await examine(settings)}
+    assert said["agents"] == "agents are self-declared: one process can be three agents"
+
+
 @pytest.fixture
 def settings(broker: EmbeddedBroker, own_milvus: str, tenant: str, tmp_path: Path) -> Settings:
     key = create_signing_key(tmp_path / "signing.pem")
@@ -55,7 +60,7 @@ async def test_what_is_missing_is_broken_and_what_is_there_is_well(
     store = MilvusStore.from_settings(settings, Metrics("test"))
     await store.open()
     await store.close()
-    checks = ("broker", "topics", "replicas", "clock", "lag", "milvus", "keys")
+    checks = ("broker", "topics", "replicas", "clock", "lag", "milvus", "keys", "agents")
     assert await states(settings) == dict.fromkeys(checks, "ok")
     other = create_signing_key(tmp_path / "other.pem").public_base64
     assert (await states(settings.with_(public_key=other)))["keys"] == "broken"
