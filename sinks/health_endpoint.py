@@ -1,8 +1,7 @@
 """Serve /metrics, /livez, /readyz and /version of a role over HTTP.
 
 The endpoint runs in a thread of its own, so that it answers even while the event loop is blocked. Liveness covers this
-process
-alone: if it asked the broker or Milvus, an outage there would restart every worker at once.
+process alone: if it asked the broker or Milvus, an outage there would restart every worker at once.
 """
 
 from __future__ import annotations
@@ -10,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError, version
-from threading import BoundedSemaphore, Lock, Thread, Timer
+from socket import SHUT_RDWR
+from threading import Lock, Thread
+from time import monotonic
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -102,32 +104,43 @@ MAX_CONNECTIONS = 32
 
 
 class _Server(ThreadingHTTPServer):
-    """Takes at most `MAX_CONNECTIONS` at once: each is a thread."""
+    """Takes at most `MAX_CONNECTIONS` at once, each a thread. The oldest gives way to a new one: a probe is answered
+    within milliseconds, and what is half open stays so.
+    """
 
     # Behind the five that are usual, a probe that comes beside a burst is dropped and tried again after seconds.
     request_queue_size = 4 * MAX_CONNECTIONS
 
     def __init__(self, request_seconds: float, *args: Any) -> None:
-        self._places = BoundedSemaphore(MAX_CONNECTIONS)
         self._request_seconds = request_seconds
+        self._began: dict[Any, float] = {}  # by connection, the oldest first
+        self._lock = Lock()
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        with self._lock:
+            if len(self._began) >= MAX_CONNECTIONS:
+                self._cut(next(iter(self._began)))
+            self._began[request] = monotonic()
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        # Of a whole connection: one byte every few seconds would renew a limit of each read.
-        timer = Timer(self._request_seconds, self.shutdown_request, (request,))
-        timer.daemon = True
-        timer.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            timer.cancel()
-            self._places.release()
+    def service_actions(self) -> None:
+        """Of a whole connection: one byte every few seconds would renew a limit of each read."""
+        with self._lock:
+            for request, began in list(self._began.items()):
+                if monotonic() - began > self._request_seconds:
+                    self._cut(request)
+
+    def _cut(self, request: Any) -> None:
+        """End a connection in both directions, which wakes the thread that reads from it."""
+        del self._began[request]
+        with suppress(OSError):  # the client was faster
+            request.shutdown(SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._began.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: a client that went away, or was cut off."""

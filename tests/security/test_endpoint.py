@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import urllib.request
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from sinks.health_endpoint import MAX_CONNECTIONS, Endpoint, Readiness
@@ -24,10 +26,38 @@ def test_half_open_requests_take_no_more_than_their_places() -> None:
             assert answer.status == 200
 
 
+def test_a_probe_is_answered_while_half_open_requests_hold_every_place() -> None:
+    with Endpoint(CollectorRegistry(), Readiness(), "test", "127.0.0.1", 0, request_seconds=60) as endpoint:
+        half_open: list[socket.socket] = []
+        for _ in range(30):
+            half_open += [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(MAX_CONNECTIONS // 4)]
+            half_open[-1].sendall(b"GET /livez HT")
+            with urllib.request.urlopen(f"{endpoint.url}/livez", timeout=5) as answer:
+                assert answer.status == 200
+        assert not _is_closed(half_open.pop())
+        for each in half_open:
+            each.close()
+
+
+def test_a_request_that_is_sent_by_the_byte_is_given_up() -> None:
+    with Endpoint(CollectorRegistry(), Readiness(), "test", "127.0.0.1", 0, request_seconds=0.2) as endpoint:
+        slow = socket.create_connection(("127.0.0.1", endpoint.port))
+        before = threading.active_count()
+        with pytest.raises(OSError):
+            for _ in range(100):
+                slow.sendall(b"G")
+                time.sleep(0.05)
+        slow.close()
+        assert threading.active_count() <= before
+
+
 def _is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(connection.gettimeout() or 0.1)
     try:
         return connection.recv(1) == b""
     except ConnectionResetError:
         return True
+    except TimeoutError:
+        return False
     finally:
         connection.close()
