@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
@@ -196,14 +197,8 @@ async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
     """An answer that says what was wrong."""
-    told = types.Problem(_TITLES.get(status, "Error"), status, detail, **more)
+    told = types.Problem(HTTPStatus(status).phrase, status, detail, **more)
     return Response(msgspec.json.encode(told), status, headers, PROBLEM)
-
-
-_TITLES = {
-    400: "Bad request", 401: "Unknown token", 403: "Not yours", 404: "Not found", 405: "Not so", 409: "Not open",
-    413: "Too large", 422: "Bad request", 429: "Try again", 500: "A bug", 502: "Provider away",
-}  # fmt: skip
 
 
 class Operation(NamedTuple):

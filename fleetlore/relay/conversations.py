@@ -91,9 +91,11 @@ class Conversations:
         self._found: dict[Key, Conversation] = {}
         self._open: OrderedDict[Conversation, None] = OrderedDict()  # the longest silent first
 
-    def tell(self, fleet: Fleet, agent: str, dialect: Dialect, body: Body, about: About) -> Conversation:
-        """Record what is new in a request and put into it what its model is told."""
+    def tell(self, fleet: Fleet, agent: str, dialect: Dialect, body: Body, about: About) -> Conversation | None:
+        """Record what is new in a request and put into it what its model is told; None where there are no tools."""
         turns, now = list(dialect.turns(body)), fleet.clock.monotonic()
+        if not _tools_of(body) and not any(turn.calls or turn.results for turn in turns):
+            return None
         self._leave_silent(now)
         owner = (fleet.tenant, agent)
         start, keys = self._keys(owner, body, turns, about)
@@ -147,8 +149,12 @@ class Conversations:
             self._leave(each)
 
     def _keys(self, owner: Key, body: Body, turns: list[Turn], about: About) -> tuple[Key, list[Key]]:
-        """The key of the beginning, and those of what a request goes on from."""
-        beginning = [turn.text for turn in takewhile(lambda turn: turn.role in ("system", "developer", "user"), turns)]
+        """The key of the beginning, and those of what a request goes on from.
+
+        The beginning is what a person says first: a system message may hold the time, or a number of the request.
+        """
+        first = takewhile(lambda turn: turn.role in ("system", "developer", "user"), turns)
+        beginning = [turn.text for turn in first if turn.role == "user"]
         digest = blake2b("\x1f".join(beginning).encode("utf-8", "replace"), digest_size=16).hexdigest()
         start = (*owner, "start", digest)
         if about.name:
@@ -156,7 +162,11 @@ class Conversations:
         before = body.get("previous_response_id") or body.get("conversation")
         if before:
             return start, [(*owner, "response", str(before["id"] if isinstance(before, dict) else before))]
-        return start, [(*owner, "call", digest, call.id) for turn in turns for call in turn.calls]
+        # Of a stored response's items, the calls among them, no more than a reference may come.
+        ids = [
+            id for turn in turns for id in (*(each.id for each in turn.calls), *(each.call for each in turn.results))
+        ]
+        return start, [(*owner, "call", digest, id) for id in dict.fromkeys(ids)]
 
     def _link(self, conversation: Conversation, keys: list[Key]) -> None:
         conversation.keys.update(keys)

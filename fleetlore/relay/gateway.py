@@ -15,6 +15,7 @@ import httpx2
 import orjson
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Send
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.relay.api import body_of
@@ -87,7 +88,7 @@ class Gateway:
         except httpx2.HTTPError as error:
             said = f"{self._providers[provider]} cannot be reached: {error}"
             return JSONResponse({"error": {"message": said, "type": "provider_away"}}, 502)
-        passed = StreamingResponse(self._passed(fleet, caller, answer, dialect, conversation), answer.status_code)
+        passed = _Passed(self._passed(fleet, caller, answer, dialect, conversation), answer.status_code)
         passed.raw_headers = [
             (name.lower(), value) for name, value in answer.headers.raw if name.lower().decode("latin-1") not in _HOP
         ]
@@ -102,7 +103,7 @@ class Gateway:
             about = About(*(request.headers.get(f"{OWN_HEADERS}{name}", "") for name in names))
             asked = orjson.loads(body)
             conversation = self._conversations.tell(fleet, caller.agent, dialect, asked, about)
-            return orjson.dumps(asked), conversation
+            return (body, None) if conversation is None else (orjson.dumps(asked), conversation)
         except orjson.JSONDecodeError:
             return body, None  # the provider will say so
         except Exception as error:
@@ -131,6 +132,16 @@ class Gateway:
                     log.warning("an answer to agent %s passes unread: %r", caller.agent, error)
         finally:
             await answer.aclose()
+
+
+class _Passed(StreamingResponse):
+    """An answer that is cut off where the provider's is: it ends without its last part."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except httpx2.HTTPError as error:
+            log.warning("a provider's answer was cut off: %s", error)
 
 
 def _response_of(answer: bytes) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from tests.fleetlore.relay.provider import Provider
 
 ERROR = "LookupError: index products does not exist"
 NONE = About()
+TOOLS = [{"type": "function", "function": {"name": "search"}}]
 
 
 def chat(*results: tuple[str, str], prompt: str = "find a chair") -> dict[str, Any]:
@@ -39,7 +40,7 @@ def chat(*results: tuple[str, str], prompt: str = "find a chair") -> dict[str, A
     if results:
         messages.append({"role": "assistant", "content": None, "tool_calls": calls})
     messages += [{"role": "tool", "tool_call_id": id, "content": said} for id, said in results]
-    return {"model": "m", "messages": messages}
+    return {"model": "m", "messages": messages, "tools": TOOLS}
 
 
 def know(fleet: Fleet) -> None:
@@ -170,7 +171,8 @@ def test_a_silent_conversation_is_left(told: Any, fleet: Fleet, recorder: Record
 
 
 def test_of_a_stored_response_only_what_is_new_comes(told: Any, fleet: Fleet, recorder: Recorder) -> None:
-    told({"input": "find a chair"}, dialect=RESPONSES)
+    tools = [{"type": "function", "name": "search"}]
+    told({"input": "find a chair", "tools": tools}, dialect=RESPONSES)
     call = {"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"}
     told.all.heard(fleet, "a1", told.last, {"id": "r1", "output": [{"type": "reasoning"}, call]})
     fleet.clock.advance(3.0)  # type: ignore[attr-defined]
@@ -179,6 +181,30 @@ def test_of_a_stored_response_only_what_is_new_comes(told: Any, fleet: Fleet, re
     assert results_of(recorder) == [("s0", True)] and recorder.outcomes[0][names.DURATION] == 3.0
     told({"previous_response_id": "unknown", "input": [output]}, dialect=RESPONSES)
     assert len(recorder.outcomes) == 1, "of a call that nobody knows nothing can be said"
+
+
+def test_of_stored_items_references_may_come(told: Any, fleet: Fleet, recorder: Recorder) -> None:
+    body: dict[str, Any] = {"input": [{"role": "user", "content": "find a chair"}], "tools": TOOLS}
+    told(body, dialect=RESPONSES)
+    call = {"type": "function_call", "id": "fc1", "call_id": "c1", "name": "search", "arguments": "{}"}
+    told.all.heard(fleet, "a1", told.last, {"id": "r1", "output": [call]})
+    output = {"type": "function_call_output", "call_id": "c1", "output": ERROR}
+    body["input"] += [{"type": "item_reference", "id": "fc1"}, output]
+    told(body, dialect=RESPONSES)
+    assert results_of(recorder) == [("s0", True)] and recorder.kinds.count("session.started") == 1
+
+
+def test_a_system_message_that_changes_is_no_other_conversation(told: Any, recorder: Recorder) -> None:
+    for number, results in enumerate(((), (("c1", ERROR),))):
+        body = chat(*results)
+        body["messages"][0]["content"] = f"Be kind. Request {number}."
+        told(body)
+    assert recorder.kinds == ["session.started", "action", "outcome"]
+
+
+def test_a_request_without_tools_is_no_session(told: Any, recorder: Recorder) -> None:
+    body = {"messages": [{"role": "user", "content": "Write a title for this."}]}
+    assert told(body) == body and told.last is None and recorder.events == []
 
 
 def test_blocks_keep_what_a_client_cached(told: Any, fleet: Fleet) -> None:
@@ -318,7 +344,7 @@ async def pass_streams(fleet: Fleet, number: int, seed: int) -> None:
             cuts = sorted(chosen.sample(range(1, len(whole)), 5)) if len(whole) > 6 else []
             streams.parts = [part for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True) if (part := whole[a:b])]
             streams.is_cut = chosen.random() < 0.5
-            body = {"input": "x", "stream": True, "messages": [{"role": "user", "content": f"{seed}"}]}
+            body = {"input": "x", "stream": True, "tools": TOOLS, "messages": [{"role": "user", "content": f"{seed}"}]}
             got = b""
             try:
                 async with http.stream("POST", f"/{chosen.choice(paths)}", json=body) as answer:
