@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
+import numpy.typing as npt
 
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_KINDS
 from fleetlore.calls.features import Features
@@ -14,46 +15,51 @@ from models.calls.evidence import Evidence, Fleet, Who
 RATE = np.float32(0.1)
 # Of the squared gradients, a call: old ones are forgotten, so that the model can still learn when the world changes.
 DECAY = np.float32(0.999)
+# Kinds are rare, and keep theirs.
+_KEEP = np.float32(1.0)
 START = 1e-2
 
 _MASK = np.uint32(2**CALL_BITS - 1)
 
 
-class CallWeights:
-    """P(a call fails).
+class _HashedWeights:
+    """Weights by hashed feature, each with a rate of its own.
 
     Attributes:
-        weights: float32 (2 ** 17,); bias: of all calls.
+        weights: float32 (2 ** bits,).
     """
 
-    def __init__(self) -> None:
-        self.weights = np.zeros(2**CALL_BITS, np.float32)
-        self.bias = 0.0
-        self._squares = np.full(2**CALL_BITS, START, np.float32)
-        self._bias_square = 1.0
+    def __init__(self, bits: int) -> None:
+        self.weights = np.zeros(2**bits, np.float32)
+        self._squares = np.full(2**bits, START, np.float32)
 
-    def fails(self, found: Features) -> float:
-        """P(the call fails), 0..1."""
-        return sigmoid(self._score(found))
-
-    def learn(self, found: Features, failed: bool) -> None:
-        """Step towards how the call ended."""
-        slope = self.fails(found) - failed
-        self._step(found, np.float32(slope) * found.values)
-        self._bias_square += slope * slope
-        self.bias -= float(RATE) * slope / sqrt(self._bias_square)
-
-    def _score(self, found: Features) -> float:
-        return float(self.weights[found.ids & _MASK] @ found.values) + self.bias
-
-    def _step(self, found: Features, gradient: np.ndarray[tuple[int], np.dtype[np.float32]]) -> None:
-        cells = found.ids & _MASK
-        squares = self._squares[cells] * DECAY + gradient * gradient
+    def _step(self, cells: npt.NDArray[np.uint32], gradient: npt.NDArray[np.float32], decay: np.float32) -> None:
+        squares = self._squares[cells] * decay + gradient * gradient
         self._squares[cells] = squares
         self.weights[cells] -= RATE * gradient / np.sqrt(squares)
 
 
-class KindWeights:
+class CallWeights(_HashedWeights):
+    """P(a call fails). `bias`: of all calls."""
+
+    def __init__(self) -> None:
+        super().__init__(CALL_BITS)
+        self.bias = 0.0
+        self._bias_square = 1.0
+
+    def fails(self, found: Features) -> float:
+        """P(the call fails), 0..1."""
+        return sigmoid(float(self.weights[found.ids & _MASK] @ found.values) + self.bias)
+
+    def learn(self, found: Features, failed: bool) -> None:
+        """Step towards how the call ended."""
+        slope = self.fails(found) - failed
+        self._step(found.ids & _MASK, np.float32(slope) * found.values, DECAY)
+        self._bias_square += slope * slope
+        self.bias -= float(RATE) * slope / sqrt(self._bias_square)
+
+
+class KindWeights(_HashedWeights):
     """P(kind of failure | the call fails), over the first `MAX_KINDS` kinds that came three times.
 
     Attributes:
@@ -62,11 +68,10 @@ class KindWeights:
     """
 
     def __init__(self, fleet: Fleet) -> None:
+        super().__init__(KIND_BITS)
         self._fleet = fleet
         self.kinds: dict[tuple[str, str], int] = {}
         self.counts: list[int] = []
-        self.weights = np.zeros(2**KIND_BITS, np.float32)
-        self._squares = np.full(2**KIND_BITS, START, np.float32)
         self._came: dict[tuple[str, str], int] = {}
         self.met: dict[tuple[str, str], Evidence] = {}
 
@@ -84,7 +89,4 @@ class KindWeights:
         slopes = KindScores(self.weights, self.counts).chances(found)
         slopes[number] -= 1.0
         gradient = found.values[: found.of_kind, None] * slopes[None, :]
-        cells = kind_cells(found, len(self.counts))
-        squares = self._squares[cells] + gradient * gradient
-        self._squares[cells] = squares
-        self.weights[cells] -= RATE * gradient / np.sqrt(squares)
+        self._step(kind_cells(found, len(self.counts)), gradient, _KEEP)
