@@ -63,7 +63,8 @@ async def commit(app: faust.App, offsets: Mapping[TopicPartition, int]) -> bool:
 def failure(app: faust.App) -> BaseException | None:
     """What the Kafka client has stopped at for good: its own `getmany` would raise it, and Faust does not call that."""
     client = None if app._consumer is None else app._consumer._thread._consumer
-    if client is None:
+    # It has neither before the first server has answered, which may take a while.
+    if client is None or client._coordinator is None or client._fetcher is None:
         return None
     coordinator = client._coordinator
     ended = (coordinator._coordination_task, client._fetcher._fetch_task, client._client._sync_task)

@@ -494,3 +494,10 @@ async def test_what_waits_comes_in_one_batch_of_which_the_stream_gives_the_first
     await reader.aclose()  # type: ignore[attr-defined]
     assert sizes == [64, 36] and queue.qsize() == 0
     assert [each.message.value for each in given] == [b"0", b"64"]
+
+
+async def test_a_client_that_no_server_has_answered_yet_has_not_failed(unused_address: str) -> None:
+    client = AIOKafkaConsumer("t", bootstrap_servers=unused_address, group_id="g")
+    consumer = SimpleNamespace(_thread=SimpleNamespace(_consumer=client))
+    assert failure(SimpleNamespace(_consumer=consumer)) is None
+    await client.stop()
