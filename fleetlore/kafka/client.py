@@ -105,6 +105,8 @@ def faust_settings(bootstrap: Bootstrap, session_timeout_seconds: float) -> dict
         # A broker that hangs keeps its connections, and what was asked of it holds up what waits behind it. A request
         # to join is answered when the last member has come, after a session timeout at the latest.
         "broker_request_timeout": session_timeout_seconds + ANSWER_SECONDS,
+        # Of a producer that Faust starts and nobody uses: by itself it would wait 20 minutes for a server that hangs.
+        "producer_request_timeout": ANSWER_SECONDS,
         "broker_heartbeat_interval": heartbeat_seconds(session_timeout_seconds),
         "broker_rebalance_timeout": session_timeout_seconds,
     }

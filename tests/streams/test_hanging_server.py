@@ -1,0 +1,28 @@
+"""A worker starts where the first of its bootstrap servers takes connections and never answers."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Callable
+
+from fleetlore.config import Settings
+from streams.embedded.broker import EmbeddedBroker, free_port
+
+
+def test_a_worker_starts_beside_a_server_that_hangs(
+    broker: EmbeddedBroker, milvus: str, tenant: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as hanging:
+        worker = start_worker(
+            Settings(
+                broker=f"127.0.0.1:{hanging.getsockname()[1]},{broker.address}",
+                milvus=milvus,
+                group=tenant,
+                tenants=(tenant,),
+                partitions=1,
+                session_timeout_seconds=6.0,
+                metrics_port=free_port(),
+            )
+        )
+        assert worker.poll() is None
