@@ -48,16 +48,9 @@ class Api:
     async def events(self, caller: Caller, request: Request, query: types.WaitQuery) -> types.EventsAnswer:
         fleet = self.fleet(caller)
         events = events_of(request.headers, await body_of(request), caller, fleet.clock.now())
-        self._check_numbers(events)
-        taken = repeated = 0
-        try:
-            for event in events:
-                is_new = self._take(fleet, event)
-                taken, repeated = taken + is_new, repeated + (not is_new)
-        except BufferFull:
-            raise _Full(taken) from None
-        stored = query.wait > 0 and await fleet.flush(query.wait)
-        return types.EventsAnswer(taken, repeated, stored)
+        answer = self._take_all(fleet, events)
+        answer.stored = query.wait > 0 and await fleet.flush(query.wait)
+        return answer
 
     async def advise(self, caller: Caller, body: types.AdviseRequest) -> types.AdviceAnswer:
         session = self._session(caller, body)
@@ -78,12 +71,7 @@ class Api:
             data[REWARD] = body.reward
         number = NUMBERLESS if body.sequence is None else body.sequence
         event = Event("session.ended", caller.tenant, caller.agent, id, number, fleet.clock.now(), data)
-        self._check_numbers([event])
-        try:
-            is_new = self._take(fleet, event)
-        except BufferFull:
-            raise _Full(0) from None
-        return types.EventsAnswer(int(is_new), int(not is_new), False)
+        return self._take_all(fleet, [event])
 
     async def lore(self, caller: Caller, query: types.LoreQuery) -> types.LoreAnswer:
         fleet, text = self.fleet(caller), query.text.casefold()
@@ -122,6 +110,17 @@ class Api:
     def _session(self, caller: Caller, about: types.AdviseRequest | types.BriefRequest) -> Session:
         words = {"goal": about.goal, "task": about.task, "place": about.place}
         return self.sessions.get(self.fleet(caller), caller.agent, about.session, **words).session
+
+    def _take_all(self, fleet: Fleet, events: list[Event]) -> types.EventsAnswer:
+        """Take events, as many as the buffer holds."""
+        self._check_numbers(events)
+        taken = 0
+        for number, event in enumerate(events):
+            try:
+                taken += self._take(fleet, event)
+            except BufferFull:
+                raise _Full(number) from None
+        return types.EventsAnswer(taken, len(events) - taken, False)
 
     def _take(self, fleet: Fleet, event: Event) -> bool:
         """Take an event; False where it was taken before. Raises BufferFull."""

@@ -17,7 +17,7 @@ __all__ = ["BufferFull", "Member", "RemoteSession", "RemoteSessions"]
 
 CALL_ID = "gen_ai.tool.call.id"
 # Of the longest silent session the state is forgotten: it is advised as if it had just begun.
-MAX_SESSIONS = 4096
+MAX_SESSIONS = 10_000
 
 
 class BufferFull(Exception):
