@@ -37,9 +37,7 @@ NAMES = (
     "patterns",
     "label_noise",
     "recall",
-    "policy",
-    "update",
-    "poisoning",
+    "retrieval",
     "subscribers",
     "replica",
 )
@@ -48,7 +46,7 @@ NAMES = (
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}; all of them if left out.")] = "all",
     logs: Annotated[
-        Path | None, typer.Option("--logs", help="Folder of logged runs, for `label_noise` and `recall`.")
+        Path | None, typer.Option("--logs", help="Folder of logged runs, for `label_noise`, `recall` and `retrieval`.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
     quick: Annotated[
@@ -63,7 +61,7 @@ def main(
             load = os.getloadavg()[0]
             console.rule(each, align="left")
             report: Report = importlib.import_module(f"benchmarks.{each}").run(
-                quick, **({"folder": logs} if logs and each in ("label_noise", "recall") else {})
+                quick, **({"folder": logs} if logs and each in ("label_noise", "recall", "retrieval") else {})
             )
             for part in report.all:
                 console.print(part.headline(), highlight=False, markup=False)

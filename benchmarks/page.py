@@ -14,7 +14,7 @@ from benchmarks.report import shown
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(
-    ROOT / "docs" / f"{name}.md" for name in ("results/performance", "research/memory-notes", "research/learning-notes")
+    ROOT / "docs" / f"{name}.md" for name in ("results/performance", "research/memory-notes", "results/retrieval")
 )
 RESULTS = Path(__file__).parent / "results"
 _TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Draw reports of `evaluate` and `backtest --curve`: `python -m benchmarks.plots REPORT… --out DIR`."""
+"""Draw reports of `evaluate`: `python -m benchmarks.plots REPORT… --out DIR`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def plots(
     form: Annotated[Form, typer.Option("--format", help="Kind of file.")] = Form.SVG,
     as_json: Json = False,
 ) -> None:
-    """Draw reports of `benchmarks.evaluate` (AdMem's table, learning curves, forgetting) and of
-    `benchmarks.backtest --curve`.
+    """Draw reports of `benchmarks.evaluate` (AdMem's table, learning curves, forgetting).
 
     The same reports give the same files. Needs matplotlib.
     """

@@ -7,22 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import safetensors.torch
-import torch
+import safetensors.numpy
 from msgspec import structs
 
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, quantised
 from fleetlore.calls.model import LEAST_CALLS
-from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.risk.network import (
-    LORA_TARGETS,
-    Base,
-    adapter_shapes,
-    load_base,
-    merge_lora,
-    probe_answers,
-    read_adapter,
-)
+from fleetlore.retrieval.adapter import RetrievalAdapter, probe_answers, tensor_shapes
+from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
 from fleetlore.wire.adapter_manifest import (
     CHANNEL,
     AdapterManifest,
@@ -30,19 +21,19 @@ from fleetlore.wire.adapter_manifest import (
     CallsManifest,
     LanguageModelManifest,
     Probe,
-    ProceduralManifest,
+    RetrievalManifest,
 )
 
 RANK, ALPHA = 8, 16
 
 
 def random_weights(seed: int, size: float = 0.2, rank: int = RANK) -> bytes:
-    """An adapter with random weights. From a rank of 57 on it is too large for a record."""
-    noise = torch.Generator().manual_seed(seed)
-    shapes = adapter_shapes(rank)
+    """An adapter with random weights. From a rank of 128 on it is too large for a record."""
+    noise = np.random.default_rng(seed)
+    shapes = tensor_shapes(rank, StaticEncoder.dimensions)
     return bytes(
-        safetensors.torch.save(
-            {name: (size * torch.randn(shape, generator=noise)).half() for name, shape in shapes.items()}
+        safetensors.numpy.save(
+            {name: (size * noise.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
         )
     )
 
@@ -71,21 +62,22 @@ def _stated(weights: bytes, tenant: str) -> dict[str, Any]:
     }
 
 
-def manifest_for(weights: bytes, tenant: str, base: Base | None = None, **changes: Any) -> ProceduralManifest:
+def manifest_for(weights: bytes, tenant: str, **changes: Any) -> RetrievalManifest:
     """A truthful manifest of `weights`, then `changes`."""
-    base, encoder = base or load_base(), shared_encoder()
-    rank = min(min(tensor.shape) for tensor in safetensors.torch.load(weights).values())
-    answers = probe_answers(merge_lora(base.network, read_adapter(weights, rank), ALPHA / rank), seed=1)
-    manifest = ProceduralManifest(
+    encoder = shared_encoder()
+    rank = min(min(tensor.shape) for tensor in safetensors.numpy.load(weights).values())
+    adapter = RetrievalAdapter(weights, rank, ALPHA / rank, encoder.dimensions)
+    manifest = RetrievalManifest(
         **_stated(weights, tenant),
-        base_sha256=base.sha256,
+        pairs=32,
+        until=900.0,
         encoder=encoder.name,
         encoder_sha256=encoder.sha256,
         rank=rank,
         alpha=ALPHA,
-        targets=LORA_TARGETS,
-        tensors=dict(adapter_shapes(rank)),
-        probe=Probe(1, answers),
+        tensors=dict(tensor_shapes(rank, encoder.dimensions)),
+        probe=Probe(1, probe_answers(adapter, 1, encoder.dimensions)),
+        torch="",
     )
     return structs.replace(manifest, **changes)
 
@@ -113,12 +105,12 @@ def lora_manifest_for(weights: bytes, tenant: str, **changes: Any) -> LanguageMo
 
 def version_of(
     kind: type[AdapterManifest], seed: int, tenant: str, **changes: Any
-) -> tuple[bytes, CallsManifest | ProceduralManifest | LanguageModelManifest]:
+) -> tuple[bytes, CallsManifest | RetrievalManifest | LanguageModelManifest]:
     """Weights and manifest of a version of any adapter."""
     if kind is LanguageModelManifest:
         weights = random_weights(seed)
         return weights, lora_manifest_for(weights, tenant, **changes)
-    if kind is ProceduralManifest:
+    if kind is RetrievalManifest:
         weights = random_weights(seed)
         return weights, manifest_for(weights, tenant, **changes)
     weights = random_call_model(seed)

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 
 import orjson
-import torch
 
 from benchmarks.advice import percentile
 from benchmarks.random_adapters import manifest_for, random_weights
@@ -29,8 +28,8 @@ from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.risk.model import LoadedAdapter, RiskModel
-from fleetlore.wire.adapter_manifest import AdapterPointer, ProceduralManifest
+from fleetlore.retrieval.adapter import LoadedRetrieval, RetrievalSlot
+from fleetlore.wire.adapter_manifest import AdapterPointer, RetrievalManifest
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
@@ -92,7 +91,7 @@ async def _measure(
         for number in range(PROCESSES)
     ]
     try:
-        async with AdapterPublisher.from_settings(ProceduralManifest, settings) as publisher:
+        async with AdapterPublisher.from_settings(RetrievalManifest, settings) as publisher:
             first = (await _publish(publisher, 0)).version
             async with asyncio.timeout(JOIN_SECONDS):
                 await asyncio.gather(*(_applied(child, first, share) for child in children))
@@ -128,7 +127,7 @@ async def _timed(
     return [moment - pointer.created for each in times for moment in each]
 
 
-async def _publish(publisher: AdapterPublisher[ProceduralManifest], seed: int) -> AdapterPointer:
+async def _publish(publisher: AdapterPublisher[RetrievalManifest], seed: int) -> AdapterPointer:
     weights = random_weights(seed)
     return await publisher.publish(weights, manifest_for(weights, TENANT, ordinal=seed + 1))
 
@@ -147,10 +146,10 @@ async def _applied(child: asyncio.subprocess.Process, version: str, count: int) 
     return times
 
 
-class _Told(RiskModel):
+class _Told(RetrievalSlot):
     """A policy that tells when it runs another version."""
 
-    def apply(self, loaded: LoadedAdapter) -> None:
+    def apply(self, loaded: LoadedRetrieval) -> None:
         super().apply(loaded)
         sys.stdout.write(f'["{self.version}", {time.time()}]\n')
         sys.stdout.flush()
@@ -165,6 +164,5 @@ async def _subscribe(bootstrap: str, public: str, count: int, number: int) -> No
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # that its version is revoked, once each
     asyncio.run(_subscribe(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

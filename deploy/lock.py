@@ -28,7 +28,7 @@ def requirements() -> list[str]:
     agents = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     server = tomllib.loads((ROOT / "deploy" / "server" / "pyproject.toml").read_text())["project"]
     found = {*agents["dependencies"], *server["dependencies"]}
-    # What a setting of a role asks for: a model that judges, weights in an object store, a private trainer.
+    # What a setting of a role asks for: a model that judges, weights in an object store.
     for project, extras in ((agents, ("cli", "adapters", "personal", "s3")), (server, ("console", "llm"))):
         for extra in extras:
             found.update(project["optional-dependencies"][extra])

@@ -143,11 +143,6 @@ class Settings:
         "1 on a machine of its own",
         "(0, inf)",
     )
-    base: str = _setting(
-        "",
-        "file of the base that adapters are made over (`fleetlore pretrain`), the same for trainer and agents; "
-        "empty: the base that ships",
-    )
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     canary_share: float = _setting(
         0.0,

@@ -18,7 +18,6 @@ from sinks.health_endpoint import Endpoint, Readiness, package_version
 from sinks.metric_types import MetricSpec, MetricTable
 
 LATENCY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-STEP_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 LABELS = {
     "adapter": "name of an adapter",
@@ -292,32 +291,19 @@ class Metrics(MetricTable):
         "Upserts tried again. Worry when it grows: Milvus is away or overloaded, and lag will follow.",
         ("collection",),
     )
-    trainer_updates = MetricSpec(
-        "trainer_updates_total",
-        Counter,
-        "training",
-        "Optimizer steps taken. Worry when it stands still while judgments arrive.",
-    )
-    trainer_step_duration = MetricSpec(
-        "trainer_step_duration_seconds",
-        Histogram,
-        "training",
-        "Time of one optimizer step.",
-        (),
-        STEP_SECONDS,
-    )
     trainer_sessions = MetricSpec(
         "trainer_sessions_total",
         Counter,
         "training",
-        "Judged sessions that the trainer has read.",
+        "Sessions that an adapter is learned from. Worry when it stands still while sessions end.",
+        ("adapter",),
     )
-    trainer_shed = MetricSpec(
-        "trainer_shed_sessions_total",
+    trainer_updates = MetricSpec(
+        "trainer_updates_total",
         Counter,
         "training",
-        "Judged sessions that were not learned, because the trainer's share of a core was not enough for all of them. "
-        "Worry when it grows on a fleet that should be learned from in full: FLEETLORE_TRAINER_CPU_SHARE.",
+        "Versions learned, whether or not they pass the gate. Worry when it stands still while sessions come.",
+        ("adapter",),
     )
     gate_decisions = MetricSpec(
         "gate_decisions_total",

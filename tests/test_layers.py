@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",
         "fleetlore.adapters",
         "fleetlore.emit fleetlore.calls fleetlore.lora fleetlore.retrieval",
-        "fleetlore.recall fleetlore.risk fleetlore.transcripts",
+        "fleetlore.recall fleetlore.transcripts",
         "fleetlore.advice",
         "fleetlore.store fleetlore.watch",
         "fleetlore.agent",

@@ -1,7 +1,7 @@
 """Measure all that a backtest can: `python -m benchmarks.backtest --data DIR`.
 
 `fleetlore backtest` says what agents would have heard. Beside it stand here how well sessions are judged, the memory's
-junk, rivals of advice, sessions at new places, and a learning curve.
+junk, rivals of advice, and sessions at new places.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from benchmarks.backtest.report import backtest
 from benchmarks.command import command_app
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
-from fleetlore.config import Settings
-from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.risk.network import Base
 from fleetlore.transcripts.session import LoggedSession
 from streams.commands.backtest import LeaveOut, One, Seed, Share, Test, Train, cell, parts, say
 
@@ -34,10 +31,6 @@ def measure(
     share: Share = 0.2,
     leave_out: LeaveOut = None,
     seed: Seed = 0,
-    curve: Annotated[
-        bool,
-        typer.Option("--curve", help="Also show prediction quality after parts of the sessions. Takes minutes."),
-    ] = False,
     state_places: Annotated[
         bool, typer.Option("--state-places", help="Let each session state the database that its log tells.")
     ] = False,
@@ -52,7 +45,7 @@ def measure(
     if state_places:
         stated = at_places([*known, *unseen])
         known, unseen = stated[: len(known)], stated[len(known) :]
-    report = _run(known, unseen, seed, curve, share if data is not None else None)
+    report = _run(known, unseen, seed, share if data is not None else None)
     if as_json:
         print_json(report)
     else:
@@ -60,21 +53,11 @@ def measure(
 
 
 def _run(
-    train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int, curve: bool, hold_out: float | None
+    train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int, hold_out: float | None
 ) -> dict[str, Any]:
     known, unseen, learned = cases_of(train, test, seed, say)
-    base = _base() if curve else None
-    report = backtest(known, unseen, learned, shared_encoder(), seed=seed, progress=say, base=base)
+    report = backtest(known, unseen, learned, seed=seed, progress=say)
     return report | advice_report(train, test, learned, seed=seed, hold_out=hold_out, progress=say)
-
-
-def _base() -> Base:
-    import torch
-
-    from fleetlore.risk.network import load_base
-
-    torch.set_num_threads(1)  # sums of two threads differ in the last bit, and the figures are to be the same each time
-    return load_base(Settings.from_env().base)
 
 
 def _show(report: Mapping[str, Any]) -> None:
@@ -93,8 +76,6 @@ def _show(report: Mapping[str, Any]) -> None:
         },
     )
     _show_advice(report)
-    if "learning_curve" in report:
-        _show_curve(report["learning_curve"])
 
 
 def _show_advice(report: Mapping[str, Any]) -> None:
@@ -141,14 +122,6 @@ def _show_advice(report: Mapping[str, Any]) -> None:
     }
     if pseudo:
         _figures("Left out of all this: pseudo-calls", pseudo)
-
-
-def _show_curve(found: Mapping[str, Any]) -> None:
-    _table(
-        "Learning curve: AUROC of P(this call fails) of the adapter in service, by sessions seen; the bare base first",
-        ("base", *(f"{seen:,}" for seen in found["sessions"])),
-        {(source,): [row["base"], *row["adapter"]] for source, row in found["step_auroc"].items()},
-    )
 
 
 def _figures(title: str, rows: Rows) -> None:

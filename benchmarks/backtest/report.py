@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.backtest.cases import Case
 from benchmarks.backtest.judging import judging
 from benchmarks.backtest.memory_quality import harmless_patterns, harmless_warnings, junk_reasons, recurrence
-from fleetlore.retrieval.encoder import StaticEncoder
 from models.backtest.report import Learned
 from models.backtest.splitting import slices_of
 from models.judge.chain import JudgeChain, RulesJudge
-
-if TYPE_CHECKING:
-    from fleetlore.risk.network import Base
 
 
 def backtest(
     train: Sequence[Case],
     test: Sequence[Case],
     learned: Learned,
-    encoder: StaticEncoder,
     *,
     seed: int,
     progress: Callable[[str], None],
-    base: Base | None = None,
 ) -> dict[str, Any]:
     """All figures; None where undefined.
 
     Args:
         train, test: in the order of the stream.
         progress: called with the current step.
-        base: of the risk model: asks for the learning curve too, which takes minutes of CPU.
     """
     slices = slices_of(train, test)
     progress("judging")
@@ -43,16 +36,9 @@ def backtest(
     reasons = junk_reasons(recalled, {case.trajectory.session for case in train}, harmless)
     if reasons:
         progress("junk: " + ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())))
-    curve: dict[str, Any] = {}
-    if base is not None:
-        from benchmarks.backtest.curve import learning_curve
-
-        progress("learning curve: online updates")
-        curve["learning_curve"] = learning_curve(train, test, base, encoder)
     return {
         "judge": judged,
         "recurrence": recurrence(train, test),
         "junk_rate": reasons.total() / len(recalled) if recalled else None,
         "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),
-        **curve,
     }

@@ -39,7 +39,7 @@ class Adviser(Protocol):
         """Return what is known of `call` before it is made."""
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
-        """Return the probability that each call fails, by a learned risk model; None without one, or if it abstains."""
+        """Return the probability that each call fails, by the call model; None without one, or if it abstains."""
 
     async def perform(self, call: Call, environment: Environment) -> Reply:
         """Perform `call` and record its result."""
@@ -152,7 +152,7 @@ class Mind:
 
     def _least_risky(self, calls: Sequence[Call]) -> Call:
         safest = _clearly_least([self.adviser.advise(call).risk for call in calls])
-        # The risk model may tell apart calls that the memory cannot.
+        # The call model may tell apart calls that the memory cannot.
         return calls[safest or _clearly_least(self.adviser.predict(calls))]
 
     def _by_habit(self, calls: Sequence[Call]) -> list[Call]:

@@ -44,7 +44,7 @@ class Figures:
             they think before each call; `fleetlore replay` shows what the pipeline can take.
         patterns: failure patterns stored, of all three levels.
         adapter_versions: versions published by the trainer.
-        agents_on_latest_adapter: agents whose risk model runs the version the channel points to.
+        agents_on_latest_adapter: agents that run the version of the call model that the channel points to.
         time_to_advice_seconds: from the first time a failure pattern was met, by whichever agent, until another agent
             that had joined by then could look it up without a network; over all (pattern, other agent) pairs.
         repeat_failures: failures by a rule of the world that an agent of the same arm had broken before, without

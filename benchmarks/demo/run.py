@@ -18,7 +18,7 @@ from fleetlore.adapters.listing import read_adapters
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.tenants import DEFAULT_TENANT
-from fleetlore.wire.adapter_manifest import PROCEDURAL
+from fleetlore.wire.adapter_manifest import CALLS
 from fleetlore.wire.lore import PATTERN_LEVELS
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -98,10 +98,10 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
     """
     deadline = time.monotonic() + ADAPTER_SECONDS
     while True:
-        listing = (await read_adapters(settings.cluster, DEFAULT_TENANT)).of(PROCEDURAL)
+        listing = (await read_adapters(settings.cluster, DEFAULT_TENANT)).of(CALLS)
         versions = len(listing.manifests)
         latest = {pointer["version"] for pointer in listing.pointers}
-        current = sum(member.fleet.adapter_version in latest for member in arm.members)
+        current = sum(member.fleet.call_model_version in latest for member in arm.members)
         settled(current)
         if versions >= VERSIONS_WANTED and current == plan.agents:
             return versions

@@ -65,7 +65,6 @@ def evaluate(
     if immunity:
         _immunity(seeds, quick, as_json)
         return
-    from benchmarks.evaluate.arms.weights import BUSY_SECONDS, EASY_SECONDS
     from benchmarks.evaluate.figures import BUDGETS
     from benchmarks.evaluate.report import lines, report
     from benchmarks.evaluate.runner import Plan
@@ -88,7 +87,7 @@ def evaluate(
         )
     began = time.process_time()
     progress = _Progress()
-    results = asyncio.run(run(_world(world, shortcuts), plan, memories, (EASY_SECONDS, BUSY_SECONDS), progress))
+    results = asyncio.run(run(_world(world, shortcuts), plan, memories, progress))
     found = report(world, plan, results, time.process_time() - began)
     if as_json:
         print_json(found)
@@ -124,7 +123,7 @@ def evaluate(
     typer.echo(f"{found['cpu_seconds']:.0f} s of CPU")
 
 
-def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
+def memories(names: Sequence[str]) -> Mapping[str, Memory]:
     """Fresh memories. `both` is made of the arms `text` and `weights` if they are there, so that they learn once."""
     from benchmarks.evaluate.arms.memory import LogOnly, NoMemory
     from benchmarks.evaluate.arms.raw_episodes import RawEpisodes
@@ -132,7 +131,6 @@ def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
     from benchmarks.evaluate.arms.weights import Weights
     from benchmarks.evaluate.fleet_arm import PARTS, FleetBoth, FleetText, OtherTask
     from fleetlore.retrieval.encoder import shared_encoder
-    from fleetlore.risk.network import load_base
 
     encoder = shared_encoder()
     makers: dict[str, Callable[[], Memory]] = {
@@ -141,8 +139,8 @@ def memories(names: Sequence[str], pace_seconds: float) -> Mapping[str, Memory]:
         "raw-episodes": lambda: RawEpisodes(encoder),
         "reasoning-bank": lambda: ReasoningBank(encoder),
         "text": FleetText,
-        "weights": lambda: Weights(load_base(), encoder, pace_seconds),
-        "both": lambda: FleetBoth(FleetText(), Weights(load_base(), encoder, pace_seconds)),
+        "weights": Weights,
+        "both": lambda: FleetBoth(FleetText(), Weights()),
         "placebo": OtherTask,
         **{f"no-{part}": partial(FleetText, part) for part in PARTS},
     }
@@ -226,8 +224,4 @@ if __name__ == "__main__":
         from benchmarks.evaluate.logged import command
 
         command.app(sys.argv[1:], prog_name="python -m benchmarks.evaluate")
-    if sys.argv[1:2] == ["ablation"]:
-        from benchmarks.evaluate import ablation
-
-        ablation.app(sys.argv[2:], prog_name="python -m benchmarks.evaluate ablation")
     command_app(evaluate)()

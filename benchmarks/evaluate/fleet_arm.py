@@ -67,7 +67,7 @@ class FleetText(InFleet):
         return other
 
     async def begin(self, situation: Situation) -> None:
-        self.fleet.call_model = self.fleet.risk_model = None
+        self.fleet.call_model = None
         await super().begin(situation)
 
     def recall(self, situation: Situation) -> Recall:
@@ -123,7 +123,6 @@ class FleetBoth(Memory):
         await self.text.begin(situation)
         self.weights.publish_calls()
         self.text.fleet.call_model = self.weights.fleet.call_model
-        self.text.fleet.risk_model = self.weights.risk_model
 
     def recall(self, situation: Situation) -> Recall:
         return self.text.foreseen(situation)._replace(notes=self.text.recall(situation).notes)

@@ -1,4 +1,4 @@
-"""Draw the reports of `benchmarks.evaluate` and `python -m benchmarks.backtest --curve`, as SVG or PNG.
+"""Draw the reports of `benchmarks.evaluate`, as SVG or PNG.
 
 The same report gives the same bytes: no date, path or random id is in a file.
 """
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from fleetlore.errors import ConfigError, ModelUnavailable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Sessions that a point of the success curve is the mean of: one session is won or lost.
@@ -61,9 +60,7 @@ def _drawings(report: Report) -> list[tuple[str, Draw, tuple[float, float]]]:
         if any(arm["forgetting_pp"] is not None for arm in arms):
             found.append((f"evaluate-{world}-forgetting", _forgetting, (8, 3.2)))
         return found
-    if "learning_curve" in report:
-        return [("backtest-curve", _backtest, (9, 3.2 * len(report["learning_curve"]["step_auroc"])))]
-    raise ConfigError("no report of `python -m benchmarks.evaluate --json` or `… benchmarks.backtest --curve --json`")
+    raise ConfigError("no report of `python -m benchmarks.evaluate --json`")
 
 
 def _table(figure: Figure, report: Report) -> None:
@@ -118,28 +115,6 @@ def _forgetting(figure: Figure, report: Report) -> None:
     old.set_yticks(range(len(arms)), list(arms))
     old.invert_yaxis()
     new.legend(fontsize=8)
-
-
-def _backtest(figure: Figure, report: Report) -> None:
-    """By sessions seen: AUROC of failing calls by adapter and bare base."""
-    found = report["learning_curve"]
-    seen, sources = found["sessions"], list(found["step_auroc"])
-    rows = figure.subplots(len(sources), 1, squeeze=False)
-    for (step,), source in zip(rows, sources, strict=True):
-        row = found["step_auroc"][source]
-        _line(step, seen, row["adapter"], color="C0", label="adapter in service")
-        _line(step, seen, [row["base"]] * len(seen), color="grey", linestyle="--", label="bare base")
-        step.set_title(f"{source}: P(this call fails), online")
-        step.set(xscale="log", xlabel="sessions seen", ylabel="AUROC")
-        step.set_xticks(seen, [f"{each:,}" for each in seen], minor=False)
-        step.set_xticks([], minor=True)
-        step.grid(alpha=0.3)
-        step.legend(fontsize=7)
-
-
-def _line(at: Axes, x: Sequence[int], y: Sequence[float | None], **style: Any) -> None:
-    known = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
-    at.plot([a for a, _ in known], [b for _, b in known], marker=".", **style)
 
 
 def trailing(values: Sequence[float]) -> list[float]:

@@ -35,7 +35,7 @@ from benchmarks.evaluate.worlds.world import Task, World
 
 Progress = Callable[[str], None]
 # Fresh memories by name; the second argument is the time between two sessions, by which the trainer batches.
-Arms = Callable[[Sequence[str], float], Mapping[str, Memory]]
+Arms = Callable[[Sequence[str]], Mapping[str, Memory]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +73,11 @@ class Results:
     references: dict[str, dict[int, list[dict[str, float]]]] = field(default_factory=dict)
 
 
-async def evaluate(
-    world_of: Callable[[int], World], plan: Plan, arms: Arms, paces: tuple[float, float], progress: Progress
-) -> Results:
+async def evaluate(world_of: Callable[[int], World], plan: Plan, arms: Arms, progress: Progress) -> Results:
     """Run the whole plan.
 
     Args:
         world_of: the world of a seed.
-        paces: seconds between two sessions on the trainer's clock: of the measured fleet, and of the busy one of
-            forgetting.
     """
     results = Results({name: {} for name in plan.arms}, {name: [] for name in plan.arms})
     for place, seed in enumerate(plan.seeds):
@@ -89,7 +85,7 @@ async def evaluate(
         past = await history(world, seed, plan)
         tasks = [task.id for order in range(plan.orders) for task in shuffled(world.tasks, seed, order, plan.measured)]
         results.pasts.append(contents(past, tasks))
-        taught = arms(plan.arms, paces[0])
+        taught = arms(plan.arms)
         for name in plan.arms:
             for session in past:
                 await taught[name].learn(session)
@@ -109,7 +105,7 @@ async def evaluate(
                     f"{found['steps']:.2f} x steps"
                 )
         if place < plan.forgetting_seeds:
-            measured = await forgetting(world, seed, plan, arms(plan.arms, paces[1]), progress)
+            measured = await forgetting(world, seed, plan, arms(plan.arms), progress)
             for name, each in measured.items():
                 results.forgetting[name].append(each)
     return results

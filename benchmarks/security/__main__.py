@@ -1,13 +1,11 @@
 """Attack what reads the text of others and write what got through: `python -m benchmarks.security --logs FOLDER`.
 
-It writes docs/results/security.md. Without FOLDER (logs of customer service) the row of identities is left out. The
-figures of lying agents that train weights are those of `python -m benchmarks poisoning`.
+It writes docs/results/security.md. Without FOLDER (logs of customer service) the row of identities is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
-import csv
 import re
 from collections.abc import Iterator
 from itertools import product
@@ -19,7 +17,6 @@ from unicodedata import normalize
 import orjson
 import typer
 
-from benchmarks import page
 from benchmarks.command import command_app
 from benchmarks.security import corpora
 from benchmarks.security.erasing import erased_by_store
@@ -132,11 +129,6 @@ def _poisoning() -> Iterator[Line]:
             said = f"{what}, {volume} sessions each a failure, say that {how}: first-ranked advice of 10 honest agents"
             through = f"{found.lied} replaced, {found.silenced} silenced; by sessions {found.by_sessions}"
             yield "poisoned text", said, f"{found.told} failures", through
-    with (page.RESULTS / "poisoning.csv").open() as file:
-        rows = {row["name"]: row for row in csv.DictReader(file)}
-    for name, what in (("poisoning", "the learner as it is"), ("plain pooling", "rival: plain pooling")):
-        lost = f"{float(rows[name]['figure']):+.1f} points of recall lost"
-        yield "poisoned weights", f"6 of 20 agents lie at 5 × the volume: {what}", "1,920 sessions", lost
 
 
 def _times() -> Iterator[Line]:

@@ -28,7 +28,6 @@ from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.recall import default_hints
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, redact_value, suspects
-from fleetlore.risk.session_texts import action_text, goal_text, outcome_text
 from fleetlore.stats import text_index
 from fleetlore.watch.safety import PREFIX, dangers
 from fleetlore.watch.safety_rules import RULES
@@ -181,10 +180,6 @@ def _failure(text: str) -> object:
     return quality.is_verdict("bash", text[:2000])
 
 
-def _risk(text: str) -> object:
-    return goal_text(text), action_text("bash", text), outcome_text("Error", text)
-
-
 READERS = (
     Reader("an agent's outcome, encoded and masked", _outcome, AGENT_SECONDS),
     Reader("an agent's outcome, with personal data masked", _outcome_of_a_person, PERSONAL_SECONDS),
@@ -199,7 +194,6 @@ READERS = (
     Reader("a failure, recognised", _failure, AGENT_SECONDS),
     Reader("loops", _loops, AGENT_SECONDS),
     Reader("advice, written", lambda text: harmless(text), AGENT_SECONDS),
-    Reader("texts for the risk model", _risk, AGENT_SECONDS),
     Reader("a worker's record of one event, stage 1", first_stage, WORKER_SECONDS),
     Reader("a worker's record of 64 events, stage 1", lambda text: first_stage(text, 64)),
     Reader("a session, learned from", _lessons, WORKER_SECONDS),

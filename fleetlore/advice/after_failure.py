@@ -75,15 +75,15 @@ def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 
 def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """What got others past this very failure."""
+    """What got others past this very failure, the likest first where the agent follows the retrieval adapter."""
     failed = at.failed
     if failed is None:
         return
     is_text = is_free_text(failed.failure.shape)
-    for item in (*index.recoveries(failed.failure.class_), *index.remedies(failed.cause)):
-        unproven = is_text and not is_of_tool(item)
-        if names_beside(item) is None and not unproven and not is_own(item, at.session):
-            yield change_tip(item, "got past")
+    known = (*index.recoveries(failed.failure.class_), *index.remedies(failed.cause))
+    others = [item for item in known if names_beside(item) is None and not is_own(item, at.session)]
+    for item in at.ranked([item for item in others if not is_text or is_of_tool(item)]):
+        yield change_tip(item, "got past")
 
 
 def programs(index: LoreIndex, at: Situation) -> Iterator[Tip]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from fleetlore.calls.context import CALL_CHARACTERS, ERROR_CHARACTERS, CallContext
@@ -14,6 +14,10 @@ from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id
 from fleetlore.recall.remedies import PreconditionTracker
+from fleetlore.retrieval.adapter import RetrievalSlot
+from fleetlore.retrieval.ranking import Ranking
+from fleetlore.retrieval.texts import query_text
+from fleetlore.wire.lore import MemoryItem
 
 __all__ = ["Situation"]
 
@@ -40,6 +44,7 @@ class Situation:
         own: failures of the session, with their names.
         outlook: what the model foresees of the call; None without one, or where the tool is not known.
         shown: keys of the tips that it was shown, which are not shown again.
+        retrieval: what ranks ways out; None where the agent does not follow it.
         call, call_id: the call that is asked about, and the id of its kind; None without one.
     """
 
@@ -62,6 +67,7 @@ class Situation:
     own: Collection[Expected] = ()
     outlook: Outlook | None = None
     shown: Collection[str] = ()
+    retrieval: RetrievalSlot | None = None
     call: Call | None = field(init=False, default=None)
     call_id: str = field(init=False, default="")
     _words: frozenset[str] | None = field(init=False, default=None)
@@ -80,6 +86,17 @@ class Situation:
         """The call by which other sessions found what a call lacked that failed so."""
         tool = self.tool or (self.failed.failure.tool if self.failed is not None else "")
         return self.model.look_ups.get((tool, kind)) if self.model is not None else None
+
+    def ranked(self, items: Sequence[MemoryItem]) -> list[MemoryItem]:
+        """Ways out of the failed call, the likest to what got others past the like first; as they are without a version
+        of the retrieval adapter.
+        """
+        adapter = self.retrieval.adapter if self.retrieval is not None else None
+        if self.retrieval is None or adapter is None or self.failed is None or len(items) < 2:
+            return list(items)
+        ranking = Ranking([item.text for item in items], self.retrieval.encoder)
+        scores = ranking.scores(query_text(self.failed.error, self.failed.text, self.failed.goal), adapter)
+        return [items[place] for place in (-scores).argsort(kind="stable").tolist()]
 
     def words(self) -> frozenset[str]:
         """Lower-case words that the session's own call and last error hold, and the names of its tools."""

@@ -13,9 +13,9 @@ from fleetlore.calls.slot import CallModelSlot
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 
-if TYPE_CHECKING:  # torch comes with the extra [adapters] and must not be imported by an agent without it
+if TYPE_CHECKING:
     from fleetlore.adapters.subscriber import AdapterSubscriber, Holder
-    from fleetlore.risk.model import RiskModel
+    from fleetlore.retrieval.adapter import RetrievalSlot
 
 __all__ = ["AgentAdapters"]
 
@@ -27,35 +27,35 @@ class AgentAdapters:
 
     Args:
         lock: the fleet's, under which a version is swapped.
-        risk_model: whether to follow the adapter of the risk model too.
+        retrieval: whether to follow the adapter too by which ways out are ranked.
 
     Attributes:
-        calls, procedural: who follows the call model and the risk model's adapter; None before `start`, or where it is
-            not followed.
+        calls, retrieval: who follows the call model and the retrieval adapter; None before `start`, or where it is not
+            followed.
         subscribers: both, as far as they are followed.
     """
 
     def __init__(
-        self, settings: Settings, tenant: str, agent: str, clock: Clock, lock: threading.RLock, *, risk_model: bool
+        self, settings: Settings, tenant: str, agent: str, clock: Clock, lock: threading.RLock, *, retrieval: bool
     ) -> None:
         self.calls: AdapterSubscriber[CallModelSlot] | None = None
-        self.procedural: AdapterSubscriber[RiskModel] | None = None
+        self.retrieval: AdapterSubscriber[RetrievalSlot] | None = None
         self.subscribers: list[AdapterSubscriber[Any]] = []
         self._settings, self._tenant, self._agent, self._clock = settings, tenant, agent, clock
-        self._lock, self._with_risk_model = lock, risk_model
+        self._lock, self._with_retrieval = lock, retrieval
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._open_actions = 0
 
     async def start(self) -> None:
-        """Begin to follow. Raises ModelUnavailable where an extra or the packaged base is missing."""
+        """Begin to follow. Raises ModelUnavailable without the extra `[adapters]`, where that is needed."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        if not self._settings.public_key and not self._with_risk_model:
+        if not self._settings.public_key and not self._with_retrieval:
             log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self._agent)
             return
-        # On a thread: importing torch takes seconds, which the agent's event loop should not feel.
+        # On a thread: the encoder's table takes a tenth of a second, which the agent's event loop should not feel.
         await asyncio.to_thread(self._load)
-        self.subscribers = [each for each in (self.calls, self.procedural) if each is not None]
+        self.subscribers = [each for each in (self.calls, self.retrieval) if each is not None]
         for subscriber in self.subscribers:
             await subscriber.start()
 
@@ -65,8 +65,8 @@ class AgentAdapters:
 
     @property
     def version(self) -> str | None:
-        """That of the risk model's adapter; None on the bare base or without a risk model."""
-        return self.procedural.version if self.procedural is not None else None
+        """That of the retrieval adapter; None without one."""
+        return self.retrieval.version if self.retrieval is not None else None
 
     @property
     def refused(self) -> dict[str, int]:
@@ -96,11 +96,10 @@ class AgentAdapters:
 
     def _load(self) -> None:
         self.calls = self._subscriber_of(CallModelSlot())
-        if self._with_risk_model:
-            from fleetlore.risk.model import RiskModel
-            from fleetlore.risk.network import load_base
+        if self._with_retrieval:
+            from fleetlore.retrieval.adapter import RetrievalSlot
 
-            self.procedural = self._subscriber_of(RiskModel(load_base(self._settings.base)))
+            self.retrieval = self._subscriber_of(RetrievalSlot())
 
     def _subscriber_of(self, holder: Holder) -> AdapterSubscriber[Holder]:
         from fleetlore.adapters.blob_store import BlobStore

@@ -30,7 +30,7 @@ from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
 
 if TYPE_CHECKING:
-    from fleetlore.risk.model import RiskModel
+    from fleetlore.retrieval.adapter import RetrievalSlot
 
 __all__ = ["BlockingFleet", "BlockingSession"]
 
@@ -203,9 +203,9 @@ class BlockingFleet:
         return self._fleet.call_model_version
 
     @property
-    def risk_model(self) -> RiskModel | None:
-        """See `Fleet.risk_model`."""
-        return self._fleet.risk_model
+    def retrieval(self) -> RetrievalSlot | None:
+        """See `Fleet.retrieval`."""
+        return self._fleet.retrieval
 
     @property
     def adapter_version(self) -> str | None:

@@ -44,8 +44,8 @@ from fleetlore.watch.watchdog import Budget
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 
-if TYPE_CHECKING:  # torch comes with the extra [adapters] and must not be imported by an agent without it
-    from fleetlore.risk.model import RiskModel
+if TYPE_CHECKING:
+    from fleetlore.retrieval.adapter import RetrievalSlot
 
 __all__ = ["Action", "Fleet", "Session"]
 
@@ -65,7 +65,7 @@ class Fleet:
         group: of agents that learn from each other first, 1–256 printable characters; others of the tenant are told
             once two groups have found the same. None for an agent that speaks to all and hears what all may know.
         adapters: beside the call model, which every agent follows that has `FLEETLORE_PUBLIC_KEY`, also follow the
-            adapter of the risk model and offer `risk_model`; needs the extra `[adapters]`.
+            retrieval adapter, by which ways out of a failure are ranked; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
         fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower
             is sooner and costs more requests.
@@ -78,7 +78,7 @@ class Fleet:
 
     Raises:
         ConfigError: a name or setting is malformed, no stack runs on `data`, or `broker` is given as well.
-        ModelUnavailable: an extra or the packaged base is missing; with `adapters=True`, on entering.
+        ModelUnavailable: an extra is missing; with `adapters=True`, on entering.
     """
 
     # What `session` makes.
@@ -136,9 +136,7 @@ class Fleet:
         self.new_nonce = new_nonce
         # Each is called with a session's id and what it was told, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
-        self.adapters = AgentAdapters(
-            self.settings, self.tenant, self.agent, self.clock, self.lock, risk_model=adapters
-        )
+        self.adapters = AgentAdapters(self.settings, self.tenant, self.agent, self.clock, self.lock, retrieval=adapters)
         self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
@@ -303,13 +301,13 @@ class Fleet:
         return self.adapters.calls.version if self.adapters.calls is not None else None
 
     @property
-    def risk_model(self) -> RiskModel | None:
-        """The risk model in use; None without `adapters=True`."""
-        return self.adapters.procedural.holder if self.adapters.procedural is not None else None
+    def retrieval(self) -> RetrievalSlot | None:
+        """What ranks ways out; None without `adapters=True`."""
+        return self.adapters.retrieval.holder if self.adapters.retrieval is not None else None
 
     @property
     def adapter_version(self) -> str | None:
-        """Version of the risk model's adapter in use; None on the bare base or without a risk model."""
+        """Version of the retrieval adapter in use; None without one."""
         return self.adapters.version
 
     @property

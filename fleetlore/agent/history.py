@@ -1,9 +1,9 @@
-"""Remember what the calls of a session met: what advice and the models of calls are made of."""
+"""Remember what the calls of a session met: what advice is made of."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fleetlore.advice.gate import SEVERAL
 from fleetlore.calls.context import CallContext, normal, text_of
@@ -18,25 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT_CALLS", "CallHistory"]
 
-KEPT_CALLS = 32  # a risk model reads no further back (`fleetlore.risk.network.MAX_STEPS`)
+KEPT_CALLS = 32
 _KEPT_FAILED = 5  # the next attempt is told of no more
 MAX_TOLD = 200  # characters of a call, and of its error
 
 
-class _MadeCall(NamedTuple):
-    """A call that ended, as a risk model reads it."""
-
-    tool: str
-    arguments: str
-    error_type: str | None
-    error_message: str | None
-
-
 class CallHistory:
     """What the calls of one session met, those that ended only.
-
-    Args:
-        keeps_calls: whether `made` is read.
 
     Attributes:
         calls, errors: how many calls ended so far, and how many of them failed.
@@ -44,10 +32,9 @@ class CallHistory:
         failures: ids of the exact patterns that were met.
         failed: the call that failed last, as long as no call of its tool has worked since.
         expected: what failed, as the call model names it.
-        made: the last calls.
     """
 
-    def __init__(self, goal: str, session: str, *, keeps_calls: bool) -> None:
+    def __init__(self, goal: str, session: str) -> None:
         self.calls = self.errors = 0
         self.last_failed: deque[str] = deque(maxlen=_KEPT_FAILED)
         self.failures: set[str] = set()
@@ -55,7 +42,6 @@ class CallHistory:
         self.expected: deque[Expected] = deque(maxlen=KEPT_CALLS)
         self.preconditions = PreconditionTracker()
         self.context = CallContext(goal)
-        self.made: deque[_MadeCall] = deque(maxlen=KEPT_CALLS if keeps_calls else 0)
         self._goal, self._session = goal, session
 
     def record(self, action: Action, call: BegunCall, result: str, failure: Failure | None) -> None:
@@ -65,9 +51,6 @@ class CallHistory:
         text = text_of(call.text)
         self.calls += 1
         self.context.record(tool, text, said, failure and failure.family, arguments=call.text)
-        self.made.append(
-            _MadeCall(tool, call.text, failure.error_class if failure else None, error[1] if error else None)
-        )
         if failure is not None and error is not None:
             self._record_failure(action, call, error, failure)
             return

@@ -21,17 +21,16 @@ from fleetlore.agent.lifetime import Lifetime
 from fleetlore.agent.options import SessionOptions
 from fleetlore.agent.session_advice import SessionAdvice
 from fleetlore.agent.session_events import SessionEvents, asked
+from fleetlore.calls.model import Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text
-from fleetlore.risk.outlook import Outlook
 from fleetlore.store.search import SEARCH_SECONDS
 from fleetlore.watch.safety import SafetyWatch
 from fleetlore.watch.watchdog import Watchdog
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Outcome
 
-if TYPE_CHECKING:  # torch comes with the extra [adapters]
+if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
-    from fleetlore.risk.model import Risk
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ class Session:
         self._safety = SafetyWatch(fleet.safety)
         self._events = SessionEvents(fleet, options, self._ledger, self._watchdog)
         self.id = self._events.session
-        self._history = CallHistory(self.goal, self.id, keeps_calls=fleet.risk_model is not None)
+        self._history = CallHistory(self.goal, self.id)
         self._advice = SessionAdvice(self, self._history, self._ledger)
         self._lifetime = Lifetime(f"session {self.id}")
         self._token: Token[Session | None] | None = None
@@ -330,20 +329,12 @@ class Session:
             return self._advice.found([item for _, item in found], most)
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
-        """What is foreseen of calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
+        """What the call model foresees of calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
 
-        It is the call model's word; with `adapters=True` the network's as well, at the tools where it was shown to add
-        to that, or that the call model does not know. None for a call that nothing can be told of.
+        None for a call that nothing can be told of.
         """
         with self._locked():
             return self._advice.outlook(calls)
-
-    def risk(self, tool: str, arguments: object = None) -> Risk | None:
-        """A warning of a call that will rather fail by `outlook`, with the failure that it looks like to the adapter in
-        use and what the fleet says about that; None of others, and where that adapter cannot tell.
-        """
-        with self._locked():
-            return self._advice.risk(tool, arguments)
 
     def cautions(self) -> tuple[Tip, ...]:
         """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of

@@ -14,17 +14,14 @@ from fleetlore.advice.sources import WAYS_OUT
 from fleetlore.agent.history import CallHistory
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
-from fleetlore.calls.model import CallModel
-from fleetlore.calls.model import Outlook as Foreseen
+from fleetlore.calls.model import CallModel, Outlook
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.index import is_recalled
-from fleetlore.risk.outlook import Outlook
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 
 if TYPE_CHECKING:
     from fleetlore.agent.session import Session
-    from fleetlore.risk.model import Risk
 
 __all__ = ["SessionAdvice"]
 
@@ -76,9 +73,10 @@ class SessionAdvice:
             place=self._place(),
             own=history.expected,
             shown=self._ledger.shown if unseen else (),
+            retrieval=fleet.retrieval,
         )
         if at.call is not None:
-            at.outlook = self._outlook_of(at.call, at.arguments)
+            at.outlook = self._outlook(at.call)
         return at
 
     def advise(self, at: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = "") -> Advice:
@@ -111,24 +109,7 @@ class SessionAdvice:
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         """See `Session.outlook`."""
-        chances, network = [self._chance(*call) for call in calls], self._fleet.risk_model
-        if network is None:
-            return [None if chance is None else Outlook(chance) for chance in chances]
-        return network.outlook(list(self._history.made), self._session.goal, calls, chances)
-
-    def risk(self, tool: str, arguments: object) -> Risk | None:
-        """See `Session.risk`."""
-        network = self._fleet.risk_model
-        if network is None:
-            return None
-        made, chance = list(self._history.made), self._chance(tool, arguments)
-        return network.risk(made, self._session.goal, tool, arguments, self._hint, chance)
-
-    def _hint(self, pattern: str) -> str | None:
-        """What got others past a failure pattern, in words; None where nothing is known."""
-        index, at = self._fleet.replica.index, self.at(None, None, unseen=False)
-        tips = [item_tip(item, "got past") for item in index.recoveries(pattern)]
-        return next((tip.text for tip in chosen(index, tips, at, holdout_share=0.0, most=1).tips), None)
+        return [self._outlook(Call.made(tool, arguments_text(arguments))) for tool, arguments in calls]
 
     def _place(self) -> str | None:
         """Where the session is: as it said, or as its words tell where that is sure."""
@@ -139,23 +120,10 @@ class SessionAdvice:
             self._recognised = model, context.calls, model.places.recognise(context)
         return self._recognised[2]
 
-    def _by_model(self, call: Call) -> Foreseen | None:
+    def _outlook(self, call: Call) -> Outlook | None:
         """None where the call model does not know the tool, or there is none."""
         model = self._fleet.call_model
         return None if model is None else model.outlook(call, self._history.context, self._place())
-
-    def _chance(self, tool: str, arguments: object) -> float | None:
-        """P(the call fails) by the call model."""
-        found = self._by_model(Call.made(tool, arguments_text(arguments)))
-        return None if found is None else found.fails
-
-    def _outlook_of(self, call: Call, arguments: object) -> Foreseen | None:
-        """What the call model foresees of one call, with the network's chance where that adds to it."""
-        found, network, history = self._by_model(call), self._fleet.risk_model, self._history
-        if found is None or network is None or not network.adds_to(call.tool, history.context.state):
-            return found
-        (seen,) = network.outlook(list(history.made), self._session.goal, [(call.tool, arguments)], [found.fails])
-        return found if seen is None else found._replace(fails=seen.fails)
 
     @property
     def _share(self) -> float:

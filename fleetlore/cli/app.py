@@ -40,7 +40,7 @@ PANELS = {
     ),
     "Join": ("relay", "mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
-    "Check": ("doctor", "replay", "backtest", "pretrain"),
+    "Check": ("doctor", "replay", "backtest"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _OTHERS = "Commands"

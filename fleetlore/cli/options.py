@@ -19,14 +19,14 @@ from fleetlore.cluster import check_address
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import check_tenant
-from fleetlore.wire.adapter_manifest import CALLS, LANGUAGE_MODEL, PROCEDURAL
+from fleetlore.wire.adapter_manifest import CALLS, LANGUAGE_MODEL, RETRIEVAL
 
 
 class AdapterName(StrEnum):
     """The adapters (`fleetlore.wire.adapter_manifest`)."""
 
     calls = CALLS
-    procedural = PROCEDURAL
+    retrieval = RETRIEVAL
     llm = LANGUAGE_MODEL
 
 

@@ -1,8 +1,8 @@
 """Describe adapters on the log: a version's manifest, the pointer that puts it into service, and its revocation.
 
-There are three adapters: `calls`, the call model that every agent runs; `procedural`, a LoRA over the network of
-`fleetlore.risk`; and `llm`, a LoRA over the agents' own language model, which somebody trained elsewhere. All that is
-said here is said of one of them, by its name.
+There are three adapters: `calls`, the call model that every agent runs; `retrieval`, a LoRA over the static encoder, by
+which ways out of a failure are ranked; and `llm`, a LoRA over the agents' own language model, which somebody trained
+elsewhere. All that is said here is said of one of them, by its name.
 
 Each is canonical JSON (sorted keys) under one Ed25519 signature (`fleetlore.adapters.signatures`).
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import msgspec
 
 SCHEMA = 1
 CALLS = "calls"
-PROCEDURAL = "procedural"
+RETRIEVAL = "retrieval"
 LANGUAGE_MODEL = "llm"
 CHANNEL = "stable"
 CANARY = "canary"
@@ -34,73 +34,6 @@ class DataRange:
     partition: int
     start: int
     stop: int
-
-
-class Place(NamedTuple):
-    """Where an example comes from: partition and offset on `judgments`, number in the record, window of the session."""
-
-    partition: int
-    offset: int
-    number: int
-    window: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedBatch:
-    """What one update learned from: new and replayed examples, and tools whose rules had changed since the parent."""
-
-    new: tuple[tuple[int, ...], ...]
-    rehearsed: tuple[tuple[int, ...], ...]
-    stale: tuple[str, ...] = ()
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        """All of them."""
-        return tuple(Place(*place) for place in (*self.new, *self.rehearsed))
-
-
-@dataclass(frozen=True, slots=True)
-class FailureSignature:
-    """A failure pattern in the version's signature space: `vector` is base64 of 64 little-endian float16."""
-
-    pattern: str
-    tool: str
-    vector: str
-
-
-@dataclass(frozen=True, slots=True)
-class GoalPrototypes:
-    """Goals that the version has learned from, as centres of clusters: base64 of 256 little-endian float16 each.
-
-    least: below this cosine to the nearest centre a goal is out of distribution. Of the goals learned, 1 in 50 would
-        lie below it if their own cluster had been left out.
-    """
-
-    centres: tuple[str, ...] = ()
-    least: float = -1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Blend:
-    """How the log odds that a call of a tool fails are made of those of the call model and of the network.
-
-    They are `line` times the call model's, and `network` times the network's, and `bias`.
-
-    state: of the session before the call.
-    log_evidence: that this foresees better than the call model alone.
-    """
-
-    tool: str
-    state: State
-    line: float
-    network: float
-    bias: float
-    log_evidence: float
-
-    @property
-    def where(self) -> tuple[str, State]:
-        """At which calls."""
-        return self.tool, self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,37 +90,31 @@ class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
     calls: int
 
 
-class ProceduralManifest(AdapterManifest, frozen=True, kw_only=True, tag=PROCEDURAL):
-    """A LoRA, learned on from its parent: `data`, `sessions` and `agents` are what came beyond that.
+class RetrievalManifest(AdapterManifest, frozen=True, kw_only=True, tag=RETRIEVAL):
+    """A LoRA over the static encoder, learned anew from the whole of `data`: trained from it again, it is the same.
 
     Attributes:
-        tools: by what it showed on held-out sessions; on any other tool the risk model abstains.
-        vain_tools: those for which it may also predict whether a call is ineffective.
-        batches: the updates that made it of its parent, in order: with `training` (settings, seed) they give the same
-            weights again, to the byte, with the same release of torch on a CPU.
-        signatures: the failure patterns it knows best, for the nearest one to a call that is likely to fail.
-        familiar: what goals it may judge; elsewhere the risk model abstains.
-        judges: how many of the sessions were judged by what, `source/version`.
-        blends: where it was shown to add to the call model; elsewhere agents hear that alone, if it knows the tool.
+        tools: whose ways out it learned from.
+        pairs: how many it learned from: failed calls with calls of other sessions that got past the like.
+        until: event time of the newest session among them, in seconds since the Unix epoch.
+        encoder, encoder_sha256: whose vectors it turns.
+        rank, alpha: of the LoRA; the scale is alpha / rank.
+        tensors: shape of each tensor by its name.
+        probe: what it answers to fixed inputs.
+        torch: the release that learned it.
     """
 
-    name: ClassVar[str] = PROCEDURAL
-    base_sha256: str
+    name: ClassVar[str] = RETRIEVAL
+    most_bytes: ClassVar[int] = 2 * 1024 * 1024
+    pairs: int
+    until: float
     encoder: str
     encoder_sha256: str
     rank: int
     alpha: int
-    targets: tuple[str, ...]
     tensors: dict[str, tuple[int, ...]]
     probe: Probe
-    batches: tuple[TrainedBatch, ...] = ()
-    training: dict[str, float] = {}
-    torch: str = ""
-    judges: dict[str, int] = {}
-    signatures: tuple[FailureSignature, ...] = ()
-    familiar: GoalPrototypes = GoalPrototypes()
-    vain_tools: tuple[str, ...] = ()
-    blends: tuple[Blend, ...] = ()
+    torch: str
 
     @property
     def scale(self) -> float:
@@ -221,7 +148,7 @@ class LanguageModelManifest(AdapterManifest, frozen=True, kw_only=True, tag=LANG
     learned_from: str = ""
 
 
-ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, ProceduralManifest, LanguageModelManifest)
+ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, RetrievalManifest, LanguageModelManifest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,6 @@ class Foreseen(NamedTuple):
     failed: bool
 
 
-# By tenant, of the newest calls, as the newest version that was learned holds them.
-CallsForeseen = dict[str, tuple[Foreseen, ...]]
-
-
 @dataclass(slots=True)
 class Trial:
     """Calls of a tool in one state before which a warning was given, and before which it was withheld at random."""

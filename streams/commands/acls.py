@@ -66,7 +66,6 @@ def accesses(tenants: Sequence[str], group: str) -> list[Access]:
     made += _topics(worker, WORKER, tenants)
     made.append(Access(worker, ("Read",), "group", (group,)))
     made += _topics(trainer, TRAINER, tenants)
-    made.append(Access(trainer, ("Read",), "group", (f"{group}.trainer",)))
     made += _topics(operator, OPERATOR, tenants)
     made.append(Access(operator, ("Describe",), "group", (group,)))
     made.append(Access(operator, ("Read",), "group", (f"{group}.backfill.",), prefixed=True))

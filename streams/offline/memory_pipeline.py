@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.calls.model import CallModel
@@ -32,9 +32,6 @@ from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stages.pipeline import pipeline
-
-if TYPE_CHECKING:  # torch comes with the extra [adapters]
-    from fleetlore.risk.model import RiskModel
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +190,7 @@ class MemoryPipeline:
 
     Attributes:
         index: the lore of every agent.
-        call_model, risk_model: of every agent; None until they are set.
+        call_model: of every agent; None until it is set.
     """
 
     def __init__(self, started: float = START_SECONDS, *, learn: bool = True) -> None:
@@ -201,7 +198,6 @@ class MemoryPipeline:
         self.store = MemoryStore()
         self.index = LoreIndex()
         self.call_model: CallModel | None = None
-        self.risk_model: RiskModel | None = None
         stages = pipeline(self.store, Metrics("in-memory"), self.clock, SILENT_SECONDS)
         self._chain = Chain(stages if learn else stages[:1], self.store)
         self._offset = 0
@@ -249,7 +245,7 @@ class MemoryPipeline:
 
 
 class _Fleet(Fleet):
-    """Has the models of its pipeline."""
+    """Has the call model of its pipeline."""
 
     def __init__(self, agent: str, pipeline: MemoryPipeline) -> None:
         super().__init__(agent, broker=NO_BROKER, tenant=DEFAULT_TENANT, clock=pipeline.clock)
@@ -259,10 +255,6 @@ class _Fleet(Fleet):
     @property
     def call_model(self) -> CallModel | None:
         return self._pipeline.call_model
-
-    @property
-    def risk_model(self) -> RiskModel | None:
-        return self._pipeline.risk_model
 
 
 class _Emitter(Emitter):

@@ -15,7 +15,7 @@ from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.wire.adapter_manifest import PROCEDURAL
+from fleetlore.wire.adapter_manifest import CALLS
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -139,7 +139,7 @@ async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float)
     clock = SystemClock()
     deadline = clock.monotonic() + wait_seconds
     while True:
-        pointers = (await read_adapters(settings.cluster, tenant)).of(PROCEDURAL).pointers
+        pointers = (await read_adapters(settings.cluster, tenant)).of(CALLS).pointers
         if pointers:
             return str(pointers[0]["version"])
         if clock.monotonic() >= deadline:

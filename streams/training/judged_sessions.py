@@ -9,8 +9,8 @@ from fleetlore.kafka.read import records_of
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment
 from streams.stage.erased import Erased
-from streams.training.calls import trajectories_of
 from streams.training.judgment_log import judgments_of
+from streams.training.window import trajectories_of
 
 
 async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
@@ -25,7 +25,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
     await erased.read(settings.cluster, [tenant])
     judged: dict[str, Judgment] = {}
     async for record in records_of(settings.cluster, topic(tenant, "judgments")):
-        for judgment, _ in judgments_of(record):
+        for judgment in judgments_of(record):
             session = judgment.trajectory
             known = judged.get(session.id)
             # Of one revision the later counts: the session was judged again.

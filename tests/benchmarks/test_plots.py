@@ -17,11 +17,6 @@ from benchmarks.plots import plots
 
 RUN = {"transfer_success": 0.5, "recovery": 0.4, "repair": 0.3, "steps": 2.0, "errors": 3.0, "overhead_percent": 0.2}
 RUN |= {"guard_sessions": 0.0, "guard_calls": 0.0, **{row: 0.1 for row in ROWS if row.endswith("x")}}
-CURVE = {
-    "sessions": [10, 20],
-    "step_auroc": {"logs": {"base": 0.6, "adapter": [0.6, 0.9]}},
-    "versions": [0, 1],
-}
 
 
 def run(*arguments: str) -> Result:
@@ -51,8 +46,8 @@ def test_curves_are_means_over_the_runs() -> None:
 
 @pytest.mark.parametrize("form", ["svg", pytest.param("png", marks=pytest.mark.long)])
 def test_the_same_reports_give_the_same_files(tmp_path: Path, form: str) -> None:
-    reports = [write(tmp_path, "e.json", evaluated()), write(tmp_path, "b.json", {"learning_curve": CURVE})]
-    names = [f"evaluate-tools-{name}" for name in ("table", "curves", "forgetting")] + ["backtest-curve"]
+    reports = [write(tmp_path, "e.json", evaluated())]
+    names = [f"evaluate-tools-{name}" for name in ("table", "curves", "forgetting")]
     made = []
     for again in ("one", "two"):
         out = tmp_path / again
@@ -61,13 +56,13 @@ def test_the_same_reports_give_the_same_files(tmp_path: Path, form: str) -> None
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["files"] == [str(out / f"{name}.{form}") for name in names]
         made.append({file.name: file.read_bytes() for file in out.iterdir()})
-    assert made[0] == made[1] and len(made[0]) == 4
+    assert made[0] == made[1] and len(made[0]) == 3
     for data in made[0].values():
         assert len(data) < 60_000
         # No day of the run, no folder of it, no name of the software that has one.
         assert str(tmp_path).encode() not in data and b"dc:date" not in data and b"tEXt" not in data
     if form == "svg":
-        assert b"both" in made[0]["evaluate-tools-table.svg"] and b"adapter in service" in made[0]["backtest-curve.svg"]
+        assert b"both" in made[0]["evaluate-tools-table.svg"]
 
 
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
@@ -81,11 +76,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
         result = run(write(tmp_path, f"{name}.json", content), *out)
         assert result.exit_code == 1 and said in result.stderr, (name, result.output)
     assert run(str(tmp_path / "gone.json"), *out).exit_code == 1
-    assert run(write(tmp_path, "b.json", {"learning_curve": CURVE}), "--out", str(tmp_path / "no")).exit_code == 1
+    assert run(write(tmp_path, "b.json", evaluated()), "--out", str(tmp_path / "no")).exit_code == 1
     assert [file.suffix for file in tmp_path.iterdir() if file.suffix != ".json"] == []
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = run(write(tmp_path, "b.json", {"learning_curve": CURVE}), "--out", str(tmp_path))
+    result = run(write(tmp_path, "b.json", evaluated()), "--out", str(tmp_path))
     assert result.exit_code == 1 and "pip install matplotlib" in result.stderr

@@ -19,8 +19,8 @@ from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.kafka.read import read_to_end
-from fleetlore.risk.model import RiskModel
-from fleetlore.wire.adapter_manifest import CHANNEL, ProceduralManifest
+from fleetlore.retrieval.adapter import RetrievalSlot
+from fleetlore.wire.adapter_manifest import CHANNEL, RetrievalManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.signing_key import create_signing_key
@@ -29,14 +29,21 @@ from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.test_compaction import COMPACTED_SECONDS, SOON
 from tests.streams.conftest import end, guarded, worker_environ
 
-CHANNEL_KEY = f"{ProceduralManifest.name}/{CHANNEL}".encode()
+CHANNEL_KEY = f"{RetrievalManifest.name}/{CHANNEL}".encode()
 SECONDS = 120.0
+TRAINER = """
+import asyncio
+from fleetlore.config import Settings
+from streams.training.trainer import run_trainer
+
+asyncio.run(run_trainer(Settings.from_env(), niceness=0))
+"""
 # Decides, waits, and never looks whether its pointer came first.
 KILLED = """
 import asyncio, sys
 from benchmarks.random_adapters import version_of
 from fleetlore.config import Settings
-from fleetlore.wire.adapter_manifest import ProceduralManifest
+from fleetlore.wire.adapter_manifest import RetrievalManifest
 from sinks.adapter_publisher import AdapterPublisher
 
 class Killed(AdapterPublisher):
@@ -49,11 +56,11 @@ class Killed(AdapterPublisher):
 async def main():
     settings = Settings.from_env()
     [tenant] = settings.tenants
-    async with Killed.from_settings(ProceduralManifest, settings) as publisher:
+    async with Killed.from_settings(RetrievalManifest, settings) as publisher:
         known = await publisher.published(tenant)
         print("decided", flush=True)
         sys.stdin.readline()
-        made = version_of(ProceduralManifest, 3, tenant, ordinal=3, created=3.0)
+        made = version_of(RetrievalManifest, 3, tenant, ordinal=3, created=3.0)
         await publisher.publish(*made, known=known)
 
 asyncio.run(main())
@@ -76,15 +83,15 @@ async def test_agents_old_and_new_run_one_version_though_the_losing_pointer_is_c
     )
     await ensure_topics(settings)
     pointers = topic(tenant, "adapters.pointers")
-    first, second = (version_of(ProceduralManifest, n, tenant, ordinal=n, created=float(n)) for n in (1, 2))
+    first, second = (version_of(RetrievalManifest, n, tenant, ordinal=n, created=float(n)) for n in (1, 2))
 
     async def said() -> list[ConsumerRecord]:
         records = await read_to_end(three.address, [pointers], SECONDS)
         return [each for each in records if each.key == CHANNEL_KEY]
 
     @asynccontextmanager
-    async def agent(name: str) -> AsyncIterator[AdapterSubscriber[ProceduralManifest]]:
-        subscriber = AdapterSubscriber(three.address, tenant, name, public_keys(key.public_base64), RiskModel())
+    async def agent(name: str) -> AsyncIterator[AdapterSubscriber[RetrievalManifest]]:
+        subscriber = AdapterSubscriber(three.address, tenant, name, public_keys(key.public_base64), RetrievalSlot())
         await subscriber.start()
         try:
             assert await subscriber.caught_up(SECONDS)
@@ -93,7 +100,7 @@ async def test_agents_old_and_new_run_one_version_though_the_losing_pointer_is_c
             await subscriber.close()
 
     async with (
-        AdapterPublisher.from_settings(ProceduralManifest, settings) as person,
+        AdapterPublisher.from_settings(RetrievalManifest, settings) as person,
         agent("early") as early,
     ):
         for weights, manifest in (first, second):
@@ -115,7 +122,7 @@ async def test_agents_old_and_new_run_one_version_though_the_losing_pointer_is_c
         killed.communicate()
         lost = (await said())[-1].value
         assert lost != followed, "the newest record is the one that no agent follows"
-        command = sys.executable, "-m", "tests.streams.training.trainer_worker"
+        command = sys.executable, "-c", TRAINER
         trainer = guarded(*command, environ=worker_environ(settings))
         try:
             async with asyncio.timeout(SECONDS):

@@ -11,7 +11,6 @@ import random
 import re
 import struct
 from collections.abc import Awaitable, Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tokenizers import Tokenizer
 
 from benchmarks.random_adapters import manifest_for, random_weights
-from fleetlore.risk.model import RiskModel, packed
-from fleetlore.wire.adapter_manifest import FailureSignature, GoalPrototypes, ProceduralManifest
-from fleetlore.wire.trajectory import Step
+from fleetlore.retrieval.adapter import RetrievalSlot
+from fleetlore.retrieval.texts import query_text
+from fleetlore.wire.adapter_manifest import RetrievalManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
@@ -33,7 +32,6 @@ from streams.embedded.broker import EmbeddedBroker
 Numbers = Any
 MakeTopics = Callable[..., Awaitable[None]]
 SIGNATURE = re.compile(rb',"signature":"([A-Za-z0-9+/]+=*)"')
-BASE = (resources.files("fleetlore") / "base" / "procedural.safetensors").read_bytes()
 MODEL = Path(str(importlib.util.find_spec("wordllama").origin)).parent  # type: ignore[union-attr]
 TABLE = (MODEL / "weights" / "l2_supercat_256.safetensors").read_bytes()
 TOKENIZER = (MODEL / "tokenizers" / "l2_supercat_tokenizer_config.json").read_bytes()
@@ -61,44 +59,14 @@ def tensors(data: bytes) -> dict[str, Numbers]:
     }
 
 
-def folded(base: dict[str, Numbers], weights: bytes, manifest: dict[str, Any]) -> dict[str, Numbers]:
-    adapter, network = tensors(weights), dict(base)
-    assert {name: list(tensor.shape) for name, tensor in adapter.items()} == manifest["tensors"]
-    for block in (0, 1):
-        for target in ("q", "k", "v", "o", "up", "down"):
-            a, b = (adapter[f"base_model.model.blocks.{block}.{target}.lora_{factor}.weight"] for factor in "AB")
-            name = f"blocks.{block}.{target}.weight"
-            network[name] = network[name] + np.float32(manifest["alpha"] / manifest["rank"]) * (b @ a)
-    return network
+def turned(adapter: dict[str, Numbers], manifest: dict[str, Any], side: str, x: Numbers) -> Numbers:
+    a, b = (adapter[f"{side}.lora_{factor}.weight"] for factor in "AB")
+    x = x + manifest["alpha"] / manifest["rank"] * (b @ (a @ x))
+    return x / np.linalg.norm(x)
 
 
-def answers(w: dict[str, Numbers], vectors: Numbers) -> tuple[Numbers, Numbers]:
-    """The network: P(step fails) and signature at each token."""
-
-    def linear(name: str, x: Numbers) -> Numbers:
-        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-    def norm(name: str, x: Numbers) -> Numbers:
-        x = x - x.mean(1, keepdims=True)
-        return x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    erf, count = np.vectorize(math.erf), len(vectors)
-    kinds = [0 if t == 0 else 1 if t % 2 else 2 for t in range(count)]
-    x = linear("project", 16 * vectors) + w["positions.weight"][:count] + w["kinds.weight"][kinds]
-    for block in ("blocks.0.", "blocks.1."):
-        h = norm(block + "before_attention", x)
-        q, k, v = (linear(block + name, h) for name in "qkv")
-        heads = []
-        for i in range(0, 128, 32):
-            scores = q[:, i : i + 32] @ k[:, i : i + 32].T / math.sqrt(32)
-            shares = np.exp(scores - scores.max()) * np.tri(count)
-            heads.append(shares / shares.sum(1, keepdims=True) @ v[:, i : i + 32])
-        x = x + linear(block + "o", np.concatenate(heads, 1))
-        z = linear(block + "up", norm(block + "before_feed", x))
-        x = x + linear(block + "down", z / 2 * (1 + erf(z / math.sqrt(2))))
-    y = norm("last_norm", x)
-    signatures = linear("signature_head", y)
-    return 1 / (1 + np.exp(-linear("step_head", y)[:, 0])), signatures / np.linalg.norm(signatures, axis=1)[:, None]
+def answer(adapter: dict[str, Numbers], manifest: dict[str, Any], query: Numbers, way: Numbers) -> float:
+    return float(turned(adapter, manifest, "query", query) @ turned(adapter, manifest, "answer", way))
 
 
 def probe_inputs(seed: int) -> Numbers:
@@ -108,30 +76,13 @@ def probe_inputs(seed: int) -> Numbers:
     uniform = random.Random()
     uniform.setstate((3, (*state, 624), None))  # the same generator and the same doubles
     normal: list[float] = []
-    while len(normal) < 4 * 33 * 256:
+    while len(normal) < 9 * 256:
         x, y = 2 * uniform.random() - 1, 2 * uniform.random() - 1
         if 0 < (r := x * x + y * y) < 1:
             factor = math.sqrt(-2 * math.log(r) / r)
             normal += [factor * y, factor * x]
-    tokens = np.array(normal).reshape(4, 33, 256)
-    return tokens / np.linalg.norm(tokens, axis=2, keepdims=True)
-
-
-def action_text(tool: str, arguments: Any) -> str:
-    if isinstance(arguments, str) and arguments[:1] in "{[":
-        arguments = json.loads(arguments)
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, ensure_ascii=False)
-    words = re.sub(r'[\s{}\[\]",:]+', " ", written[:800]).strip()
-    return f"{tool} {words}"[:400].strip()
-
-
-def texts_of(goal: str, steps: list[Step]) -> list[str]:
-    texts = [goal[:400]]
-    for step in steps[-15:]:
-        lines = (step.error_message or "").strip().splitlines()
-        told = " ".join(part for part in ("error", step.error_type, *lines[:1]) if part)
-        texts += [action_text(step.tool, step.arguments), told[:400] if step.error_type or lines else "ok"]
-    return texts
+    rows = np.array(normal).reshape(9, 256)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 class Texts:
@@ -145,10 +96,6 @@ class Texts:
         ids = [self._tokenizer.encode(text[:1000], add_special_tokens=False).ids for text in texts]
         means = np.array([self._table[some].mean(0) if some else np.zeros(256) for some in ids])
         return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-
-
-def unpacked(text: str) -> Numbers:
-    return np.frombuffer(base64.b64decode(text), "<f2").astype(np.float32)
 
 
 async def records_of(address: str, tenant: str) -> dict[str, dict[str, bytes]]:
@@ -177,7 +124,7 @@ async def records_of(address: str, tenant: str) -> dict[str, dict[str, bytes]]:
 def chosen(records: dict[str, dict[str, bytes]], trusted: dict[str, Ed25519PublicKey], agent: str) -> str | None:
     """Which version to run."""
     signed = {key: document(value, trusted) for key, value in records["pointers"].items()}
-    stable, canary = signed.get("procedural/stable"), signed.get("procedural/canary")
+    stable, canary = signed.get("retrieval/stable"), signed.get("retrieval/canary")
     pointer = stable
     if canary and (stable is None or canary["epoch"] > stable["epoch"]):
         drawn = int.from_bytes(hashlib.sha256(f"canary/{agent}".encode()).digest()[:8], "big")
@@ -187,15 +134,8 @@ def chosen(records: dict[str, dict[str, bytes]], trusted: dict[str, Ed25519Publi
     return str(pointer["version"])
 
 
-STEPS = [
-    Step(sequence=1, role="tool", tool="shell", arguments='{"cmd": "ls -l /srv", "größe": [1, 2.5, null]}'),
-    Step(
-        sequence=2, role="tool", tool="sql", arguments="select 1", error_type="1", error_message="\ndenied: 数据\nmore"
-    ),
-    Step(sequence=3, role="tool", tool="shell", arguments="{}", error_message="no type"),
-]
-CANDIDATES: list[tuple[str, Any]] = [("shell", {"cmd": "rm", "at": 17.25}), ("sql", "drop table a1"), ("unknown", {})]
-GOAL = "clean up host 17 <now>"
+ERROR, CALL, GOAL = "no such table: größe 数据 " * 20, "select 1 from größe", "clean up host 17 <now>"
+WAYS = ["sql: use `makers` instead", "shell: `ls -l /srv`", "数据"]
 
 
 async def test_a_reader_made_of_the_page_says_what_the_package_says(
@@ -203,15 +143,9 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
 ) -> None:
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, partitions=1)
     key, texts = create_signing_key(tmp_path / "key"), Texts()
-    (goal,) = texts.vectors([GOAL])
     first, second = random_weights(1), random_weights(2)
-    told = {
-        "tools": ("sql", "shell"),
-        "familiar": GoalPrototypes((packed(goal.astype(np.float32)),), 0.9),
-        "signatures": (FailureSignature("p1", "shell", packed(np.full(64, 0.125, np.float32))),),
-        "metrics": {"größe": 1e-7, "whole": 3.0},
-    }
-    async with AdapterPublisher(ProceduralManifest, broker.address, key) as publisher:
+    told: dict[str, Any] = {"tools": ("sql", "shell"), "metrics": {"größe": 1e-7, "whole": 3.0}}
+    async with AdapterPublisher(RetrievalManifest, broker.address, key) as publisher:
         good = await publisher.publish(first, manifest_for(first, tenant, **told))
         await publisher.publish(second, manifest_for(second, tenant, ordinal=2))
         await publisher.revoke(tenant, good.version)
@@ -227,41 +161,22 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
     assert {chosen(records, trusted, f"a{n}") for n in range(20)} == {running, None}  # revoked stays revoked
 
     with pytest.raises(InvalidSignature):
-        document(records["pointers"]["procedural/stable"].replace(b'"epoch":', b'"epoch":1'), trusted)
+        document(records["pointers"]["retrieval/stable"].replace(b'"epoch":', b'"epoch":1'), trusted)
 
-    base = tensors(BASE)
-    signed = key.sign(manifest_for(first, tenant, **told))  # type: ignore[arg-type]
-    for value, weights in ((signed, first), (records["manifests"][f"procedural/{running}"], second)):
-        manifest = document(value, trusted)
+    signed = key.sign(manifest_for(first, tenant, **told))
+    (query,), ways = texts.vectors([f"{ERROR[:250]} {CALL[:400]} {GOAL[:150]}"]), texts.vectors(WAYS)
+    slot = RetrievalSlot()
+    for value, weights in ((signed, first), (records["manifests"][f"retrieval/{running}"], second)):
+        manifest, adapter = document(value, trusted), tensors(weights)
         assert manifest["version"] == hashlib.sha256(weights).hexdigest()
-        assert manifest["base_sha256"] == hashlib.sha256(BASE).hexdigest()
         assert manifest["encoder_sha256"] == hashlib.sha256(TABLE + TOKENIZER).hexdigest()
-        network = folded(base, weights, manifest)
-        probed = np.concatenate([answers(network, session)[0] for session in probe_inputs(manifest["probe"]["seed"])])
+        assert {name: list(tensor.shape) for name, tensor in adapter.items()} == manifest["tensors"]
+        asked, *rows = probe_inputs(manifest["probe"]["seed"])
+        probed = [answer(adapter, manifest, asked, row) for row in rows]
         assert probed == pytest.approx(manifest["probe"]["expected"], abs=1e-3)
 
-    manifest, risk_model = document(signed, trusted), RiskModel()
-    risk_model.swap(first, manifest_for(first, tenant, **told))  # type: ignore[arg-type]
-    network, session = folded(base, first, manifest), texts_of(GOAL, STEPS)
-    for goal_now in (GOAL, "write a poem about the sea"):
-        (vector,) = texts.vectors([goal_now])
-        known = (
-            max(vector @ unpacked(text) for text in manifest["familiar"]["centres"]) >= manifest["familiar"]["least"]
-        )
-        expected = risk_model.failure_probabilities(STEPS, goal_now, CANDIDATES)
-        for (tool, arguments), chance in zip(CANDIDATES, expected, strict=True):
-            if not known or tool not in manifest["tools"]:
-                assert chance is None
-                continue
-            vectors = texts.vectors([*session, action_text(tool, arguments)])
-            risks, signatures = answers(network, vectors)
-            assert chance == pytest.approx(risks[-1], abs=1e-4)
-            warning = risk_model.risk(STEPS, goal_now, tool, arguments)
-            near = [unpacked(s["vector"]) @ signatures[-1] for s in manifest["signatures"] if s["tool"] == tool]
-            assert (warning is not None) == (risks[-1] > 0.5)
-            if warning is not None:
-                assert (warning.pattern is not None) == (max(near, default=0) >= 0.5)
-    assert (
-        all(risk_model.failure_probabilities(STEPS, GOAL, CANDIDATES)[:2])
-        and risk_model.failure_probabilities(STEPS, GOAL, CANDIDATES)[2] is None
-    )
+        slot.apply(slot.prepare(weights, manifest_for(weights, tenant)))
+        assert slot.adapter is not None
+        vectors = slot.encoder.encode([query_text(ERROR, CALL, GOAL), *WAYS])
+        expected = [answer(adapter, manifest, query, way) for way in ways]
+        assert slot.adapter.cosines(vectors[0], vectors[1:]).tolist() == pytest.approx(expected, abs=1e-4)

@@ -19,7 +19,6 @@ from benchmarks.security.times import (
 )
 from fleetlore.emit.encode import encode_event
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.risk.session_texts import action_text
 from fleetlore.wire.events import RESULT, TOOL, Event
 
 # Of 36,000; `python -m benchmarks.security` tries more.
@@ -54,7 +53,6 @@ def test_what_is_shared_is_counted_before_it_is_copied() -> None:
     began = time.process_time()
     value = encode_event(Event("outcome", "default", "agent", "s", 1, 0.0, {TOOL: "t", RESULT: members}))
     text = arguments_text(members)
-    action_text("t", members)
     assert time.process_time() - began < 20 * AGENT_SECONDS * _SLOW
     assert "elements cut]" in orjson.dumps(orjson.loads(value)["data"]).decode()
     assert len(text) < 1_000_000

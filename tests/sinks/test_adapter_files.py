@@ -18,7 +18,7 @@ def test_what_is_saved_is_there_for_the_next_process(tmp_path: Path) -> None:
     store = LocalMirror(tmp_path)
     assert store.versions("acme", "calls") == {"v1": (b"weights", b"manifest")}
     assert store.pointer("acme", "calls") == b"pointer"
-    assert store.versions("acme", "procedural") == {} and store.pointer("acme", "procedural") is None
+    assert store.versions("acme", "retrieval") == {} and store.pointer("acme", "retrieval") is None
     assert store.tenants() == ["acme"]
 
 

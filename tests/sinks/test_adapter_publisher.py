@@ -22,12 +22,12 @@ from fleetlore.calls.slot import CallModelSlot
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
-from fleetlore.risk.model import RiskModel
+from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.adapter_manifest import (
     AdapterManifest,
     CallsManifest,
-    ProceduralManifest,
+    RetrievalManifest,
     Revocation,
     in_cohort,
 )
@@ -46,7 +46,7 @@ Follow = Callable[..., Awaitable[Subscriber]]
 Version = Callable[..., tuple[bytes, AdapterManifest]]
 KINDS: dict[str, tuple[Kind, Callable[[], AdapterHolder]]] = {
     "calls": (CallsManifest, CallModelSlot),
-    "procedural": (ProceduralManifest, RiskModel),
+    "retrieval": (RetrievalManifest, RetrievalSlot),
 }
 
 
@@ -216,13 +216,13 @@ async def test_agents_of_one_process_share_a_connection(
     await until(lambda: one.version == other.version)
 
 
-def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, ProceduralManifest]:
-    weights = random_weights(seed, rank=64)
+def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, RetrievalManifest]:
+    weights = random_weights(seed, rank=160)
     assert len(weights) > MAX_INLINE_BYTES
     return weights, manifest_for(weights, tenant, ordinal=ordinal, created=float(ordinal))
 
 
-@pytest.mark.parametrize("kind", ["procedural"], indirect=True)
+@pytest.mark.parametrize("kind", ["retrieval"], indirect=True)
 async def test_weights_too_large_for_a_record_come_from_the_shared_folder(
     publisher: Publisher, follow: Follow, tenant: str, tmp_path: Path, version: Version
 ) -> None:
@@ -241,7 +241,7 @@ async def test_weights_too_large_for_a_record_come_from_the_shared_folder(
     assert elsewhere.version == small[1].version
 
 
-@pytest.mark.parametrize("kind", ["procedural"], indirect=True)
+@pytest.mark.parametrize("kind", ["retrieval"], indirect=True)
 async def test_large_weights_that_are_missing_are_asked_for_again(
     publisher: Publisher, follow: Follow, tenant: str, tmp_path: Path, version: Version
 ) -> None:
@@ -437,7 +437,7 @@ async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_
     for damaged in (weights[:-50], weights[:-1] + b"\x01"):
         await producer.send_and_wait(topic(tenant, "adapters.weights"), damaged, key=manifest.version.encode())
     await producer.stop()
-    cut = "truncated" if kind is ProceduralManifest else "tampered"  # of safetensors the header says where they end
+    cut = "truncated" if kind is RetrievalManifest else "tampered"  # of safetensors the header says where they end
     least = Counter(["unknown_key", "unknown_key", cut, "tampered"])
     await until(lambda: agent.refused >= least)
     # More of them where the new manifest had the weights read again, but of no other reason.

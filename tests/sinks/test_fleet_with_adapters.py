@@ -15,7 +15,7 @@ from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore import Fleet
 from fleetlore.adapters.listing import read_adapters, read_to_end
 from fleetlore.errors import ConfigError
-from fleetlore.wire.adapter_manifest import CallsManifest, ProceduralManifest
+from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
@@ -39,7 +39,7 @@ async def test_an_agent_swaps_between_two_actions_and_each_outcome_names_what_it
     monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
     versions = [(weights, manifest_for(weights, tenant)) for weights in (random_weights(1), random_weights(2))]
     first, second = (manifest.version for _, manifest in versions)
-    async with AdapterPublisher(ProceduralManifest, broker.address, key) as publisher:
+    async with AdapterPublisher(RetrievalManifest, broker.address, key) as publisher:
         await publisher.publish(*versions[0])
         async with (
             Fleet("acts", broker=broker.address, tenant=tenant, adapters=True) as fleet,
@@ -78,7 +78,7 @@ from fleetlore import Fleet
 
 async def main():
     async with Fleet("light", broker=sys.argv[1], tenant=sys.argv[2], ready_seconds=40) as fleet:
-        print(fleet.call_model_version, fleet.call_model.knows("shell"), fleet.risk_model)
+        print(fleet.call_model_version, fleet.call_model.knows("shell"), fleet.retrieval)
 
 asyncio.run(main())
 """
@@ -92,9 +92,9 @@ async def test_an_agent_without_torch_follows_the_call_model(
     weights, manifest = version_of(CallsManifest, 1, tenant)
     async with (
         AdapterPublisher(CallsManifest, broker.address, key) as publisher,
-        AdapterPublisher(ProceduralManifest, broker.address, key) as other,
+        AdapterPublisher(RetrievalManifest, broker.address, key) as other,
     ):
-        await other.publish(*version_of(ProceduralManifest, 1, tenant))
+        await other.publish(*version_of(RetrievalManifest, 1, tenant))
         await publisher.publish(weights, manifest)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", LIGHT, broker.address, tenant),
@@ -112,13 +112,13 @@ async def test_an_agent_acknowledges_each_adapter(
     key = create_signing_key(tmp_path / "key")
     monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
     versions = {}
-    for kind in (CallsManifest, ProceduralManifest):
+    for kind in (CallsManifest, RetrievalManifest):
         weights, manifest = version_of(kind, 1, tenant)
         async with AdapterPublisher(kind, broker.address, key) as publisher:
             await publisher.publish(weights, manifest)
         versions[kind.name] = manifest.version
     async with Fleet("both", broker=broker.address, tenant=tenant, adapters=True, ready_seconds=40) as fleet:
-        assert {"calls": fleet.call_model_version, "procedural": fleet.adapter_version} == versions
+        assert {"calls": fleet.call_model_version, "retrieval": fleet.adapter_version} == versions
         async with asyncio.timeout(40):
             while len(acks := (await read_adapters(broker.address, tenant)).acks) < len(versions):
                 await asyncio.sleep(0.1)

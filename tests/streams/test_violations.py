@@ -15,12 +15,10 @@ from benchmarks.evaluate.runner import Plan, follow, history
 from benchmarks.evaluate.worlds.long_world import FORBIDDEN, SHORTCUT, LongWorld
 from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.tool_world import ToolWorld
-from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.testing import sessions
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.trajectory import Feedback, Trajectory
-from models.data.dataset import examples_of
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from streams.offline.memory_pipeline import MemoryPipeline
@@ -81,9 +79,6 @@ def test_distiller_and_trainer_see_a_failure() -> None:
         assert judgment.verdict.label == label
         taught = [item.side == "success" and SHORTCUT in str(item.calls) for item in distil(judgment)]
         assert any(taught) == (label == "success")
-        (episode,) = examples_of(judgment, shared_encoder())
-        assert episode.failed.tolist() == [1, int(label == "failure")]
-        assert episode.session_failed == (label == "failure")
     assert SESSIONS[0].judgment(guarded=False).verdict.label == "success"
 
 

@@ -11,8 +11,8 @@ The value of a candidate call c is
     + TRUST × advised(c)
         what the texts say, −1..1 (benchmarks.evaluate.arms.reading); the session's own log is one of them, a story for
         each time it got on
-    + ln(1 − P(c fails)) + ln(1 − P(c is ineffective))
-        by the risk model; where it abstains, the mean of the others
+    + ln(1 − P(c fails))
+        by the call model; where it abstains, the mean of the others
 
 and it takes the greatest, but for a slip (`SLIP` of the steps), when it takes any. With the policy's term alone the
 choice is made by weight × P(works): a policy cannot make an agent do what it deems pointless. Where the policy has
@@ -133,7 +133,7 @@ class Mind:
             return calls[int(_draw(self._luck, str(self._step), "which") * len(calls))]
         values = [own + told for own, told in zip(self._own_values(proposals), self.told(calls, recall), strict=True)]
         own = _greatest(values)
-        terms = zip(values, caution(recall.risks, calls), caution(recall.vain, calls), strict=True)
+        terms = zip(values, caution(recall.risks, calls), strict=True)
         chosen = _greatest([sum(each) for each in terms])
         self._overruled = self._overruled + 1 if chosen != own else 0
         if self._overruled > PATIENCE:
@@ -194,7 +194,7 @@ def _apart(calls: Sequence[Call]) -> list[tuple[str, ...]]:
 
 
 def caution(risks: Sequence[float | None], calls: Sequence[Call]) -> list[float]:
-    """ln(1 − P) of each candidate, by P(fails) or by P(in vain)."""
+    """ln(1 − P) of each candidate, by P(fails)."""
     known = [risk for risk in risks if risk is not None]
     if not known:
         return [0.0] * len(calls)

@@ -41,12 +41,9 @@ class InFleet(Memory):
         return self._session
 
     def foreseen(self, situation: Situation) -> Recall:
-        """What the models say of each candidate, as an agent hears it."""
+        """What the call model says of each candidate, as an agent hears it."""
         seen = self.session.outlook([(call.tool, call.arguments) for call in situation.candidates])
-        return Recall(
-            risks=[None if each is None else each.fails for each in seen],
-            vain=[None if each is None else each.ineffective for each in seen],
-        )
+        return Recall(risks=[None if each is None else each.fails for each in seen])
 
     async def act(self, call: Call, environment: Performs) -> Reply:
         async with self.session.action(call.tool, call.arguments) as action:

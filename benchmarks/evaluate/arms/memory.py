@@ -42,13 +42,10 @@ class Note(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """What a memory says before a step: notes, the most relevant first, and P(fails) and P(in vain) of each candidate
-    where known.
-    """
+    """What a memory says before a step: notes, the most relevant first, and P(fails) of each candidate where known."""
 
     notes: Sequence[Note] = ()
     risks: Sequence[float | None] = ()
-    vain: Sequence[float | None] = ()
 
 
 class Memory:

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.evaluate.arms.memory import READ_CHARACTERS, Memory, Note, Recall, Situation
+from benchmarks.evaluate.arms.texts import action_text, outcome_text
 from benchmarks.evaluate.worlds.recorded import Recorded
 from fleetlore.retrieval.encoder import StaticEncoder, Vectors
-from fleetlore.risk.session_texts import action_text, outcome_text
 from fleetlore.wire.trajectory import Step
 
 WINDOW = 6

@@ -20,16 +20,14 @@ def register(app: typer.Typer) -> None:
 def verify(asked: Asked, version: Version, adapter: Adapter = None, timeout: Timeout = 60.0) -> None:
     """Train a version again from the sessions that it names. Exit code 1 if the weights differ."""
     settings = asked.settings
-    from fleetlore.wire.adapter_manifest import PROCEDURAL
     from streams.training.remake import remade
 
     found = ask(remade(settings, asked.tenant, version, adapter, timeout))
     if asked.json:
         print_json({name: getattr(found, name) for name in found.__dataclass_fields__} | {"same": found.same})
     else:
-        made = f"{found.sessions} sessions"
-        if found.adapter == PROCEDURAL:
-            made = f"{found.updates} updates with {made} over {(found.parent or 'the base')[:12]}"
-        typer.echo(f"{made} give {found.remade[:12]}: {'the same' if found.same else 'NOT THE SAME'}.")
+        typer.echo(
+            f"{found.sessions} sessions give {found.remade[:12]}: {'the same' if found.same else 'NOT THE SAME'}."
+        )
     if not found.same:
         raise typer.Exit(1)

@@ -91,20 +91,6 @@ def test_every_key_by_source_and_slice(folders: tuple[str, str]) -> None:
     assert advice["rivals"]["words"]["auroc_first"] == advice["rivals"]["features"]["auroc_first"] == 1.0
 
 
-def test_the_learning_curve_is_asked_for(folders: tuple[str, str]) -> None:
-    result = run("--train", folders[0], "--test", folders[1], "--curve", "--json")
-    assert result.exit_code == 0, result.output
-    report = json.loads(result.stdout)
-    assert set(report) == {*KEYS, "learning_curve"}
-    curve = report["learning_curve"]
-    assert curve["sessions"] == [1, 2, 4, 8, 16]
-    steps = curve["step_auroc"]["shop"]
-    # Too few sessions for a version: what is in service is the bare base.
-    assert curve["versions"] == [0] * 5 and steps["adapter"] == [steps["base"]] * 5
-    shown = run("--train", folders[0], "--test", folders[1], "--curve")
-    assert "Learning curve" in shown.stdout
-
-
 def test_progress_goes_to_stderr_and_the_table_names_what_it_shows(folders: tuple[str, str]) -> None:
     result = run("--train", folders[0], "--test", folders[1])
     assert result.exit_code == 0, result.output

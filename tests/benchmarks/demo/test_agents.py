@@ -17,7 +17,7 @@ from benchmarks.demo.catalogue import CATALOGUE
 from benchmarks.demo.world import Call, Environment, Reply, Step, Task, World
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.changes import change_tip
-from fleetlore.risk.outlook import Outlook
+from fleetlore.calls.model import Outlook
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem
 

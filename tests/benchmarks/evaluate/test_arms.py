@@ -18,9 +18,7 @@ from benchmarks.evaluate.runner import Plan, evaluate, follow, history, shuffled
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from benchmarks.evaluate.worlds.tool_world import ToolWorld
 from benchmarks.evaluate.worlds.world import Task
-from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.risk.network import load_base
 
 PUSH = Call("push", {"branch": "fix-1", "force": False})
 PULL = Call("pull", {"rebase": True})
@@ -111,29 +109,16 @@ async def test_a_twin_learns_on_by_itself(make: type[RawEpisodes] | type[Reasoni
 
 
 async def test_weights_abstain_until_a_version_has_passed_and_twins_share_no_learner() -> None:
-    memory = Weights(load_base(), shared_encoder())
+    memory = Weights()
     await memory.learn(RECOVERED)
     await memory.begin(situation())
     assert memory.recall(situation()).risks == [None, None]
     twin = await memory.twin()
-    assert twin._learner is not memory._learner
-    assert twin.risk_model.base is memory.risk_model.base
-
-
-async def test_a_twin_of_weights_with_a_version_goes_its_own_way() -> None:
-    memory = Weights(load_base(), shared_encoder())
-    first, second = random_weights(1), random_weights(2)
-    memory.risk_model.swap(first, manifest_for(first, "default"))
-    await memory.begin(situation())
-    memory.recall(situation())
-    twin = await memory.twin()
-    assert twin.risk_model.version == memory.risk_model.version
-    twin.risk_model.swap(second, manifest_for(second, "default"))
-    assert twin.risk_model.version != memory.risk_model.version
+    assert twin._calls is not memory._calls
 
 
 async def test_agents_hear_the_call_model_with_text_and_without_and_text_alone_does_not() -> None:
-    text, weights = FleetText(), Weights(load_base(), shared_encoder())
+    text, weights = FleetText(), Weights()
     both = FleetBoth(text, weights, shares=True)
     forced = Call("push", {"branch": "fix-1", "force": True})
     asked = situation()
@@ -181,11 +166,11 @@ async def test_all_arms_learn_from_the_same_past_and_meet_the_same_sessions() ->
     plan = Plan(arms=("a", "b"), seeds=(0,), orders=2, history=3, measured=4, forgetting_seeds=0)
     made: dict[str, Spy] = {}
 
-    def arms(names: Sequence[str], pace: float) -> dict[str, Memory]:
+    def arms(names: Sequence[str]) -> dict[str, Memory]:
         made.update({name: Spy() for name in names})
         return dict(made)
 
-    results = await evaluate(lambda seed: world, plan, arms, (1.0, 1.0), lambda done: None)
+    results = await evaluate(lambda seed: world, plan, arms, lambda done: None)
     assert made["a"].learned == made["b"].learned == await history(world, 0, plan)
     assert {name: len(runs[0]) for name, runs in results.runs.items()} == {"a": 2, "b": 2}
     same = [

@@ -84,22 +84,22 @@ def refusal(registry: RegistryView[AdapterManifest], name: str, key: bytes, valu
     return refused.value.reason
 
 
-CUT = MADE["procedural"].weights[0]
+CUT = MADE["retrieval"].weights[0]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("procedural", CUT[:-1], "truncated"),
-        ("procedural", CUT[:100], "truncated"),
-        ("procedural", CUT[:5], "truncated"),
-        ("procedural", b"", "truncated"),
-        ("procedural", CUT[:-1] + b"\x7f", "tampered"),
-        ("procedural", MADE["procedural"].weights[1], "tampered"),
-        ("procedural", b"\0" * 600_000, "oversized"),
+        ("retrieval", CUT[:-1], "truncated"),
+        ("retrieval", CUT[:100], "truncated"),
+        ("retrieval", CUT[:5], "truncated"),
+        ("retrieval", b"", "truncated"),
+        ("retrieval", CUT[:-1] + b"\x7f", "tampered"),
+        ("retrieval", MADE["retrieval"].weights[1], "tampered"),
+        ("retrieval", b"\0" * 600_000, "oversized"),
         ("calls", MADE["calls"].weights[0][:-1], "tampered"),
         ("calls", MADE["calls"].weights[1], "tampered"),
-        ("calls", MADE["procedural"].weights[0], "tampered"),
+        ("calls", MADE["retrieval"].weights[0], "tampered"),
         ("calls", b"\0" * 600_000, "oversized"),
     ],
 )
@@ -114,7 +114,7 @@ def test_damaged_weights_are_refused_and_do_not_replace_good_ones(name: str, val
 
 def test_two_adapters_on_the_same_topics_are_kept_apart() -> None:
     """Each has its own epochs, and neither takes or refuses what is said of the other."""
-    first, other = MADE["calls"], MADE["procedural"]
+    first, other = MADE["calls"], MADE["retrieval"]
     registry = first.registry()
     for record in (*other.records, *first.records[2:5], *first.records[:2], *other.records):
         registry.take(*record)
@@ -123,7 +123,7 @@ def test_two_adapters_on_the_same_topics_are_kept_apart() -> None:
 
 
 def test_a_manifest_of_the_other_adapter_under_the_key_of_this_one_is_refused() -> None:
-    manifest = MADE["procedural"].manifests[0]
+    manifest = MADE["retrieval"].manifests[0]
     key = b"calls/" + manifest.version.encode()
     assert refusal(MADE["calls"].registry(), "adapters.manifests", key, KEY.sign(manifest)) == "malformed"
 

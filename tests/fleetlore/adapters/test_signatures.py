@@ -13,20 +13,20 @@ from msgspec import structs
 from benchmarks.random_adapters import manifest_for, pointer_to, random_weights
 from fleetlore.adapters.signatures import SigningKey, public_keys, verify_manifest, verify_pointer
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.wire.adapter_manifest import DataRange, ProceduralManifest
+from fleetlore.wire.adapter_manifest import DataRange, RetrievalManifest
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 TRUSTED = public_keys(KEY.public_base64)
 
 
-def manifest() -> ProceduralManifest:
+def manifest() -> RetrievalManifest:
     data = (DataRange("fleetlore.acme.judgments", 2, 10, 70),)
     return manifest_for(random_weights(1), "acme", data=data, metrics={"auroc": 0.91}, tools=("a", "b"))
 
 
 def test_a_manifest_comes_back_as_it_was_signed() -> None:
-    assert verify_manifest(KEY.sign(manifest()), TRUSTED, ProceduralManifest) == manifest()
+    assert verify_manifest(KEY.sign(manifest()), TRUSTED, RetrievalManifest) == manifest()
 
 
 def test_a_pointer_comes_back_as_it_was_signed() -> None:
@@ -47,7 +47,7 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
     changed = bytearray(SIGNED)
     changed[place] ^= flip
     try:
-        accepted = verify_manifest(bytes(changed), TRUSTED, ProceduralManifest)
+        accepted = verify_manifest(bytes(changed), TRUSTED, RetrievalManifest)
     except AdapterRefused:
         return
     # Base64 and JSON have more than one spelling for the same value; what was signed must still be what is read.
@@ -73,14 +73,14 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
 )
 def test_what_is_not_right_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(AdapterRefused) as refused:
-        verify_manifest(data, TRUSTED, ProceduralManifest)
+        verify_manifest(data, TRUSTED, RetrievalManifest)
     assert refused.value.reason == reason
 
 
 def test_a_field_of_a_later_release_is_covered_by_the_signature() -> None:
     body = orjson.loads(SIGNED) | {"new_field": 1}
     with pytest.raises(AdapterRefused, match="tampered"):
-        verify_manifest(orjson.dumps(body), TRUSTED, ProceduralManifest)
+        verify_manifest(orjson.dumps(body), TRUSTED, RetrievalManifest)
 
 
 def test_a_key_survives_its_file_form() -> None:

@@ -20,8 +20,8 @@ from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.adapters.subscriber import AdapterHolder, AdapterSubscriber
 from fleetlore.calls.document import Document
 from fleetlore.calls.slot import CallModelSlot
-from fleetlore.risk.model import RiskModel
-from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, ProceduralManifest, Revocation
+from fleetlore.retrieval.adapter import RetrievalSlot
+from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, RetrievalManifest, Revocation
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
@@ -29,7 +29,7 @@ TRUSTED = public_keys(KEY.public_base64)
 
 KINDS: dict[str, tuple[type[AdapterManifest], Callable[[], AdapterHolder]]] = {
     "calls": (CallsManifest, CallModelSlot),
-    "procedural": (ProceduralManifest, RiskModel),
+    "retrieval": (RetrievalManifest, RetrievalSlot),
 }
 Subscriber = AdapterSubscriber[Any]
 
@@ -44,10 +44,10 @@ def unfit(kind: str, seed: int) -> tuple[bytes, AdapterManifest]:
     if kind == "calls":
         weights = msgspec.structs.replace(Document.from_bytes(random_call_model(seed)), schema=99).to_bytes()
         return weights, calls_manifest_for(weights, "acme")
-    return version(kind, seed, base_sha256="0" * 64)
+    return version(kind, seed, encoder_sha256="0" * 64)
 
 
-REFUSED = {"calls": "structure", "procedural": "foreign"}
+REFUSED = {"calls": "structure", "retrieval": "foreign"}
 
 
 def version(kind: str, seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
@@ -100,8 +100,7 @@ async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_th
     if isinstance(mine, CallModelSlot):
         assert theirs.model is mine.model is not None
     else:
-        assert theirs._current.engine is mine._current.engine
-        assert theirs._current.sessions is not mine._current.sessions
+        assert theirs.adapter is mine.adapter is not None
 
 
 async def test_a_busy_agent_gets_it_between_two_actions(subscriber: Subscriber, kind: str, busy: list[bool]) -> None:
@@ -185,7 +184,7 @@ async def test_after_a_refused_version_the_next_one_is_applied(subscriber: Subsc
 async def test_truncated_weights_are_counted(subscriber: Subscriber, kind: str) -> None:
     weights, manifest = version(kind, 1)
     await deliver(subscriber, weights[:-9], manifest, 1)
-    assert subscriber.refused == {"truncated" if kind == "procedural" else "tampered": 1}
+    assert subscriber.refused == {"truncated" if kind == "retrieval" else "tampered": 1}
     assert subscriber.version is None
 
 

@@ -483,7 +483,7 @@ async def test_an_agent_without_a_broker_goes_on(unused_address: str, caplog: py
                 action.result = object()
             session.succeed()
         assert not await fleet.flush(0.1)
-        assert fleet.adapter_version is None and fleet.risk_model is None and fleet.adapters_refused == {}
+        assert fleet.adapter_version is None and fleet.retrieval is None and fleet.adapters_refused == {}
     assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
     assert (fleet.sent, fleet.dropped) == (0, 4)
     assert [each.message for each in caplog.records if "dropped" in each.message] == [

@@ -132,7 +132,6 @@ HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafk
         ("mcp-proxy --tenant no/tenant -- true", 2),
         ("ingest otel --data no-folder", 1),
         ("replay no-folder", 2),
-        ("pretrain no-folder --out base.safetensors", 2),
         ("export pairs --out dataset --data no-folder", 1),
     ],
 )

@@ -6,11 +6,11 @@ import asyncio
 import json
 
 import pytest
-from fleetlore.risk.encoder import shared_encoder
 from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import read_to_end
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire.topics import NAMES, topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id

@@ -52,7 +52,7 @@ def test_a_call_model_has_learned_what_its_ranges_hold(
     offset: int | None, ended: float, created: float, learned: bool
 ) -> None:
     version = calls(0, 10, created)
-    assert has_learned(version, {"v": version}, found(offset, ended)) is learned
+    assert has_learned(version, found(offset, ended)) is learned
 
 
 async def test_nothing_is_left_of_a_version_that_has_learned_of_it(

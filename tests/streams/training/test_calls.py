@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from fleetlore.adapters.listing import AdapterListing, read_adapters
-from fleetlore.clock import SystemClock
+from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
@@ -25,15 +26,17 @@ from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
-from models.calls.thresholds import CallsForeseen
 from models.calls.training import train
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 from streams.stage.erased import Erased
-from streams.training.calls import CallsCadence, CallsTrainer, train_calls
+from streams.training.calls import CallsTrainer
+from streams.training.publication import Publication
 from streams.training.remake import remade
+from streams.training.window import Cadence
+from streams.training.window import train as train_on
 
 MakeTopics = Callable[..., Awaitable[None]]
 PARTITIONS = 2
@@ -85,11 +88,18 @@ async def send(settings: Settings, some: list[Trajectory]) -> None:
     await producer.stop()
 
 
+def made(
+    tenant: str, publisher: AdapterPublisher[CallsManifest], clock: Clock | None = None, **options: Any
+) -> CallsTrainer:
+    metrics, clock = Metrics("trainer"), clock or FakeClock()
+    return CallsTrainer(tenant, Publication(tenant, publisher, metrics, clock), metrics, clock, **options)
+
+
 @asynccontextmanager
 async def training(settings: Settings) -> AsyncIterator[None]:
     async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
-        cadence = CallsCadence(patience_seconds=0.5)
-        task = asyncio.create_task(train_calls(settings, publisher, Metrics("trainer"), SystemClock(), cadence))
+        trainer = made(settings.tenants[0], publisher, SystemClock(), cadence=Cadence(patience_seconds=0.5))
+        task = asyncio.create_task(train_on(settings, [trainer], SystemClock()))
         try:
             yield
         finally:
@@ -124,7 +134,7 @@ async def test_closed_sessions_become_versions_that_can_be_made_again(settings: 
         found = await remade(settings, tenant, manifest["version"])
         assert found.same and found.sessions == manifest["sessions"]
     with pytest.raises(ConfigError, match="0 published versions"):
-        await remade(settings, tenant, last["version"], "procedural")
+        await remade(settings, tenant, last["version"], "retrieval")
 
     async with training(settings):  # it starts again, and comes to the same bytes: there is nothing to publish
         await asyncio.sleep(2)
@@ -149,23 +159,11 @@ async def trained(trainer: CallsTrainer, first: int, count: int) -> None:
     assert not trainer.due()
 
 
-async def test_what_it_foresaw_is_kept_for_the_lora_to_be_held_against(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
-    tenant = settings.tenants[0]
-    foreseen: CallsForeseen = {}
-    trainer = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock(), foreseen=foreseen)
-    await trained(trainer, 0, 60)
-    assert {(each.session, each.position) for each in foreseen[tenant]} == {
-        (each.id, position) for each in sessions(0, 60) for position in range(4)
-    }
-
-
 async def test_what_a_person_pins_stays_until_it_is_unpinned(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:
     (tenant,) = settings.tenants
-    trainer = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock())
+    trainer = made(tenant, publisher)
     await trainer.resume()
     for first in (0, 60):
         await trained(trainer, first, 60)
@@ -186,10 +184,10 @@ async def test_a_revoked_version_is_not_published_again(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:
     (tenant,) = settings.tenants
-    await trained(CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock()), 0, 60)
+    await trained(made(tenant, publisher), 0, 60)
     (version,) = (await publisher.published(tenant)).versions
     assert await publisher.revoke(tenant, version) is None
-    again = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock())
+    again = made(tenant, publisher)
     await again.resume()
     await trained(again, 0, 60)
     assert not (await publisher.published(tenant)).versions
@@ -201,9 +199,9 @@ async def test_a_log_that_lost_its_sessions_does_not_make_the_agents_forget(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:
     (tenant,) = settings.tenants
-    await trained(CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock()), 0, 200)
+    await trained(made(tenant, publisher), 0, 200)
     (version,) = (await publisher.published(tenant)).versions
-    again = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock())
+    again = made(tenant, publisher)
     await again.resume()
     await trained(again, 140, 62)  # two of them are new: too few to measure the two versions by
     assert list((await publisher.published(tenant)).versions) == [version]
@@ -214,7 +212,7 @@ async def test_to_learn_on_gives_what_to_begin_anew_gives(
 ) -> None:
     """Late sessions too, which belong between those that were learned."""
     (tenant,) = settings.tenants
-    trainer = CallsTrainer(tenant, publisher, Metrics("trainer"), FakeClock())
+    trainer = made(tenant, publisher)
     for first in (0, 80, 120, 40):
         await trained(trainer, first, 40)
     pointer = (await publisher.published(tenant)).pointer
@@ -225,7 +223,7 @@ async def test_it_waits_for_some_sessions_or_some_seconds(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:
     clock = FakeClock()
-    trainer = CallsTrainer(settings.tenants[0], publisher, Metrics("trainer"), clock)
+    trainer = made(settings.tenants[0], publisher, clock)
     assert not trainer.due()
     trainer.take(record(trainer.name, sessions(0, 19), 0))
     assert not trainer.due()
@@ -234,7 +232,7 @@ async def test_it_waits_for_some_sessions_or_some_seconds(
     assert not trainer.due()
     clock.advance(0.2)
     assert trainer.due()
-    other = CallsTrainer(settings.tenants[0], publisher, Metrics("trainer"), clock)
+    other = made(settings.tenants[0], publisher, clock)
     other.take(record(other.name, sessions(0, 20), 0))
     assert other.due()
 
@@ -308,7 +306,7 @@ async def test_a_version_without_an_erased_session_takes_the_place_of_the_revoke
 ) -> None:
     (tenant,) = settings.tenants
     erased, clock = Erased(), FakeClock()
-    trainer = CallsTrainer(tenant, publisher, Metrics("trainer"), clock, erased=erased)
+    trainer = made(tenant, publisher, clock, erased=erased)
     await trained(trainer, 0, 60)
     (tainted,) = (await publisher.published(tenant)).versions
     gone, *stay = sessions(0, 60)

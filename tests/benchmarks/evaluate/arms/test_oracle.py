@@ -54,7 +54,7 @@ def test_an_obedient_one_has_no_mind_of_its_own_and_the_other_has() -> None:
 
 async def test_references_stand_beside_the_arms_and_are_none() -> None:
     plan = Plan(arms=(), seeds=(0,), orders=2, history=1, measured=2, forgetting_seeds=0)
-    results = await evaluate(lambda seed: ToolWorld(seed, jobs=3), plan, lambda names, pace: {}, (1.0, 1.0), print)
+    results = await evaluate(lambda seed: ToolWorld(seed, jobs=3), plan, lambda names: {}, print)
     assert results.runs == {}
     assert {name: len(runs[0]) for name, runs in results.references.items()} == dict.fromkeys(REFERENCES, 2)
     assert all(run["success"] == 1.0 for runs in results.references.values() for run in runs[0])

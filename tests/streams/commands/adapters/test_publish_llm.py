@@ -154,7 +154,7 @@ async def test_an_erasure_finds_the_versions_that_learned_of_a_session(
     for session, learned in (("s2", True), ("s3", False)):
         found = Found()
         found.add(session, 0, version.created - 1)
-        assert has_learned(version, {}, found) is learned
+        assert has_learned(version, found) is learned
 
 
 def test_what_a_version_learned_from_is_hashes() -> None:

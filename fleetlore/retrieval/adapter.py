@@ -1,0 +1,181 @@
+"""Hold a version of the retrieval adapter: a LoRA over the static encoder, applied in numpy as two small products.
+
+The encoder maps a failed call and a way out to vectors of one space, where like texts are near. The adapter turns each
+of the two so that a failed call lies near what got *others* past the like: `x + scale * B @ A @ x`, with an `A` and a
+`B` for queries and another pair for answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from fleetlore.adapters.blob_store import sha256_of
+from fleetlore.errors import AdapterRefused
+from fleetlore.retrieval.encoder import Encoder, Vectors, shared_encoder
+from fleetlore.wire.adapter_manifest import Probe, RetrievalManifest
+
+__all__ = ["SIDES", "LoadedRetrieval", "RetrievalAdapter", "RetrievalSlot", "probe_answers", "tensor_shapes"]
+
+SIDES: Final = ("query", "answer")
+MAX_RANK = 256
+PROBE_TEXTS = 8
+PROBE_TOLERANCE = 1e-3
+# Below that an adapter changes nothing.
+NO_CHANGE = 1e-6
+
+
+def tensor_shapes(rank: int, dimensions: int) -> dict[str, tuple[int, int]]:
+    """Shape of each tensor of a version by its name."""
+    shapes: dict[str, tuple[int, int]] = {}
+    for side in SIDES:
+        shapes[f"{side}.lora_A.weight"] = (rank, dimensions)
+        shapes[f"{side}.lora_B.weight"] = (dimensions, rank)
+    return shapes
+
+
+class RetrievalAdapter:
+    """The two products of a version. Immutable; safe on several threads.
+
+    Args:
+        weights: safetensors as `tensor_shapes` names them, float32.
+
+    Raises:
+        AdapterRefused: `malformed`, `structure` or `not_finite`.
+    """
+
+    def __init__(self, weights: bytes, rank: int, scale: float, dimensions: int) -> None:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            tensors = load(weights)
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise AdapterRefused("malformed", f"no safetensors: {error}") from error
+        shapes = tensor_shapes(rank, dimensions)
+        if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
+            raise AdapterRefused("structure", f"not the tensors of rank {rank} over {dimensions} dimensions")
+        if any(tensor.dtype != np.float32 for tensor in tensors.values()):
+            raise AdapterRefused("structure", "its tensors are not of float32")
+        if not all(bool(np.isfinite(tensor).all()) for tensor in tensors.values()):
+            raise AdapterRefused("not_finite", "its weights are not all finite")
+        self._down = {side: tensors[f"{side}.lora_A.weight"].T for side in SIDES}
+        self._up = {side: np.float32(scale) * tensors[f"{side}.lora_B.weight"].T for side in SIDES}
+
+    def turned(self, side: str, vectors: Vectors) -> Vectors:
+        """Vectors (n, d) of queries or of answers in the adapter's space, rows of length 1; a zero row stays zero."""
+        moved = vectors + (vectors @ self._down[side]) @ self._up[side]
+        lengths = np.linalg.norm(moved, axis=1, keepdims=True)
+        turned: Vectors = moved / np.where(lengths > 0, lengths, np.float32(1))
+        return turned
+
+    def cosines(self, query: Vectors, answers: Vectors) -> npt.NDArray[np.float64]:
+        """Cosine of a query (d,) with each answer (n, d): (n,)."""
+        found: npt.NDArray[np.float64] = (self.turned("answer", answers) @ self.turned("query", query[None])[0]).astype(
+            np.float64
+        )
+        return found
+
+
+def probe_answers(adapter: RetrievalAdapter, seed: int, dimensions: int) -> tuple[float, ...]:
+    """What an adapter answers to vectors that are drawn from a seed."""
+    rows = _probe_rows(seed, dimensions)
+    return tuple(adapter.cosines(rows[0], rows[1:]).tolist())
+
+
+def _probe_rows(seed: int, dimensions: int) -> Vectors:
+    # As docs/reference/adapters.md says it for other languages.
+    rows = np.random.RandomState(seed).standard_normal((1 + PROBE_TEXTS, dimensions)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows
+
+
+class LoadedRetrieval(NamedTuple):
+    """A version that passed every check."""
+
+    version: str
+    adapter: RetrievalAdapter
+
+
+# Agents of one process run the same version: what one of them has read serves all. The probe belongs to the key, since
+# a manifest that states another one must be refused.
+_adapters: WeakValueDictionary[tuple[str, int, int, Probe], RetrievalAdapter] = WeakValueDictionary()
+_READING = threading.Lock()
+
+
+class RetrievalSlot:
+    """Runs one version at a time (an `AdapterHolder`); at first none.
+
+    Raises ModelUnavailable without the extra `[adapters]`.
+    """
+
+    kind = RetrievalManifest
+
+    def __init__(self, encoder: Encoder | None = None) -> None:
+        self.encoder = encoder or shared_encoder()
+        self._current: LoadedRetrieval | None = None
+
+    @property
+    def adapter(self) -> RetrievalAdapter | None:
+        """The version in use."""
+        current = self._current
+        return current.adapter if current else None
+
+    @property
+    def version(self) -> str | None:
+        """sha256 of the version in use."""
+        current = self._current
+        return current.version if current else None
+
+    def prepare(self, weights: bytes, manifest: RetrievalManifest) -> LoadedRetrieval:
+        """Check everything and read; the version in use is not touched. Safe on another thread.
+
+        Raises AdapterRefused with the reason `oversized`, `tampered`, `foreign`, `malformed`, `structure`, `not_finite`
+        or `probe`.
+        """
+        if len(weights) > manifest.most_bytes:
+            raise AdapterRefused("oversized", f"{len(weights)} bytes")
+        if sha256_of(weights) != manifest.version:
+            raise AdapterRefused("tampered", "the weights are not the ones the manifest names")
+        if manifest.encoder_sha256 != self.encoder.sha256:
+            raise AdapterRefused("foreign", f"made for another encoder ({manifest.encoder[:100]})")
+        if not 1 <= manifest.rank <= MAX_RANK:
+            raise AdapterRefused("structure", f"rank {manifest.rank}")
+        key = _key(manifest)
+        with _READING:
+            adapter = _adapters.get(key)
+            if adapter is None:
+                adapter = RetrievalAdapter(weights, manifest.rank, manifest.scale, self.encoder.dimensions)
+                _check_probe(adapter, manifest.probe, self.encoder.dimensions)
+                _adapters[key] = adapter
+        return LoadedRetrieval(manifest.version, adapter)
+
+    def apply(self, loaded: LoadedRetrieval) -> None:
+        """Put a prepared version into use: one assignment."""
+        self._current = loaded
+
+    def reset(self) -> None:
+        """Run no version: one assignment."""
+        self._current = None
+
+    def is_loaded(self, manifest: RetrievalManifest) -> bool:
+        """Whether an agent of this process runs this version: to prepare it then takes no time."""
+        return _key(manifest) in _adapters
+
+
+def _key(manifest: RetrievalManifest) -> tuple[str, int, int, Probe]:
+    return manifest.version, manifest.rank, manifest.alpha, manifest.probe
+
+
+def _check_probe(adapter: RetrievalAdapter, probe: Probe, dimensions: int) -> None:
+    answers, expected = np.array(probe_answers(adapter, probe.seed, dimensions)), np.array(probe.expected)
+    if answers.shape != expected.shape or not bool((np.abs(answers - expected) <= PROBE_TOLERANCE).all()):
+        raise AdapterRefused("probe", "the adapter does not answer as its manifest says")
+    # An adapter without effect is the sign of tensors that were lost or swapped.
+    rows = _probe_rows(probe.seed, dimensions)
+    if bool((np.abs(answers - rows[1:] @ rows[0]) <= NO_CHANGE).all()):
+        raise AdapterRefused("probe", "the adapter changes nothing")

@@ -1,0 +1,96 @@
+"""Find what contrastive learning is fed with: calls that failed, and calls of *other* sessions that got past the like.
+
+A case is a call that failed and the next call of its tool that worked, where that call holds words which the session
+had not met before: what it lacked. Another session's case answers it if its working call holds all of these words. What
+a session did itself is no answer: that pairs an error with itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fleetlore.calls.context import KEYWORDS, WORD, text_of
+from fleetlore.retrieval.texts import answer_text, query_text
+from fleetlore.wire.trajectory import Step, Trajectory
+
+
+class Case(NamedTuple):
+    """A failed call and what got its session past it.
+
+    Attributes:
+        query, answer: texts of the two, as an agent ranks them.
+        lacked: words of the working call that the session had not met.
+        words: of the working call.
+    """
+
+    session: str
+    agent: str
+    task: str
+    tool: str
+    query: str
+    answer: str
+    lacked: frozenset[str]
+    words: frozenset[str]
+
+
+def cases_of(session: Trajectory) -> Iterator[Case]:
+    """The cases of a session, each working call once."""
+    seen = _words(session.goal)
+    steps = [step for step in session.steps if not step.is_cut]
+    taken: set[int] = set()
+    for place, step in enumerate(steps):
+        call, said = text_of(step.arguments), step.error_message or step.result
+        seen |= _words(call) | _words(said)
+        if step.role != "tool" or not step.failed or step.transient:
+            continue
+        past = next((at for at in range(place + 1, len(steps)) if _works(steps[at], step.tool)), None)
+        if past is None or past in taken:
+            continue
+        taken.add(past)
+        worked = text_of(steps[past].arguments)
+        words = _words(worked)
+        if lacked := words - seen - KEYWORDS:
+            yield Case(
+                session.id,
+                session.agent,
+                session.task or session.goal,
+                step.tool,
+                query_text(said, call, session.goal),
+                answer_text(said, call, worked),
+                lacked,
+                words,
+            )
+
+
+class Memory:
+    """Cases by the words of their working calls: which of them hold what another case lacked."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.cases = cases
+        self._holding: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        for place, case in enumerate(cases):
+            for word in case.words:
+                self._holding[case.tool, word].add(place)
+
+    def holding(self, case: Case) -> set[int]:
+        """Places of all that hold it, the case itself among them where it is here."""
+        return set.intersection(*(self._holding.get((case.tool, word), set()) for word in case.lacked))
+
+    def answers(self, case: Case) -> set[int]:
+        """Places of its answers."""
+        return {place for place in self.holding(case) if is_other(self.cases[place], case)}
+
+
+def is_other(candidate: Case, case: Case) -> bool:
+    """Whether a case may serve another as a way out: of its tool, of another session and of another task."""
+    return candidate.tool == case.tool and candidate.session != case.session and candidate.task != case.task
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset([word.lower() for word in WORD.findall(text)])
+
+
+def _works(step: Step, tool: str) -> bool:
+    return step.role == "tool" and step.tool == tool and not step.failed

@@ -1,0 +1,138 @@
+"""Put versions of one adapter of a tenant into service, as far as its channel is the trainer's to move."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic
+
+from fleetlore.adapters.signatures import Manifest
+from fleetlore.clock import Clock
+from fleetlore.errors import ChannelMoved
+from fleetlore.wire.trajectory import Judgment
+from sinks.adapter_publisher import AdapterPublisher
+from sinks.metrics import Metrics
+
+if TYPE_CHECKING:
+    from models.promotion.canary import CanaryTrial
+
+log = logging.getLogger(__name__)
+
+# Ordinal and parent of a version → its manifest.
+Describe = Callable[[int, str | None], Manifest]
+
+
+class Publication(Generic[Manifest]):
+    """Publishes what passed the gate, after a canary trial where a share of the agents is to try it first.
+
+    Every method raises BrokerUnavailable if the broker stays away.
+
+    Args:
+        canary_share: share of the agents that try a version, 0..1; 0 for no trial, as for the first version.
+
+    Attributes:
+        name: of the adapter; `canary_share` as it was given.
+        running: weights and manifest of the version in service; None before the first one.
+    """
+
+    def __init__(
+        self,
+        tenant: str,
+        publisher: AdapterPublisher[Manifest],
+        metrics: Metrics,
+        clock: Clock,
+        canary_share: float = 0.0,
+    ) -> None:
+        self.running: tuple[bytes, Manifest] | None = None
+        self._tenant = tenant
+        self._publisher = publisher
+        self.name = publisher.kind.name
+        self._metrics = metrics
+        self._clock = clock
+        self.canary_share = canary_share
+        self._trial: tuple[CanaryTrial, bytes, Manifest] | None = None
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether a version is being tried: until that is decided no other one is offered."""
+        return self._trial is not None
+
+    async def resume(self) -> None:
+        """Look which version is in service, and end a canary: whoever counted its sessions is gone."""
+        self._trial = None
+        await self._publisher.restate(self._tenant)
+        published = await self._publisher.published(self._tenant)
+        self.running = published.complete()
+        if published.canary is not None and self.running is not None:
+            with contextlib.suppress(ChannelMoved):
+                await self._publisher.move(published, self.running[1].version, "the trial was interrupted")
+            self.running = (await self._publisher.published(self._tenant)).complete()
+        if self.running is not None:
+            self._metrics.show_adapter(self.name, self.running[1].version)
+
+    async def offer(self, weights: bytes, version: str, describe: Describe[Manifest]) -> None:
+        """Publish a version. Not where a person or another trainer has moved the channel, pinned it or revoked it."""
+        published = await self._publisher.published(self._tenant)
+        pointed = published.complete()
+        pinned = published.pointer is not None and published.pointer.pinned
+        is_moved = pointed is not None and (self.running is None or pointed[1].version != self.running[1].version)
+        if pinned or is_moved:
+            log.info("tenant %s: a person or another trainer pointed %s elsewhere", self._tenant, self.name)
+            self.running = pointed
+            return
+        if published.revoked(version):
+            return
+        ordinal = max((known.ordinal for known in published.versions.values()), default=0) + 1
+        manifest = describe(ordinal, pointed[1].version if pointed is not None else None)
+        share = self.canary_share if self.running is not None else 0.0
+        try:
+            await self._publisher.publish(weights, manifest, canary_share=share, known=published)
+        except ChannelMoved:
+            await self.resume()
+            return
+        if share and self.running is not None:
+            from models.promotion.canary import CanaryTrial
+
+            trial = CanaryTrial(version, self.running[1].version, share, self._clock.monotonic())
+            self._trial = trial, weights, manifest
+            log.info("tenant %s: %s runs on %.0f %% of agents", self._tenant, version[:12], 100 * share)
+            return
+        self._set_in_service(weights, manifest)
+
+    def vote(self, judgment: Judgment) -> None:
+        """Count a judged session in the trial, if there is one."""
+        if self._trial is not None:
+            self._trial[0].add(judgment, self._clock.monotonic())
+
+    async def end_trial(self) -> None:
+        """End the trial once its sessions or its time decide."""
+        if self._trial is None:
+            return
+        trial, weights, manifest = self._trial
+        decision = trial.decide(self._clock.monotonic())
+        if decision == "waiting":
+            return
+        self._trial = None
+        log.info("tenant %s: the canary trial decided %s %s", self._tenant, decision, trial.counts)
+        self._metrics.gate_decisions(f"canary_{decision}").inc()
+        published = await self._publisher.published(self._tenant)
+        promoted = decision == "promote"
+        reason = "promoted after its trial" if promoted else "the trial was lost"
+        if published.canary is None or published.canary.version != trial.canary:
+            promoted = False  # the channel was pointed elsewhere during the trial: that decision counts
+        else:
+            try:
+                await self._publisher.move(published, trial.canary if promoted else trial.stable, reason)
+            except ChannelMoved:
+                promoted = False
+        if promoted:
+            self._set_in_service(weights, manifest)
+        else:
+            self.running = (await self._publisher.published(self._tenant)).complete()
+
+    def _set_in_service(self, weights: bytes, manifest: Manifest) -> None:
+        self.running = weights, manifest
+        self._metrics.adapters_published("ok").inc()
+        self._metrics.show_adapter(self.name, manifest.version)
+        log.info("tenant %s: %s %d (%s)", self._tenant, self.name, manifest.ordinal, manifest.version[:12])

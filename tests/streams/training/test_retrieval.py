@@ -1,0 +1,255 @@
+"""From failed calls on the log to a version that agents follow, on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from msgspec.structs import replace
+
+from fleetlore.adapters.listing import read_adapters
+from fleetlore.clock import Clock
+from fleetlore.config import Settings
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.testing.clock import FakeClock
+from fleetlore.testing.sessions import call, judgment
+from fleetlore.wire.adapter_manifest import RETRIEVAL, RetrievalManifest, in_cohort
+from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.promotion import canary
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.metrics import Metrics
+from sinks.signing_key import create_signing_key
+from streams.embedded.broker import EmbeddedBroker
+from streams.offline.erase.adapters import has_learned
+from streams.offline.erase.found import Found
+from streams.stage.erased import Erased
+from streams.training.publication import Publication
+from streams.training.remake import remade
+from streams.training.retrieval import RetrievalTrainer
+from tests.models.adapter.inflected import sessions
+
+MakeTopics = Callable[..., Awaitable[None]]
+COUNT = 120
+
+
+@pytest.fixture
+async def settings(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> Settings:
+    topics = (*ADAPTER_TOPICS, "adapters.acks", "trajectories", "judgments", "patterns", "items", "events")
+    await make_topics(broker.address, tenant, *topics, "decisions", "definitions", partitions=1)
+    key = create_signing_key(tmp_path / "key")
+    return Settings(
+        broker=broker.address,
+        tenants=(tenant,),
+        group=tenant,
+        partitions=1,
+        signing_key=str(tmp_path / "key"),
+        public_key=key.public_base64,
+    )
+
+
+@pytest.fixture
+async def publisher(settings: Settings) -> AsyncIterator[AdapterPublisher[RetrievalManifest]]:
+    async with AdapterPublisher.from_settings(RetrievalManifest, settings) as publisher:
+        yield publisher
+
+
+def made(
+    tenant: str,
+    publisher: AdapterPublisher[RetrievalManifest],
+    clock: Clock | None = None,
+    canary_share: float = 0.0,
+    **options: Any,
+) -> RetrievalTrainer:
+    metrics, clock = Metrics("trainer"), clock or FakeClock()
+    publication = Publication(tenant, publisher, metrics, clock, canary_share)
+    return RetrievalTrainer(tenant, publication, metrics, clock, **options)
+
+
+def record(name: str, some: list[Trajectory] | list[Judgment], offset: int) -> ConsumerRecord:
+    value = b"[" + b",".join(each.to_json() for each in some) + b"]"
+    return ConsumerRecord(name, 0, offset, 0, 0, None, value, None, 0, len(value), ())
+
+
+async def send(settings: Settings, some: list[Trajectory]) -> None:
+    """All in one record."""
+    producer, name = AIOKafkaProducer(bootstrap_servers=settings.broker), topic(settings.tenants[0], "trajectories")
+    await producer.start()
+    await producer.send_and_wait(name, record(name, some, 0).value, partition=0)
+    await producer.stop()
+
+
+AGENT = """
+import asyncio, sys
+
+from fleetlore import Fleet
+
+
+async def main():
+    async with Fleet("reader", tenant=sys.argv[1], adapters=True, ready_seconds=30.0) as fleet:
+        async with asyncio.timeout(30):
+            while fleet.adapter_version is None:
+                await asyncio.sleep(0.1)
+            version, slot = fleet.adapter_version, fleet.retrieval
+        from fleetlore.retrieval.ranking import Ranking
+
+        texts = ["refused: riverman stoneway cloudish with_a", "refused: dusty nand with_b"]
+        scores = Ranking(texts, slot.encoder).scores("refused: rivering stoneless clouded nand", slot.adapter)
+        print(version, scores.argmax(), *({"torch", "peft", "transformers", "sklearn", "scipy"} & set(sys.modules)))
+
+
+asyncio.run(main())
+"""
+
+
+async def test_what_a_fleet_learned_is_followed_by_an_agent_without_torch(
+    settings: Settings, publisher: AdapterPublisher[RetrievalManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    some = sessions(0, COUNT)
+    await send(settings, some)
+    trainer = made(tenant, publisher)
+    await trainer.resume()
+    trainer.take(record(trainer.name, some, 0))
+    await trainer.learn()
+
+    listing = (await read_adapters(settings.broker, tenant)).of(RETRIEVAL)
+    (manifest,), (pointer,) = listing.manifests, listing.pointers
+    version = manifest["version"]
+    assert pointer["version"] == version
+    assert (manifest["sessions"], manifest["agents"], manifest["tools"]) == (COUNT, 7, ["run"])
+    assert manifest["size_bytes"] < 40_000 and manifest["metrics"]["mrr"] > manifest["metrics"]["mrr_words"]
+    found = await remade(settings, tenant, version)
+    assert found.same and found.sessions == COUNT
+
+    environ, pipe = {**os.environ, **settings.to_env()}, asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", AGENT, tenant), env=environ, stdout=pipe, stderr=pipe
+    )
+    said, errors = await asyncio.wait_for(process.communicate(), 90)
+    assert said.decode().split() == [version, "0"], errors.decode()
+
+
+ROLE = """
+import asyncio
+
+from fleetlore.config import Settings
+from streams.training.trainer import run_trainer
+
+asyncio.run(run_trainer(Settings.from_env(), niceness=0))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+async def test_the_role_publishes_what_it_learned(settings: Settings) -> None:
+    (tenant,) = settings.tenants
+    await send(settings, sessions(0, COUNT))
+    environ = {**os.environ, **dataclasses.replace(settings, trainer_cpu_share=8.0).to_env()}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", ROLE, env=environ)
+    try:
+        async with asyncio.timeout(240):
+            while not (await read_adapters(settings.broker, tenant)).of(RETRIEVAL).pointers:
+                await asyncio.sleep(0.5)
+        process.terminate()
+        async with asyncio.timeout(30):
+            assert await process.wait() == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+async def test_sessions_without_a_case_wake_nobody(
+    settings: Settings, publisher: AdapterPublisher[RetrievalManifest]
+) -> None:
+    clock = FakeClock()
+    trainer = made(settings.tenants[0], publisher, clock)
+    plain = [replace(each, steps=each.steps[1:]) for each in sessions(0, 60)]
+    trainer.take(record(trainer.name, plain, 0))
+    clock.advance(1e4)
+    assert not trainer.due()
+    trainer.take(record(trainer.name, sessions(0, 1), 1))
+    assert not trainer.due()
+    clock.advance(61.0)
+    assert trainer.due()
+
+
+def voted(agent: str, number: int, version: str, label: Any) -> Judgment:
+    return judgment(call("run", adapter=version), label=label, session=f"{label}{agent}{number}", agent=agent)
+
+
+@pytest.mark.parametrize("label", ["success", "failure"])
+async def test_a_share_of_the_agents_tries_a_version_first(
+    settings: Settings, publisher: AdapterPublisher[RetrievalManifest], label: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tenant,) = settings.tenants
+    clock, share = FakeClock(), 0.5
+    trainer = made(tenant, publisher, clock, share)
+    trainer.take(record(trainer.name, sessions(0, COUNT), 0))
+    await trainer.learn()
+    stable = trainer.publication.running
+    assert stable is not None and not trainer.publication.on_trial  # the first one has no rival
+    monkeypatch.setattr("models.adapter.gate.TOLERANCE", 1.0)
+    trainer.take(record(trainer.name, sessions(COUNT, 20), 1))
+    await trainer.learn()
+    registry = await publisher.published(tenant)
+    assert trainer.publication.on_trial and registry.canary is not None and registry.pointer is not None
+    tried = registry.canary.version
+    assert registry.pointer.version == stable[1].version != tried
+    for number in range(40):
+        votes = []
+        for agent in (f"agent{n}" for n in range(8)):
+            tries = in_cohort(agent, share)
+            votes.append(voted(agent, number, tried if tries else stable[1].version, label if tries else "success"))
+        trainer.take(record(trainer.verdicts, votes, number))
+        clock.advance(canary.VOTE_SECONDS)
+        await trainer.publication.end_trial()
+        if not trainer.publication.on_trial:
+            break
+    pointer = (await publisher.published(tenant)).pointer
+    assert pointer is not None
+    assert pointer.version == (tried if label == "success" else stable[1].version)
+    assert trainer.publication.running is not None and trainer.publication.running[1].version == pointer.version
+
+
+async def test_what_a_person_rolled_back_and_pinned_stays(
+    settings: Settings, publisher: AdapterPublisher[RetrievalManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    trainer = made(tenant, publisher)
+    trainer.take(record(trainer.name, sessions(0, COUNT), 0))
+    await trainer.learn()
+    (version,) = (await publisher.published(tenant)).versions
+    await publisher.rollback(tenant, version, pinned=True)
+    trainer.take(record(trainer.name, sessions(COUNT, 20), 1))
+    await trainer.learn()
+    published = await publisher.published(tenant)
+    assert list(published.versions) == [version] and published.pointer is not None and published.pointer.pinned
+
+
+async def test_an_erased_session_is_learned_no_more(
+    settings: Settings, publisher: AdapterPublisher[RetrievalManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    erased = Erased()
+    trainer = made(tenant, publisher, erased=erased)
+    trainer.take(record(trainer.name, sessions(0, COUNT), 0))
+    await trainer.learn()
+    (tainted,) = (await publisher.published(tenant)).versions.values()
+    gone = Found()
+    gone.positions["trajectories"] = {(0, 0, 0)}
+    assert has_learned(tainted, gone)
+    erased.add_sessions(tenant, [stable_hash("s3")])
+    assert trainer.due()
+    await publisher.revoke(tenant, tainted.version)
+    await trainer.learn()
+    (version,) = (await publisher.published(tenant)).versions.values()
+    assert version.version != tainted.version and version.sessions == COUNT - 1
