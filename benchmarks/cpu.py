@@ -12,7 +12,7 @@ ROLES = {
     "fleetlore.cli.main worker": "worker",
     "benchmarks.worker": "worker",
     "fleetlore.cli.main trainer": "trainer",
-    "milvus_lite": "Milvus Lite",
+    "embedded.milvus_server": "Milvus Lite",
     " broker --listener-url": "broker",
     "by_hand.py": "by hand",
 }

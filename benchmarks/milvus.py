@@ -195,11 +195,12 @@ def milvus_server() -> Iterator[str]:
     except ImportError:
         raise StackError("Milvus Lite is missing; install `fleetlore-server[embedded]`") from None
     port = free_port()
-    start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
     with tempfile.TemporaryDirectory() as folder:
         options = ["server", "--data-dir", folder, "--host", "127.0.0.1", "--port", str(port)]
         server = subprocess.Popen(
-            [sys.executable, "-c", start, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "streams.embedded.milvus_server", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         try:
             _wait_for(port)

@@ -149,10 +149,10 @@ def _milvus(folder: Path) -> Iterator[str]:
     pytest.importorskip("milvus_lite", reason="Milvus Lite is in the extra [embedded]")
     port = embedded.free_port()
     # The supervisor ends it with the test run, however that ends.
-    start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
+    program = ["-m", "streams.embedded.milvus_server"]
     options = ["server", "--data-dir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(
-        [sys.executable, "-m", "streams.embedded.supervisor", sys.executable, "-c", start, *options],
+        [sys.executable, "-m", "streams.embedded.supervisor", sys.executable, *program, *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

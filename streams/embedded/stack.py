@@ -286,11 +286,10 @@ class Stack:
 
 def _milvus_command(folder: Path, port: int) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    start = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
     return [
         sys.executable,
-        "-c",
-        start,
+        "-m",
+        "streams.embedded.milvus_server",
         "server",
         "--data-dir",
         str(folder),

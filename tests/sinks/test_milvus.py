@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from fleetlore.errors import ConfigError, RowRefused, StoreUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder, Vectors
@@ -209,3 +211,35 @@ async def test_a_collection_that_a_restart_released_is_loaded_for_the_next_attem
         await store.get("items", [row_id(tenant, "1")], "body")
     assert await store.get("items", [row_id(tenant, "1")], "body")
     await store.close()
+
+
+async def test_a_purge_leaves_no_byte_of_what_was_deleted_or_replaced(
+    own_milvus: str, encoder: StaticEncoder, tmp_path: Path
+) -> None:
+    async with MilvusStore(own_milvus, "", encoder, Metrics("test")) as store:
+        await store.open()
+        kept = [item("t", f"kept-{n}", text=f"kept text {n}", state="kept state") for n in range(20)]
+        await store.upsert("items", [*kept, item("t", "gone-id", text="gone-text", state="gone-state")])
+        await store.upsert("items", [item("t", "kept-0", text="gone-text of before", state="gone-state of before")])
+        await store.purge()  # in the files now, where a compaction has to find it
+        await store.upsert("items", kept[:1])
+        await store.delete("items", [row_id("t", "gone-id")])
+        assert {"gone-id", "gone-text", "gone-state"} <= _found_in(tmp_path)
+        await store.purge()
+        assert not _found_in(tmp_path)
+        left = await all_rows(store, "items", "t", "state")
+        assert left == {row["id"]: {"id": row["id"], "state": "kept state"} for row in kept}
+        await store.upsert("items", [item("t", "gone-id", state="new")])
+        assert len(await all_rows(store, "items", "t")) == len(kept) + 1
+
+
+def _found_in(folder: Path) -> set[str]:
+    """Which of the words stand in the bytes of any file below a folder, as they are or in a Parquet file's pages."""
+    found: set[str] = set()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            if path.suffix == ".parquet":
+                data += repr(parquet.read_table(path).to_pylist()).encode()
+            found |= {word for word in ("gone-id", "gone-text", "gone-state") if word.encode() in data}
+    return found

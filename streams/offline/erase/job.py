@@ -3,7 +3,7 @@
 1. What is erased is written to the topic `erasures`: every stage drops it from then on, a backfill too.
 2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.operator_word`), until
    no state knows one. Agents hear of it as of any change of lore.
-3. The rows of judgments are deleted, and those of states in which nothing is left.
+3. The rows of judgments are deleted, and those of states in which nothing is left; Milvus is asked to compact.
 4. Adapter versions that have learned of it are revoked and deleted; the trainer learns new ones without it.
 
 What the log itself holds ages out: the report says when. A run that was stopped is begun again by the same command.
@@ -101,6 +101,7 @@ async def _erase(
         await store.delete("judgments", found.rows)
         for collection, ids in (await touched(store, wanted.tenant, ())).empty.items():
             await store.delete(collection, ids)
+        await store.purge()
     return Erasing(
         scope=wanted.scope,
         tenant=wanted.tenant,

@@ -9,17 +9,21 @@ from pathlib import Path
 import orjson
 import pytest
 import typer
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from fleetlore.adapters.signatures import public_keys, signed_by
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.risk.encoder import StaticEncoder
 from fleetlore.stats.hashing import user_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.definitions import Definitions, id_of
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
 from sinks.signing_key import create_signing_key
 from streams.commands.lore.erase import register
 from streams.offline.erase.found import Wanted
@@ -30,6 +34,8 @@ from tests.streams.broker_pipeline import BrokerPipeline
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 
 pytestmark = pytest.mark.timeout(300)
+
+MARK = "zebrafish"
 
 
 async def erased(pipeline: BrokerPipeline, dry_run: bool = False, **what: str) -> Erasing:
@@ -133,3 +139,43 @@ async def test_the_command_erases_a_session_and_says_what_is_wrong(
     assert isinstance((await run("--session", "a", "--agent", "b", "--yes"))[2], ConfigError)
     assert isinstance((await run("--yes"))[2], ConfigError)
     assert isinstance((await run("--agent", "a"))[2], ConfigError)  # no terminal to ask
+
+
+async def test_no_byte_of_the_embedded_store_nor_a_live_value_holds_what_was_erased(
+    lone_pipeline: Callable[..., Awaitable[BrokerPipeline]],
+    own_milvus: str,
+    start_worker: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    pipeline = await lone_pipeline(own_milvus)
+    start_worker(pipeline.settings)
+    failed = ("bash", {"command": f"deploy {MARK}"}, "", f"no such target: {MARK}")
+    fixed = ("bash", {"command": f"deploy --to {MARK}"}, f"{MARK} is up", None)
+    events = pipeline.story.session(f"{MARK}-1", failed, fixed)
+    await pipeline.send(flat(pipeline.story.fleet()) + list(events))
+    await pipeline.drain()
+    async with MilvusStore(own_milvus, "", StaticEncoder(), Metrics("test")) as store:
+        await store.purge()  # a store writes what it has taken at some time
+    assert _holds(tmp_path)
+    wanted = Wanted(tenant=pipeline.tenant, session=f"{MARK}-1")
+    report = await erase(pipeline.settings, wanted, dry_run=False, timeout_seconds=120)
+    assert report.done and report.sessions == 1
+    assert not _holds(tmp_path)
+    values = [*await pipeline.bodies("items"), *await pipeline.bodies("patterns")]
+    assert values and MARK.encode() not in orjson.dumps(values)
+    replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
+    await replica.start()
+    assert await replica.caught_up(30)
+    await replica.close()
+    known = [*replica.index.items.values(), *replica.index.patterns.values()]
+    assert known and MARK.encode() not in orjson.dumps(known, default=str)
+
+
+def _holds(folder: Path) -> list[Path]:
+    """Files below a folder with the mark in their bytes, or in the pages of a Parquet file."""
+    return [path for path in folder.rglob("*") if path.is_file() and MARK.encode() in _bytes_of(path)]
+
+
+def _bytes_of(path: Path) -> bytes:
+    data = path.read_bytes()
+    return data + repr(parquet.read_table(path).to_pylist()).encode() if path.suffix == ".parquet" else data

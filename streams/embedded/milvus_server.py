@@ -1,0 +1,44 @@
+"""Run Milvus Lite with a compaction that does what it is asked to.
+
+As it comes, Milvus Lite answers a request to compact and does nothing: it merges four files of like size where there
+are four, so in a small store rows that were deleted or replaced lie in its files for months, and erased ones with them.
+Here a request rewrites all files of a collection without them. Its own code does so, one partition at a time in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from milvus_lite.adapter.grpc.servicer import MilvusServicer
+from milvus_lite.cmdline import main
+from pymilvus.grpc_gen import common_pb2, milvus_pb2
+
+
+def _manual_compaction(servicer: Any, request: Any, context: Any) -> Any:
+    database = servicer._database_name(request, context)
+    collection = servicer._db.get_collection(request.collection_name, database_name=database)
+    collection.flush()
+    # The thread of its own maintenance does one thing after the other.
+    collection._bg_executor.submit(_rewrite, collection).result()
+    return milvus_pb2.ManualCompactionResponse(status=common_pb2.Status())
+
+
+def _rewrite(collection: Any) -> None:
+    manifest, manager = collection._manifest, collection._compaction_mgr
+    with collection._maintenance_lock:
+        for partition in manifest.list_partitions():
+            if files := list(manifest.get_data_files(partition)):
+                folder = os.path.join(collection._data_dir, "partitions", partition)
+                manager._compact_files(partition, folder, files, manifest, collection._delta_index)
+        # No file holds a deleted row now, so what says which were deleted, by their ids, has nothing left to say.
+        manager._gc_delta_files(manifest, manifest.current_seq + 1)
+        collection._refresh_segment_cache()
+        collection._cleanup_orphan_index_files()
+    collection._ensure_loaded_segments_indexed()
+
+
+if __name__ == "__main__":
+    MilvusServicer.ManualCompaction = _manual_compaction
+    sys.exit(main())
