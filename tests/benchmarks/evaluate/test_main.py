@@ -139,7 +139,7 @@ async def test_a_twin_knows_the_same_and_goes_its_own_way() -> None:
 
 
 async def test_both_shares_its_parts_with_the_arms_and_its_twin_does_not() -> None:
-    made = memories(ARMS, 1.0)
+    made = memories(ARMS)
     both = made["both"]
     assert isinstance(both, FleetBoth) and both.text is made["text"] and both.shares
     await both.learn(recorded("s"))
@@ -148,7 +148,7 @@ async def test_both_shares_its_parts_with_the_arms_and_its_twin_does_not() -> No
     assert twin.text is not both.text and not twin.shares
     await twin.learn(recorded("s"))
     assert twin.text.fleet.index.patterns
-    alone = memories(["both"], 1.0)["both"]
+    alone = memories(["both"])["both"]
     assert isinstance(alone, FleetBoth) and not alone.shares
 
 

@@ -51,11 +51,6 @@ def test_texts_and_risks_move_most_agents_but_not_all() -> None:
     assert unsure == choices(Recall())
 
 
-def test_what_is_in_vain_moves_them_as_much_as_what_fails() -> None:
-    assert choices(Recall(vain=[0.95, 0.05, 0.95])) == choices(Recall(risks=[0.95, 0.05, 0.95]))
-    assert choices(Recall(vain=[None, None, None])) == choices(Recall())
-
-
 def test_a_policy_cannot_make_an_agent_do_what_it_deems_pointless() -> None:
     idle = choices(Recall(risks=[0.4, 0.4, 0.02]), proposals=[PROPOSALS[0], PROPOSALS[1], Proposal(C, 0.2)])
     assert idle["c"] < 0.2
