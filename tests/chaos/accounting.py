@@ -60,7 +60,14 @@ async def account(
     """
     sent = Counter(event.session for event in events)
     assert acknowledged == sent.total()
-    knowledge = await read_knowledge(store, tenant)
+    deadline = time.monotonic() + MEND_SECONDS
+    while True:
+        knowledge = await read_knowledge(store, tenant)
+        equal = knowledge.state_hash == undisturbed and not await _stale_lore(settings, store, tenant)
+        # An owner may be writing over again what a former one had sent late.
+        if equal or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(1.0)
     judged = Counter({session: count for session, _, count in knowledge.judgments})
     letters = await count_dead_letters(settings, tenant)
     return Account(
@@ -70,23 +77,18 @@ async def account(
         letters,
         max(0, (sent - judged).total() - letters),
         (judged - sent).total(),
-        knowledge.state_hash == undisturbed and not await stale_lore(settings, store, tenant),
+        equal,
         seconds,
     )
 
 
-async def stale_lore(settings: Settings, store: MilvusStore, tenant: str) -> list[str]:
-    """Keys of the compacted topics that are not what the store has, for as long as an owner may take to mend them."""
+async def _stale_lore(settings: Settings, store: MilvusStore, tenant: str) -> list[str]:
+    """Keys of the compacted topics that are not what the store has."""
     names = {topic(tenant, name): name for name in SOURCES}
-    deadline = time.monotonic() + MEND_SECONDS
-    while True:
-        newest: dict[str, dict[str, bytes | None]] = {name: {} for name in SOURCES}
-        for record in await read_to_end(settings.cluster, names, MEND_SECONDS):
-            newest[names[record.topic]][record.key.decode()] = record.value
-        stale = [key for keys in (await stale_keys(store, tenant, newest)).values() for key in keys]
-        if not stale or time.monotonic() > deadline:
-            return stale
-        await asyncio.sleep(1.0)
+    newest: dict[str, dict[str, bytes | None]] = {name: {} for name in SOURCES}
+    for record in await read_to_end(settings.cluster, names, MEND_SECONDS):
+        newest[names[record.topic]][record.key.decode()] = record.value
+    return [key for keys in (await stale_keys(store, tenant, newest)).values() for key in keys]
 
 
 def table(accounts: Iterable[Account]) -> list[str]:
