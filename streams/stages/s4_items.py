@@ -26,6 +26,9 @@ from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
 
+# How long after an assignment what is read may have been read before. What a former owner had not committed is a few
+# seconds of its time.
+READ_AGAIN_SECONDS = 60.0
 # Of a state, an example, and a session that contributed or tried it: estimates from above.
 STATE_BYTES, EXAMPLE_BYTES, SESSION_BYTES = 2_500, 8_000, 640
 
@@ -68,11 +71,15 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             clock,
             "items",
             Values(Candidate | Shown, Forget | Reconsider),
-            lambda row: _Item(ItemState.from_json(row["state"].encode()), public=bool(row["body"])),
+            lambda row: _Item(
+                ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again
+            ),
             erased,
             distrusted,
         )
         self._metrics = metrics
+        self._clock = clock
+        self._began = clock.monotonic()
         self._half_life_seconds = half_life_seconds
 
     def id_of(self, value: Candidate | Shown) -> str:
@@ -97,7 +104,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
     def merge(
         self, tenant: str, state: _Item | None, values: Sequence[Candidate | Shown], effects: Effects
     ) -> tuple[_Item, bool, bool]:
-        item = state or _Item(ItemState.empty())
+        item = state or _Item(ItemState.empty(), public=self._reads_again)
         distrusted = self._distrusted.agents(tenant)
         was_item = item.state.without(distrusted).is_item
         changed = any([item.state.merge(value, distrusted) for value in values])
@@ -140,6 +147,15 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
                 "text": item.text,
             }
         return row
+
+    def forget(self) -> None:
+        super().forget()
+        self._began = self._clock.monotonic()
+
+    @property
+    def _reads_again(self) -> bool:
+        """Whether a former owner may have published what no row says: it ended between two batches that are one now."""
+        return self._clock.monotonic() - self._began < READ_AGAIN_SECONDS
 
     def _worth_recalling(self, state: ItemState) -> MemoryItem | None:
         item = state.to_item(self._half_life_seconds)

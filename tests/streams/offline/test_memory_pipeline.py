@@ -100,7 +100,7 @@ async def test_states_of_another_collection_are_forgotten(log_pipeline: Callable
         async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None: ...
 
     store = Switching()
-    states: StateCache[str] = StateCache(store, "items", lambda row: row["from"])
+    states: StateCache[str] = StateCache(store, "items", lambda row: row["from"], len, 1_000)
     keys = [("acme", "both"), ("acme", "written")]
     assert await states.load(keys) == {("acme", "both"): "items_main"}
     states.remember("acme", "written", "since")

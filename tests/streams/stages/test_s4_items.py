@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from sinks.metrics import Metrics
+from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition
-from streams.stages.s4_items import ItemsStage
+from streams.stages.s4_items import READ_AGAIN_SECONDS, ItemsStage
 from tests.candidates import candidate
 
 HERE = TopicPartition(topic("acme", "candidates"), 0)
@@ -83,3 +87,18 @@ async def test_a_rebalance_in_the_middle_of_a_write_does_no_harm() -> None:
         await asyncio.sleep(0)
     stage.forget()
     assert len((await writing).rows["items"]) == 3 * YIELD_EVERY
+
+
+@pytest.mark.parametrize("later", [0.0, READ_AGAIN_SECONDS])
+async def test_what_a_former_owner_published_and_no_row_says_is_withdrawn(later: float) -> None:
+    """It was killed between the batch that made an item and the one that took it back; now both come at once."""
+    clock = FakeClock()
+    stage = ItemsStage(MemoryStore(), clock, Metrics("worker"))
+    clock.advance(later)
+    taught = candidate("s", item_id="item1")
+    withdrawn = replace(taught, side="withdrawn", revision=(2, 0.0))
+    value = b"[" + taught.to_json() + b"," + withdrawn.to_json() + b"]"
+    effects = await stage.process([Record(HERE.topic, HERE.partition, 0, None, value, {})])
+    if not effects.rows:
+        effects = await stage.process([])
+    assert [(each.key, each.value) for each in effects.outgoing] == ([("item1", None)] if not later else [])
