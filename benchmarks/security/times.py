@@ -195,7 +195,6 @@ READERS = (
     Reader("loops", _loops, AGENT_SECONDS),
     Reader("advice, written", lambda text: harmless(text), AGENT_SECONDS),
     Reader("a worker's record of one event, stage 1", first_stage, WORKER_SECONDS),
-    Reader("a worker's record of 64 events, stage 1", lambda text: first_stage(text, 64)),
     Reader("a session, learned from", _lessons, WORKER_SECONDS),
     Reader("warnings that were shown", lambda text: subjects_of_warnings("bash", text, _SHOWN), WORKER_SECONDS),
     Reader("redact", redact),
