@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 from fleetlore.errors import ConfigError
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 TOKEN = "OAUTHBEARER"
-VERIFICATIONS = ("https", "none")
-VARIABLE = "FLEETLORE_KAFKA_"
+_VERIFICATIONS = ("https", "none")
+_VARIABLE = "FLEETLORE_KAFKA_"
 
 
 def check_address(address: str) -> None:
@@ -54,8 +54,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         check_address(self.address)
-        _one_of("SECURITY_PROTOCOL", self.security_protocol, PROTOCOLS)
-        _one_of("SSL_ENDPOINT_IDENTIFICATION", self.ssl_endpoint_identification, VERIFICATIONS)
+        _one_of("SECURITY_PROTOCOL", self.security_protocol, _PROTOCOLS)
+        _one_of("SSL_ENDPOINT_IDENTIFICATION", self.ssl_endpoint_identification, _VERIFICATIONS)
         sasl = {"SASL_MECHANISM": self.sasl_mechanism}
         credentials = {"SASL_USERNAME": self.sasl_username, "SASL_PASSWORD": self.sasl_password}
         token = {"SASL_TOKEN": self.sasl_token}
@@ -64,19 +64,19 @@ class Cluster:
             "SSL_CERTIFICATE_LOCATION": self.ssl_certificate_location,
             "SSL_KEY_LOCATION": self.ssl_key_location,
         }
-        unused = f"{VARIABLE}SECURITY_PROTOCOL={self.security_protocol} does not use it"
+        unused = f"{_VARIABLE}SECURITY_PROTOCOL={self.security_protocol} does not use it"
         if "SASL" in self.security_protocol:
-            _one_of("SASL_MECHANISM", self.sasl_mechanism, (*WITH_PASSWORD, TOKEN))
+            _one_of("SASL_MECHANISM", self.sasl_mechanism, (*_WITH_PASSWORD, TOKEN))
             wanted, other = (token, credentials) if self.sasl_mechanism == TOKEN else (credentials, token)
-            _given(wanted, f"{VARIABLE}SASL_MECHANISM={self.sasl_mechanism} needs it")
-            _not_given(other, f"{VARIABLE}SASL_MECHANISM={self.sasl_mechanism} does not use it")
+            _given(wanted, f"{_VARIABLE}SASL_MECHANISM={self.sasl_mechanism} needs it")
+            _not_given(other, f"{_VARIABLE}SASL_MECHANISM={self.sasl_mechanism} does not use it")
         else:
             # A password that is silently not used would be an open door that looks closed.
             _not_given(sasl | credentials | token, unused)
         if "SSL" not in self.security_protocol:
             _not_given(files, unused)
         elif self.ssl_key_location and not self.ssl_certificate_location:
-            raise ConfigError(f"{VARIABLE}SSL_KEY_LOCATION is set and {VARIABLE}SSL_CERTIFICATE_LOCATION is not")
+            raise ConfigError(f"{_VARIABLE}SSL_KEY_LOCATION is set and {_VARIABLE}SSL_CERTIFICATE_LOCATION is not")
 
     def __str__(self) -> str:
         return self.address
@@ -112,7 +112,7 @@ class Cluster:
         try:
             function: Callable[[], str] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigError(f"{VARIABLE}SASL_TOKEN={self.sasl_token} is no `module:function`: {error}") from None
+            raise ConfigError(f"{_VARIABLE}SASL_TOKEN={self.sasl_token} is no `module:function`: {error}") from None
         return function
 
 
@@ -126,7 +126,7 @@ def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: b
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{VARIABLE}SSL_CA_LOCATION={ca} cannot be used: {error}") from None
+        raise ConfigError(f"{_VARIABLE}SSL_CA_LOCATION={ca} cannot be used: {error}") from None
     if not hostname:
         context.check_hostname = False
     if certificate:
@@ -135,23 +135,23 @@ def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: b
             context.load_cert_chain(certificate, key or None, lambda: password)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                f"{VARIABLE}SSL_CERTIFICATE_LOCATION={certificate} cannot be used with its key: {error}"
+                f"{_VARIABLE}SSL_CERTIFICATE_LOCATION={certificate} cannot be used with its key: {error}"
             ) from None
     return context
 
 
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:
     if value not in values:
-        raise ConfigError(f"{VARIABLE}{name} must be one of {', '.join(values)}, not {value!r}")
+        raise ConfigError(f"{_VARIABLE}{name} must be one of {', '.join(values)}, not {value!r}")
 
 
 def _given(settings: dict[str, str], why: str) -> None:
     for name, value in settings.items():
         if not value:
-            raise ConfigError(f"{VARIABLE}{name} is not set, and {why}")
+            raise ConfigError(f"{_VARIABLE}{name} is not set, and {why}")
 
 
 def _not_given(settings: dict[str, str], why: str) -> None:
     for name, value in settings.items():
         if value:
-            raise ConfigError(f"{VARIABLE}{name} is set, and {why}")
+            raise ConfigError(f"{_VARIABLE}{name} is set, and {why}")

@@ -20,13 +20,15 @@ from fleetlore.cluster import Cluster
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 
+__all__ = ["HALF_LIFE_SECONDS", "LOCK_FILE", "STACK_FILE", "Settings", "embedded_environ"]
+
 log = logging.getLogger(__name__)
 
 STACK_FILE = "stack.json"
 LOCK_FILE = "stack.lock"
 
 # Event time after which an item that nothing backs any more counts for half.
-HOLDS = ("off", "sure", "always")
+_HOLDS = ("off", "sure", "always")
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
 _KAFKA = "kafka_"
@@ -181,8 +183,8 @@ class Settings:
             raise ConfigError("FLEETLORE_TENANTS names no tenant")
         for tenant in self.tenants:
             check_tenant(tenant)
-        if self.hold not in HOLDS:
-            raise ConfigError(f"FLEETLORE_HOLD must be one of {', '.join(HOLDS)}, not {self.hold!r}")
+        if self.hold not in _HOLDS:
+            raise ConfigError(f"FLEETLORE_HOLD must be one of {', '.join(_HOLDS)}, not {self.hold!r}")
         for each in fields(self):
             value, within = getattr(self, each.name), each.metadata["within"]
             if within and not _is_within(value, within):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-OWNER_ALONE = 0o600
+_OWNER_ALONE = 0o600
 
 
-def write_whole(file: Path, data: bytes, mode: int = OWNER_ALONE) -> None:
+def write_whole(file: Path, data: bytes, mode: int = _OWNER_ALONE) -> None:
     """Write a file in a folder that exists.
 
     Args:

@@ -34,8 +34,10 @@ from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
 from sinks.signing_key import load_signing_key
 
+__all__ = ["AdapterPublisher"]
+
 _KEY_ID = re.compile("[0-9a-f]{16}")
-KEPT_VERSIONS = 32
+_KEPT_VERSIONS = 32
 ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
@@ -62,7 +64,7 @@ class AdapterPublisher(Generic[Manifest]):
         blob_store: BlobStore | None = None,
         clock: Clock | None = None,
         timeout_seconds: float = 20.0,
-        kept_versions: int = KEPT_VERSIONS,
+        kept_versions: int = _KEPT_VERSIONS,
     ) -> None:
         self.kind = kind
         self._bootstrap = bootstrap

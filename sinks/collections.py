@@ -16,13 +16,26 @@ from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import Encoder
 from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR, WORDS
 
+__all__ = [
+    "COLLECTIONS",
+    "FIRST_VERSION",
+    "alias_of",
+    "check_collections",
+    "check_droppable",
+    "drop_version",
+    "is_live",
+    "list_versions",
+    "make_live",
+    "row_counts",
+]
+
 FIRST_VERSION = "main"
 # What the rows of a collection mean: raised when columns or texts change.
-SCHEMA = 3
+_SCHEMA = 3
 MADE_BY = "fleetlore.made_by"
 TEXT_BYTES = 8_192
 # Partitions of a collection: tenants are spread over them by hash.
-PARTITIONS = 16
+_PARTITIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,7 @@ def check_collections(client: MilvusClient, encoder: Encoder) -> str:
         if not client.has_collection(collection.name):
             raise ConfigError(f"there is no collection {collection.name!r}")
         _check_made_by(client, collection.name, _made_by(collection, encoder))
-    return f"{len(COLLECTIONS)} collections of schema {SCHEMA}, encoder {encoder.name} {encoder.sha256[:12]}"
+    return f"{len(COLLECTIONS)} collections of schema {_SCHEMA}, encoder {encoder.name} {encoder.sha256[:12]}"
 
 
 def _check_made_by(client: MilvusClient, name: str, made_by: str) -> None:
@@ -109,7 +122,7 @@ def _check_made_by(client: MilvusClient, name: str, made_by: str) -> None:
 
 
 def _made_by(collection: Collection, encoder: Encoder) -> str:
-    schema = f"schema {SCHEMA}"
+    schema = f"schema {_SCHEMA}"
     return f"{schema}, encoder {encoder.name} {encoder.sha256}" if collection.by_meaning else schema
 
 
@@ -204,7 +217,7 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
         name,
         schema=schema,
         index_params=index,
-        num_partitions=PARTITIONS,
+        num_partitions=_PARTITIONS,
         # The very next query must find a row: a stage reads what it wrote before a rebalance.
         consistency_level="Strong",
         # Milvus Lite forgets the schema's description.

@@ -25,7 +25,9 @@ from prometheus_client.exposition import choose_encoder
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import ConfigError
 
-STALL_SECONDS = 60.0
+__all__ = ["Readiness", "package_version"]
+
+_STALL_SECONDS = 60.0
 
 
 def package_version() -> str:
@@ -46,7 +48,7 @@ class Readiness:
         self,
         *parts: str,
         clock: Clock | None = None,
-        stall_seconds: float = STALL_SECONDS,
+        stall_seconds: float = _STALL_SECONDS,
         beat_seconds: float = 5.0,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -99,7 +101,7 @@ class Readiness:
 
 
 # A request that is not whole by then is given up, and so many are answered at once; probes and scrapes are few.
-REQUEST_SECONDS = 5.0
+_REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 32
 
 
@@ -198,7 +200,7 @@ class Endpoint:
         host: str,
         port: int,
         *,
-        request_seconds: float = REQUEST_SECONDS,
+        request_seconds: float = _REQUEST_SECONDS,
     ) -> None:
         try:
             self._server = _Server(request_seconds, (host, port), partial(_Handler, registry, health, role))

@@ -1,4 +1,4 @@
-"""Make prometheus_client metrics of a table: one `MetricSpec` a line, its series as a `Family`."""
+"""Make prometheus_client metrics of a table: one `MetricSpec` a line, its series as a `_Family`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFIX = "fleetlore_"
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 
-class Family(Generic[M]):
+class _Family(Generic[M]):
     """The series of one metric. Calling it with the label values, in the order of the spec, gives one series.
 
     The series are cached: prometheus_client's own `labels()` costs three times as much as the increment itself.
@@ -50,7 +50,7 @@ class Family(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec(Generic[M]):
-    """One line of the catalogue. On an object of the table it reads as the `Family` made from it."""
+    """One line of the catalogue. On an object of the table it reads as the `_Family` made from it."""
 
     stem: str
     metric: type[M]
@@ -69,16 +69,16 @@ class MetricSpec(Generic[M]):
         """`counter`, `gauge` or `histogram`."""
         return self.metric.__name__.lower()
 
-    def build(self, registry: CollectorRegistry) -> Family[M]:
+    def build(self, registry: CollectorRegistry) -> _Family[M]:
         """The metric itself, registered."""
         buckets: dict[str, Any] = {"buckets": self.buckets} if self.buckets else {}
-        return Family(self.metric(self.name, self.help, self.labels, registry=registry, **buckets), self.labels)
+        return _Family(self.metric(self.name, self.help, self.labels, registry=registry, **buckets), self.labels)
 
     @overload
     def __get__(self, metrics: None, owner: type[MetricTable]) -> MetricSpec[M]: ...
     @overload
-    def __get__(self, metrics: MetricTable, owner: type[MetricTable]) -> Family[M]: ...
-    def __get__(self, metrics: MetricTable | None, owner: type[MetricTable]) -> MetricSpec[M] | Family[M]:
+    def __get__(self, metrics: MetricTable, owner: type[MetricTable]) -> _Family[M]: ...
+    def __get__(self, metrics: MetricTable | None, owner: type[MetricTable]) -> MetricSpec[M] | _Family[M]:
         return self if metrics is None else metrics.family(self)
 
 
@@ -97,9 +97,9 @@ class MetricTable:
         """The lines of the table, in its order."""
         return tuple(value for value in vars(cls).values() if isinstance(value, MetricSpec))
 
-    def family(self, spec: MetricSpec[M]) -> Family[M]:
+    def family(self, spec: MetricSpec[M]) -> _Family[M]:
         """The series of one line of the table."""
-        return cast("Family[M]", self._families[spec.stem])
+        return cast("_Family[M]", self._families[spec.stem])
 
 
 AnySpec = MetricSpec[Counter] | MetricSpec[Gauge] | MetricSpec[Histogram]

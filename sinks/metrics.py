@@ -17,7 +17,9 @@ from prometheus_client import Counter, Gauge, Histogram
 from sinks.health_endpoint import Endpoint, Readiness, package_version
 from sinks.metric_types import MetricSpec, MetricTable
 
-LATENCY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+__all__ = ["Metrics"]
+
+_LATENCY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 LABELS = {
     "adapter": "name of an adapter",
@@ -99,7 +101,7 @@ class Metrics(MetricTable):
         "latency",
         "Time a stage takes for one batch, its sinks included.",
         ("stage",),
-        LATENCY_SECONDS,
+        _LATENCY_SECONDS,
     )
     end_to_end_latency = MetricSpec(
         "end_to_end_latency_seconds",
@@ -107,7 +109,7 @@ class Metrics(MetricTable):
         "latency",
         "From the time of an event to the end of a stage that handled it. Worry when the 99th percentile passes 2 s.",
         ("stage",),
-        LATENCY_SECONDS,
+        _LATENCY_SECONDS,
     )
     consumer_lag = MetricSpec(
         "consumer_lag_records",
@@ -282,7 +284,7 @@ class Metrics(MetricTable):
         "sinks",
         "Time of one upsert, retries included.",
         ("collection",),
-        LATENCY_SECONDS,
+        _LATENCY_SECONDS,
     )
     sink_retries = MetricSpec(
         "sink_retries_total",

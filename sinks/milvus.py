@@ -37,26 +37,28 @@ from sinks.collections import (
 )
 from sinks.metrics import Metrics
 
+__all__ = ["RESOLVE_SECONDS", "MilvusStore", "row_id"]
+
 T = TypeVar("T")
 
 # Milvus Lite writes three times as many rows a second in thousands as in hundreds.
 MAX_ROWS_PER_CALL = 1_000
-MAX_IDS_PER_GET = 500
-TIMEOUT_SECONDS = 30.0
-ROWS_PER_PAGE = 1_000
+_MAX_IDS_PER_GET = 500
+_TIMEOUT_SECONDS = 30.0
+_ROWS_PER_PAGE = 1_000
 # Milvus returns at most 16,384 rows a page.
-IDS_PER_PAGE = 16_000
+_IDS_PER_PAGE = 16_000
 RESOLVE_SECONDS = 2.0
 REFRESH_SECONDS = 1.0
-DETAIL_CHARACTERS = 500
+_DETAIL_CHARACTERS = 500
 
 # Error codes of a row that Milvus will never take: invalid, missing or too large parameter, no such field, invalid
 # field name, invalid data; 6 is Milvus Lite's code for all of them. Every other code may pass: no collection, no quota,
 # no leader.
-REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
+_REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
 
 # Of a collection that is not in memory, as after a restart of the store: a request does not bring it back.
-NOT_LOADED = 101
+_NOT_LOADED = 101
 
 _COLLECTIONS = {each.name: each for each in COLLECTIONS}
 
@@ -86,8 +88,8 @@ class MilvusStore:
         version: str | None = None,
         *,
         clock: Clock | None = None,
-        timeout_seconds: float = TIMEOUT_SECONDS,
-        write_seconds: float = TIMEOUT_SECONDS,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+        write_seconds: float = _TIMEOUT_SECONDS,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._uri, self._token = uri, token
@@ -194,16 +196,16 @@ class MilvusStore:
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
         """Return rows by id, with the fields asked for; missing ids are left out."""
         found: dict[str, dict[str, Any]] = {}
-        for start in range(0, len(ids), MAX_IDS_PER_GET):
-            chunk = list(ids[start : start + MAX_IDS_PER_GET])
+        for start in range(0, len(ids), _MAX_IDS_PER_GET):
+            chunk = list(ids[start : start + _MAX_IDS_PER_GET])
             rows = await self._call(partial(self._get, collection, chunk, fields))
             found.update((row["id"], row) for row in rows)
         return found
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
         """Delete rows by id; missing ids are passed over."""
-        for start in range(0, len(ids), MAX_IDS_PER_GET):
-            chunk = list(ids[start : start + MAX_IDS_PER_GET])
+        for start in range(0, len(ids), _MAX_IDS_PER_GET):
+            chunk = list(ids[start : start + _MAX_IDS_PER_GET])
             await self._call(partial(self._delete, collection, chunk))
 
     async def purge(self) -> None:
@@ -221,7 +223,7 @@ class MilvusStore:
             lambda: self._open_client().query_iterator(
                 self._target(collection),
                 # Ids alone are short, and an embedded Milvus scans all rows for every page.
-                batch_size=ROWS_PER_PAGE if fields else IDS_PER_PAGE,
+                batch_size=_ROWS_PER_PAGE if fields else _IDS_PER_PAGE,
                 filter=condition,
                 output_fields=["id", *fields],
             )
@@ -271,7 +273,7 @@ class MilvusStore:
             if not _is_refusal(error):
                 raise
             if len(rows) == 1:
-                return [(rows[0]["id"], message_of(error)[:DETAIL_CHARACTERS])]
+                return [(rows[0]["id"], message_of(error)[:_DETAIL_CHARACTERS])]
         middle = len(rows) // 2
         return self._write(target, rows[:middle]) + self._write(target, rows[middle:])
 
@@ -333,7 +335,7 @@ class MilvusStore:
         try:
             return await asyncio.to_thread(work)
         except (MilvusException, RpcError) as error:
-            if getattr(error, "code", None) == NOT_LOADED:
+            if getattr(error, "code", None) == _NOT_LOADED:
                 with contextlib.suppress(MilvusException, RpcError):
                     await asyncio.to_thread(self._load)
             raise StoreUnavailable(f"Milvus at {self._uri}: {message_of(error)}") from error
@@ -348,7 +350,7 @@ def _is_refusal(error: MilvusException | RpcError) -> bool:
     if isinstance(error, DataNotMatchException | ParamError):
         return True
     if isinstance(error, MilvusException):
-        return error.code in REFUSALS
+        return error.code in _REFUSALS
     # A message may be too large for the server; half of it may not be.
     return error.code() is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or "")
 

@@ -29,22 +29,24 @@ from fleetlore.kafka.client import connect, disconnect, make_producer, no_broker
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import TOPICS, partition_for, topic
 
+__all__ = ["COMPACTED", "POSITION", "BatchProducer", "json_arrays"]
+
 # Header of a record of a compacted topic: how far its writer had read the topic that it was made from.
 POSITION = "fleetlore.position"
 COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
 MAX_RECORD_BYTES = 512 * 1024
 # Kafka's default limit for a message is 1 MiB.
-MAX_REQUEST_BYTES = 1_000_000
-DELIVERY_SECONDS = 30.0
+_MAX_REQUEST_BYTES = 1_000_000
+_DELIVERY_SECONDS = 30.0
 # Kafka's number of the codec. Only arrays are compressed, because only the pipeline reads them: agents read the
 # compacted topics and need no package for zstd. It saves the embedded broker two thirds of its CPU for a batch.
-ZSTD = 4
+_ZSTD = 4
 
 # What a broker says of a record that it will never take.
-REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, PolicyViolationError, RecordListTooLargeError)
+_REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, PolicyViolationError, RecordListTooLargeError)
 
 # What a broker says that lost its log, or of a batch behind one that it refused: it would say so of all that follow.
-LOST_SEQUENCE = (
+_LOST_SEQUENCE = (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     OutOfOrderSequenceNumber,
@@ -53,11 +55,11 @@ LOST_SEQUENCE = (
 )
 
 # Topic, partition, key, value, headers.
-Place = tuple[str, int]  # tenant, partition
-Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
+_Place = tuple[str, int]  # tenant, partition
+_Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 
-class Value(Protocol):
+class _Value(Protocol):
     """A value for a topic. `key` picks the partition; on a compacted topic it is also the record's key."""
 
     @property
@@ -75,7 +77,7 @@ class _Batch:
     """Records of one partition that travel together. `acknowledged`: resolves when the broker has answered."""
 
     builder: BatchBuilder
-    records: list[Prepared] = field(default_factory=list)
+    records: list[_Prepared] = field(default_factory=list)
     acknowledged: Any = None
 
 
@@ -90,14 +92,14 @@ class BatchProducer:
     def __init__(
         self,
         bootstrap: Bootstrap,
-        max_request_bytes: int = MAX_REQUEST_BYTES,
+        max_request_bytes: int = _MAX_REQUEST_BYTES,
         *,
-        delivery_seconds: float = DELIVERY_SECONDS,
+        delivery_seconds: float = _DELIVERY_SECONDS,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._bootstrap = bootstrap
         self._max_request_bytes = max_request_bytes
-        self._delivery_seconds = min(delivery_seconds, DELIVERY_SECONDS)
+        self._delivery_seconds = min(delivery_seconds, _DELIVERY_SECONDS)
         self._check = check
         self._producer: AIOKafkaProducer | None = None
         self._lost = False  # the broker takes nothing more of this producer
@@ -112,7 +114,7 @@ class BatchProducer:
         producer = make_producer(
             self._bootstrap,
             max_request_size=self._max_request_bytes,
-            max_batch_size=MAX_REQUEST_BYTES,
+            max_batch_size=_MAX_REQUEST_BYTES,
             request_timeout_ms=int(self._delivery_seconds * 1000),
         )
         try:
@@ -134,7 +136,7 @@ class BatchProducer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def deliver(self, values: Sequence[Value], positions: Mapping[Place, int] = {}) -> None:
+    async def deliver(self, values: Sequence[_Value], positions: Mapping[_Place, int] = {}) -> None:
         """Send values and wait for every acknowledgement.
 
         On a compacted topic each value is a record of its own. Elsewhere the values of one partition share records, as
@@ -150,7 +152,7 @@ class BatchProducer:
             ConfigError: this process may not write to a topic.
         """
         await self._replace_lost()
-        records: list[Prepared] = []
+        records: list[_Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}
         partitions: dict[str, int] = {}
         try:
@@ -169,7 +171,7 @@ class BatchProducer:
                 records.extend((name, partition, None, array, []) for array in json_arrays(parts))
             await self._send(records, compressed=shared.keys())
         except (KafkaError, TimeoutError) as error:
-            self._lost |= isinstance(error, LOST_SEQUENCE)
+            self._lost |= isinstance(error, _LOST_SEQUENCE)
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
@@ -193,7 +195,7 @@ class BatchProducer:
                 ]
             )
         except (KafkaError, TimeoutError) as error:
-            self._lost |= isinstance(error, LOST_SEQUENCE)
+            self._lost |= isinstance(error, _LOST_SEQUENCE)
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a record: {error!r}") from error
 
     async def _replace_lost(self) -> None:
@@ -208,7 +210,7 @@ class BatchProducer:
                 await self.start()
                 self._lost = False
 
-    async def _send(self, records: Iterable[Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
+    async def _send(self, records: Iterable[_Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
         """Send whole batches, with one future each: aiokafka's `send` makes a future and wakes its sender per record.
 
         Args:
@@ -234,7 +236,7 @@ class BatchProducer:
             place = name, partition
             while True:
                 batch = filling.get(place) or _Batch(
-                    BatchBuilder(MAX_REQUEST_BYTES, ZSTD) if place in compressed else producer.create_batch()
+                    BatchBuilder(_MAX_REQUEST_BYTES, _ZSTD) if place in compressed else producer.create_batch()
                 )
                 if batch.builder.append(timestamp=None, key=key, value=value, headers=headers) is not None:
                     batch.records.append(record)
@@ -251,13 +253,13 @@ class BatchProducer:
         self, sent: Sequence[_Batch], answers: Sequence[Any], compressed: Collection[tuple[str, int]]
     ) -> None:
         """Send what was refused together one by one, so that one record stops no other."""
-        refused: list[Prepared] = []
+        refused: list[_Prepared] = []
         errors = [each for each in answers if isinstance(each, BaseException)]
         for batch, answer in zip(sent, answers, strict=True):
             if isinstance(answer, TopicAuthorizationFailedError):
                 name = batch.records[0][0]
                 raise ConfigError(f"this process may not write to {name}; `fleetlore topics acls` prints what it needs")
-            if isinstance(answer, REFUSALS):
+            if isinstance(answer, _REFUSALS):
                 refused += batch.records
             elif isinstance(answer, BaseException):
                 raise answer

@@ -18,8 +18,10 @@ from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, DeadLetterRecord, 
 from fleetlore.wire.topics import TOPICS, tenant_of, topic
 from sinks.producer import BatchProducer
 
+__all__ = ["Choice", "Redriven", "redrive"]
+
 # A record that lies in a topic was small enough for it, so the topic sets the limit and not this side.
-MAX_REQUEST_BYTES = 64 * 1024 * 1024
+_MAX_REQUEST_BYTES = 64 * 1024 * 1024
 # Topics that the pipeline reads. A compacted topic holds results: an old one sent back would undo a newer one.
 READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-letters", "adapters.acks"}
 
@@ -86,7 +88,7 @@ async def redrive(
     done = Redriven()
     seen: set[tuple[str, int, int, str]] = set()
     partitions: dict[str, int] = {}
-    producer = BatchProducer(bootstrap, MAX_REQUEST_BYTES)
+    producer = BatchProducer(bootstrap, _MAX_REQUEST_BYTES)
     if send:
         await producer.start()
     try:

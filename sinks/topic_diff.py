@@ -10,8 +10,10 @@ from aiokafka.admin import NewTopic
 
 from fleetlore.wire.topics import TopicSpec
 
-Kind = Literal["create", "partitions", "replication", "config"]
-State = Literal["open", "refused", "unsupported", "done"]
+__all__ = ["Allowed", "Difference"]
+
+_Kind = Literal["create", "partitions", "replication", "config"]
+_State = Literal["open", "refused", "unsupported", "done"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +27,11 @@ class Difference:
     """
 
     topic: str
-    kind: Kind
+    kind: _Kind
     found: str
     stated: str
     setting: str = ""
-    state: State = "open"
+    state: _State = "open"
     why: str = ""
 
 
@@ -92,7 +94,7 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
         there = None if found.configs is None else found.configs.get(setting)
         if there == stated:
             continue
-        state: State = "open"
+        state: _State = "open"
         why = ""
         if setting == "min.insync.replicas" and found.replication < new.replication_factor:
             # Two of one replica would refuse every write.

@@ -29,13 +29,15 @@ from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connected, make_admi
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
+__all__ = ["TopicAdmin", "ensure_topics"]
+
 # Raised by aiokafka if the broker does not know a request; the embedded broker knows neither change.
-UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
-NOT_BY_THIS_BROKER = "this broker cannot do it"
+_UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
+_NOT_BY_THIS_BROKER = "this broker cannot do it"
 # Source of a setting in `DescribeConfigs`: the topic itself, not a default of the broker or of Kafka.
 SET_ON_TOPIC = 1
 # Without one more topic that all brokers know.
-VISIBLE_SECONDS = 30.0
+_VISIBLE_SECONDS = 30.0
 # Kafka refuses a request for more than 10,000 partitions, and one that takes longer than it waits is repeated.
 CHUNK_PARTITIONS = 1_000
 
@@ -128,12 +130,12 @@ class TopicAdmin:
         A client asks any broker, and until that one knows it, finds no such topic.
         """
         loop, unseen = asyncio.get_running_loop(), set(names)
-        last = loop.time() + VISIBLE_SECONDS
+        last = loop.time() + _VISIBLE_SECONDS
         for delay in backoff():
             if not (now := set(names) - await self._shown()):
                 return
             if len(now) < len(unseen):
-                unseen, last = now, loop.time() + VISIBLE_SECONDS
+                unseen, last = now, loop.time() + _VISIBLE_SECONDS
             if loop.time() > last:
                 raise BrokerUnavailable(
                     f"the broker at {self._settings.broker} does not show the topics that it created; may this user "
@@ -169,7 +171,7 @@ class TopicAdmin:
         set_on_topic: dict[str, dict[str, str]] = {}
         try:
             answers = await self._client.describe_configs(resources) if names else []
-        except UNSUPPORTED:
+        except _UNSUPPORTED:
             answers = []
         for code, _, _, name, entries in (each for answer in answers for each in answer.resources):
             if code:
@@ -189,8 +191,8 @@ class TopicAdmin:
     async def _grow(self, difference: Difference) -> Difference:
         try:
             await self._client.create_partitions({difference.topic: NewPartitions(int(difference.stated))})
-        except UNSUPPORTED:
-            return replace(difference, state="unsupported", why=NOT_BY_THIS_BROKER)
+        except _UNSUPPORTED:
+            return replace(difference, state="unsupported", why=_NOT_BY_THIS_BROKER)
         return replace(difference, state="done")
 
     async def _alter(self, name: str, changes: list[Difference]) -> list[Difference]:
@@ -200,8 +202,8 @@ class TopicAdmin:
         kept |= {each.setting: each.stated for each in changes}
         try:
             answers = await self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, kept)])
-        except UNSUPPORTED:
-            return [replace(each, state="unsupported", why=NOT_BY_THIS_BROKER) for each in changes]
+        except _UNSUPPORTED:
+            return [replace(each, state="unsupported", why=_NOT_BY_THIS_BROKER) for each in changes]
         for code, *_ in (each for answer in answers for each in answer.resources):
             if code:
                 raise self._refused(f"did not change the settings of {name}", code)

@@ -21,10 +21,12 @@ import orjson
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.files import write_whole
 
-SCHEMA = 1
+__all__ = ["MAX_INLINE_BYTES", "BlobStore", "sha256_of"]
+
+_SCHEMA = 1
 MAX_INLINE_BYTES = 512 * 1024
 # Mode of a file of weights, before the umask: agents of other users read the shared folder.
-EVERYBODY = 0o666
+_EVERYBODY = 0o666
 # No `..`, no hidden file, no second scheme: nothing that could lead out of the root or into another storage.
 _BELOW = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")
 
@@ -36,7 +38,7 @@ class WeightsReference:
     uri: str
     sha256: str
     size_bytes: int
-    schema: int = SCHEMA
+    schema: int = _SCHEMA
 
     def to_json(self) -> bytes:
         """As it is published."""
@@ -54,8 +56,8 @@ def parse_reference(value: bytes) -> WeightsReference | None:
     uri, sha256, size, schema = (body.get(name) for name in ("uri", "sha256", "size_bytes", "schema"))
     if not (isinstance(uri, str) and isinstance(sha256, str) and type(size) is int and size > 0):
         raise AdapterRefused("malformed", "reference: uri, sha256 or size_bytes is missing or of the wrong type")
-    if schema != SCHEMA:
-        raise AdapterRefused("schema", f"reference of schema {schema}, this release reads {SCHEMA}")
+    if schema != _SCHEMA:
+        raise AdapterRefused("schema", f"reference of schema {schema}, this release reads {_SCHEMA}")
     return WeightsReference(uri, sha256, size)
 
 
@@ -135,7 +137,7 @@ class BlobStore:
     def _write_file(self, path: str, weights: bytes) -> None:
         """Whole or not at all, as an object store does it: agents may be reading the same weights."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(Path(path), weights, EVERYBODY)
+        write_whole(Path(path), weights, _EVERYBODY)
 
     def _read_file(self, path: str, start: int, end: int) -> bytes:
         """Part of a regular file. A link would lead out of the root, and a pipe would keep its reader waiting."""

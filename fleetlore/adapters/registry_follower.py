@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 # At least: the embedded broker, which answers a waiting fetch late, would have a rollback there within a second.
 FETCH_WAIT_MS = 200
 STOP_SECONDS = 5.0
-LAST_ACKS_SECONDS = 1.0
+_LAST_ACKS_SECONDS = 1.0
 # Agents that take a record before the loop may do something else: ~2 ms.
-GIVEN_AT_ONCE = 16
-TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
+_GIVEN_AT_ONCE = 16
+_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
-class Subscriber(Protocol):
+class _Subscriber(Protocol):
     """Is given the records."""
 
     async def take(self, name: str, key: bytes, value: bytes | None) -> None:
@@ -75,11 +75,11 @@ class RegistryFollower:
         self._trusted = trusted
         self._epochs = EpochFile(state_dir, tenant) if state_dir else None
         self._make_producer = make_producer
-        self._topics = {topic(tenant, name): name for name in TOPICS}
+        self._topics = {topic(tenant, name): name for name in _TOPICS}
         self._follower = self._new_follower()
-        self._members: list[Subscriber] = []
+        self._members: list[_Subscriber] = []
         # Those of them that were given what was read before.
-        self._subscribers: list[Subscriber] = []
+        self._subscribers: list[_Subscriber] = []
         self._verified = self._remembered()
         self._saved: dict[bytes, bytes] = {}
         self._passed_over = False
@@ -109,7 +109,7 @@ class RegistryFollower:
             _take_pointer(views, key, value)
         return views
 
-    async def join(self, subscriber: Subscriber) -> None:
+    async def join(self, subscriber: _Subscriber) -> None:
         """Give a subscriber what was read so far, and from now on what comes."""
         self._members.append(subscriber)
         if self._task is None:
@@ -120,7 +120,7 @@ class RegistryFollower:
                 if subscriber in self._subscribers:
                     await self._give_to(subscriber, subscriber.take(*record))
 
-    async def leave(self, subscriber: Subscriber) -> None:
+    async def leave(self, subscriber: _Subscriber) -> None:
         """Give it nothing any more; with the last one the connection ends."""
         for some in (self._members, self._subscribers):
             if subscriber in some:
@@ -177,10 +177,10 @@ class RegistryFollower:
             self._follower.rewind(topic(self._tenant, "adapters.weights"))
         for number, subscriber in enumerate(list(self._subscribers), 1):
             await self._give_to(subscriber, subscriber.take(name, key, value))
-            if number % GIVEN_AT_ONCE == 0:
+            if number % _GIVEN_AT_ONCE == 0:
                 await asyncio.sleep(0)  # a thousand agents in one go would keep their loop from their actions
 
-    async def _give_to(self, subscriber: Subscriber, given: Awaitable[None]) -> None:
+    async def _give_to(self, subscriber: _Subscriber, given: Awaitable[None]) -> None:
         """A subscriber that fails gets nothing any more; the others go on, and hear of a revocation."""
         try:
             await given
@@ -213,7 +213,7 @@ class RegistryFollower:
         """Say before the last agent leaves what it did with a version; no longer than an exit may take."""
         sending, self._sending = self._sending, None
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
-            async with asyncio.timeout(LAST_ACKS_SECONDS):
+            async with asyncio.timeout(_LAST_ACKS_SECONDS):
                 if sending is not None and not sending.done():
                     await sending
                 if self._acks:

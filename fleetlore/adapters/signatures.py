@@ -21,12 +21,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.wire.adapter_manifest import SCHEMA, AdapterManifest, AdapterPointer, Revocation
 
-Document = TypeVar("Document", bound=AdapterManifest | AdapterPointer | Revocation)
+__all__ = ["Manifest", "SigningKey", "public_keys"]
+
+_Document = TypeVar("_Document", bound=AdapterManifest | AdapterPointer | Revocation)
 Manifest = TypeVar("Manifest", bound=AdapterManifest)
 PublicKeys = Mapping[str, Ed25519PublicKey]
 
 # A record takes 1 MiB by default, and a manifest that names each of its examples some hundred KiB.
-MAX_DOCUMENT_BYTES = 1024 * 1024
+_MAX_DOCUMENT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class SigningKey:
 
     @property
     def key_id(self) -> str:
-        return key_id_of(self.private.public_key())
+        return _key_id_of(self.private.public_key())
 
     def sign(self, document: object) -> bytes:
         """Canonical JSON of the document with `key_id` and `signature` added."""
@@ -66,7 +68,7 @@ class SigningKey:
         return _canonical(body | {"signature": base64.b64encode(signature).decode()})
 
 
-def key_id_of(key: Ed25519PublicKey) -> str:
+def _key_id_of(key: Ed25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
@@ -81,7 +83,7 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
             key = Ed25519PublicKey.from_public_bytes(base64.b64decode(text.strip(), validate=True))
         except ValueError as error:
             raise ConfigError("a public key is 32 bytes in base64") from error
-        keys.setdefault(key_id_of(key), key)
+        keys.setdefault(_key_id_of(key), key)
     if not keys:
         raise ConfigError("FLEETLORE_PUBLIC_KEY is empty: whose adapters are to be believed?")
     return keys
@@ -113,9 +115,9 @@ def signed_by(data: bytes, trusted: PublicKeys) -> str:
     return _verify(data, trusted)
 
 
-def _document(data: bytes, kind: type[Document]) -> Document:
+def _document(data: bytes, kind: type[_Document]) -> _Document:
     """A field that came later has its default in what was signed before."""
-    return cast(Document, _decoded(data, kind))  # type: ignore[arg-type]  # mypy looks at the hash of an instance
+    return cast(_Document, _decoded(data, kind))  # type: ignore[arg-type]  # mypy looks at the hash of an instance
 
 
 # All agents of a process get the same documents, and need one copy of each.
@@ -128,7 +130,7 @@ def _decoded(data: bytes, kind: Callable[..., object]) -> object:
 
 
 def _verify(data: bytes, trusted: PublicKeys) -> str:
-    if len(data) > MAX_DOCUMENT_BYTES:
+    if len(data) > _MAX_DOCUMENT_BYTES:
         raise AdapterRefused("oversized", f"{len(data)} bytes of a document")
     return _signer(data, tuple((key_id, key.public_bytes_raw()) for key_id, key in trusted.items()))
 

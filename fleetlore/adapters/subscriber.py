@@ -22,6 +22,8 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import AdapterManifest
 
+__all__ = ["AdapterSubscriber", "Holder"]
+
 log = logging.getLogger(__name__)
 
 # Before weights that could not be fetched are asked for again.

@@ -43,10 +43,10 @@ _WARN_RATE = 0.2
 # Cosine of words: a fact is long, and what is asked is short.
 _LIKE_FACT = 0.25
 # P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
-SURE = 0.8
+_SURE = 0.8
 # Members of an owner that stand behind a name.
-MOST_MEMBERS = 12
-MAX_NAMES = 3
+_MOST_MEMBERS = 12
+_MAX_NAMES = 3
 _NAME_MASK = "<name>"
 _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
@@ -105,7 +105,7 @@ def foreseen(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         yield _names_tip(id, at, call, expected, outlook.fails)
     else:
         parts = (f"This {call.tool} call will likely fail: ", _kind_quote(expected), ".")
-        is_sure_of = outlook.fails >= SURE
+        is_sure_of = outlook.fails >= _SURE
         yield Tip(
             id,
             "foreseen",
@@ -213,13 +213,13 @@ def need_tip(of: Need) -> Tip:
         )  # fmt: skip
     else:
         parts = (f"{of.tool} fails with a `{of.argument}` whose ", quote(of.field), " is ", quote(f"`{of.value}`"), ".")
-    return Tip(id, "needed", parts, key=id, kind=of.kind, chance=fails, sure=fails >= SURE, agents=of.agents)
+    return Tip(id, "needed", parts, key=id, kind=of.kind, chance=fails, sure=fails >= _SURE, agents=of.agents)
 
 
 def _names_tip(id: str, at: Situation, call: Call, expected: Expected, fails: float) -> Tip:
     """All rejected names at once, each with the working name first where one is near, else what will happen."""
     spelled = {token.lower(): token for token in reversed(call.tokens)}
-    rejected = [spelled.get(name, name) for name in expected.names[:MAX_NAMES]]
+    rejected = [spelled.get(name, name) for name in expected.names[:_MAX_NAMES]]
     parts, swaps = replacements(at, rejected)
     if not swaps:
         last = ", ".join(f"`{name}`" for name in rejected)
@@ -229,7 +229,7 @@ def _names_tip(id: str, at: Situation, call: Call, expected: Expected, fails: fl
             first = ("Look up first what there is: ", look_up_quote(look_up), ". ")
         parts = (*first, f"{call.tool} fails with {last}: ", _kind_quote(expected), ".")
     arguments = substituted(at.arguments, swaps) if swaps else None
-    sure = fails >= SURE or expected.failed >= SURE * max(1, expected.held)
+    sure = fails >= _SURE or expected.failed >= _SURE * max(1, expected.held)
     # A name that fails is named each time that it is proposed.
     return Tip(
         id, "foreseen", parts, kind=expected.kind, rejected=expected.names, brings=tuple(swaps.values()), chance=fails,
@@ -258,7 +258,7 @@ def replacements(at: Situation, rejected: Collection[str]) -> tuple[tuple[Part, 
         # All that the call model holds of a place two agents met.
         working = Quote(f"`{near}`", SEVERAL, 0, "name")
         parts += [f"{' ' if parts else ''}Use ", working, f" instead of `{name}`."]
-        members = place.members.get(near, ())[:MOST_MEMBERS]
+        members = place.members.get(near, ())[:_MOST_MEMBERS]
         if members:
             parts += [" It has: ", Quote(", ".join(members), SEVERAL, 0, "name"), "."]
     return tuple(parts), swaps

@@ -29,11 +29,11 @@ from unicodedata import normalize
 
 from fleetlore.wire.lore import MemoryItem
 
-__all__ = ["INVISIBLE", "MANY", "MAX_CONTENT", "SEVERAL", "Part", "Quote", "Tip", "all_of", "clean", "tell"]
+__all__ = ["INVISIBLE", "SEVERAL", "Part", "Quote", "Tip", "all_of", "clean", "tell"]
 
 # Agents that must have produced a string.
 SEVERAL = 2
-MANY = 3
+_MANY = 3
 _LEFT_OUT = "…"
 _UNNAMED = "an error"
 _CLASS = re.compile(
@@ -42,7 +42,7 @@ _CLASS = re.compile(
 )
 _WORD = re.compile(r"\w+")
 
-MAX_CONTENT = 800
+_MAX_CONTENT = 800
 # What a reader does not see: control characters but line breaks and tabs, halves of surrogate pairs, and what Unicode
 # lets a display leave out.
 INVISIBLE = re.compile(
@@ -188,7 +188,7 @@ def _allowed(quote: Quote, own: Collection[str], one_name: bool) -> str | None:
 def _least(quote: Quote) -> int:
     if quote.sort != "call":
         return SEVERAL
-    return MANY if quote.danger else 1 if quote.harmless else SEVERAL
+    return _MANY if quote.danger else 1 if quote.harmless else SEVERAL
 
 
 def _held(text: str, own: Collection[str]) -> str:
@@ -211,13 +211,13 @@ def _words(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def clean(text: str) -> str:
     """Text from elsewhere, unable to leave its place: no control characters, no end of the fence, not endless."""
-    harmless = INVISIBLE.sub("", text[: 2 * MAX_CONTENT]).strip()
+    harmless = INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
     plain = harmless if harmless.isascii() else normalize("NFKC", harmless).translate(_LOOKALIKES)
     if _MARK.search(plain) or _ENTRY.search(plain):
         harmless = _ENTRY.sub(r"(#\1)", _MARK.sub("(fleet memory)", plain))
-    if len(harmless) > MAX_CONTENT:
+    if len(harmless) > _MAX_CONTENT:
         # Whole lines say more than a part of one.
-        whole, _, part = harmless[:MAX_CONTENT].rpartition("\n")
+        whole, _, part = harmless[:_MAX_CONTENT].rpartition("\n")
         harmless = f"{whole or part}…"
     return harmless.replace("\n", "\n  ")
 

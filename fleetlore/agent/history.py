@@ -16,9 +16,9 @@ from fleetlore.recall.remedies import PreconditionTracker
 if TYPE_CHECKING:
     from fleetlore.agent.action import Action, BegunCall
 
-__all__ = ["KEPT_CALLS", "CallHistory"]
+__all__ = ["CallHistory"]
 
-KEPT_CALLS = 32
+_KEPT_CALLS = 32
 _KEPT_FAILED = 5  # the next attempt is told of no more
 MAX_TOLD = 200  # characters of a call, and of its error
 
@@ -39,7 +39,7 @@ class CallHistory:
         self.last_failed: deque[str] = deque(maxlen=_KEPT_FAILED)
         self.failures: set[str] = set()
         self.failed: FailedCall | None = None
-        self.expected: deque[Expected] = deque(maxlen=KEPT_CALLS)
+        self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
         self.preconditions = PreconditionTracker()
         self.context = CallContext(goal)
         self._goal, self._session = goal, session

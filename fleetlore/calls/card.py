@@ -13,10 +13,12 @@ from typing import NamedTuple
 from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, words_of
 from fleetlore.calls.places import PlaceNames
 
+__all__ = ["nearest", "structure"]
+
 MOST = 12
-MOST_LIKE = 6
+_MOST_LIKE = 6
 # Of one owner.
-MOST_MEMBERS = 16
+_MOST_MEMBERS = 16
 # Letters from which names that differ in one are alike, and in two.
 _LONG_ENOUGH, _LONG = 6, 9
 # Of the parts of a name: that the goal has too, and that the call that failed has.
@@ -46,7 +48,7 @@ def card(known: PlaceNames, goal: str, call: str, seen: Collection[str] = ()) ->
         shared = _IN_GOAL * len(stems & in_goal) + _IN_CALL * len(stems & in_call)
         return log(1.0 + known.ended(name).worked) + shared / (len(stems) or 1)
 
-    return [spelled(known, name) for name in sorted(names, key=lambda name: (-worth(name), name))[:MOST]]
+    return [_spelled(known, name) for name in sorted(names, key=lambda name: (-worth(name), name))[:MOST]]
 
 
 def like(known: PlaceNames, rejected: Iterable[str], seen: Collection[str] = ()) -> list[str]:
@@ -63,7 +65,7 @@ def like(known: PlaceNames, rejected: Iterable[str], seen: Collection[str] = ())
         of_name = ranks.stems[name]
         return -len(of_name & stems) / len(of_name | stems), -known.ended(name).worked, name
 
-    return [spelled(known, name) for name in sorted(found, key=worth)[:MOST_LIKE]]
+    return [_spelled(known, name) for name in sorted(found, key=worth)[:_MOST_LIKE]]
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
@@ -90,7 +92,7 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
         room = left - len(owner) - 3
         for member in sorted(known.members[owner], key=lambda each: -near(each)):
             room -= len(member) + 2
-            if room < 0 or len(shown) == MOST_MEMBERS:
+            if room < 0 or len(shown) == _MOST_MEMBERS:
                 break
             shown.append(member)
         if shown:
@@ -114,7 +116,7 @@ def nearest(rejected: str, known: PlaceNames) -> str | None:
     }
     least = min(found.values(), default=0)
     best = [name for name, distance in found.items() if distance == least]
-    return spelled(known, best[0]) if len(best) == 1 else None
+    return _spelled(known, best[0]) if len(best) == 1 else None
 
 
 def around(name: str, known: PlaceNames) -> list[tuple[str, tuple[str, ...]]]:
@@ -128,7 +130,7 @@ def around(name: str, known: PlaceNames) -> list[tuple[str, tuple[str, ...]]]:
     return sorted(found, key=lambda each: (each[0].lower() != asked, -known.ended(each[0].lower()).worked, each[0]))
 
 
-def spelled(known: PlaceNames, name: str) -> str:
+def _spelled(known: PlaceNames, name: str) -> str:
     """A lower-case name as it is spelled at the place."""
     return known.spelled.get(name, name)
 

@@ -19,6 +19,19 @@ from fleetlore.fingerprint.fingerprint import parsed, pattern_id
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import MAX_TEXT, clip
 
+__all__ = [
+    "CALL_CHARACTERS",
+    "ERROR_CHARACTERS",
+    "KEYWORDS",
+    "RESULT_CHARACTERS",
+    "WORD",
+    "CallContext",
+    "normal",
+    "text_of",
+    "warning_id",
+    "words_of",
+]
+
 Ids = npt.NDArray[np.uint32]
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]+")
@@ -34,11 +47,11 @@ KEYWORDS = frozenset(
 )
 
 GOAL_CHARACTERS = 1_500
-GOAL_WORDS = 40
+_GOAL_WORDS = 40
 CALL_CHARACTERS = 2_500
 RESULT_CHARACTERS = 3_000
 ERROR_CHARACTERS = 600
-LAST_CHARACTERS = 300
+_LAST_CHARACTERS = 300
 # Of a session: more names or calls than that are those of a loop or a dump, and the newest say most.
 KEPT_NAMES = 4_096
 KEPT_CALLS = 64
@@ -115,7 +128,7 @@ class CallContext:
     def __init__(self, goal: str) -> None:
         words = list(dict.fromkeys(word.lower() for word in WORD.findall(goal[:GOAL_CHARACTERS])))
         self.goal_words = frozenset(words)
-        self.goal = hashes_of(words[:GOAL_WORDS])
+        self.goal = hashes_of(words[:_GOAL_WORDS])
         self.seen: set[str] = set()
         self.worked: set[str] = set()
         self.failed: set[str] = set()
@@ -157,7 +170,9 @@ class CallContext:
             self.quantities.record(result)
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
-        self.last_words = hashes_of([token.lower() for token in dict.fromkeys(TOKEN.findall(result[:LAST_CHARACTERS]))])
+        self.last_words = hashes_of(
+            [token.lower() for token in dict.fromkeys(TOKEN.findall(result[:_LAST_CHARACTERS]))]
+        )
         key = normal(tool, arguments or text)
         failed = self.tried.pop(key, 0)
         self.tried[key] = failed + 1 if error_class is not None else 0

@@ -15,9 +15,26 @@ from fleetlore.calls.features import FEATURES
 from fleetlore.calls.programs import Ending
 from fleetlore.wire.adapter_manifest import State
 
+__all__ = [
+    "CALL_BITS",
+    "EQUAL",
+    "KIND_BITS",
+    "MAX_BYTES",
+    "MAX_KINDS",
+    "Document",
+    "Kind",
+    "LookUp",
+    "Named",
+    "Need",
+    "Place",
+    "Program",
+    "Threshold",
+    "quantised",
+]
+
 Weights = npt.NDArray[np.float32]
 
-SCHEMA = 2
+_SCHEMA = 2
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
@@ -28,7 +45,7 @@ _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
 
 
-class Table(msgspec.Struct, frozen=True, array_like=True):
+class _Table(msgspec.Struct, frozen=True, array_like=True):
     """Weights of hashed features: int8 in blocks of 256, each with a float16 scale."""
 
     weights: bytes
@@ -172,8 +189,8 @@ class Document(msgspec.Struct, frozen=True):
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 
-    calls: Table
-    kinds: Table
+    calls: _Table
+    kinds: _Table
     bias: float
     tools: dict[str, int]
     kind_texts: tuple[Kind, ...] = ()
@@ -186,7 +203,7 @@ class Document(msgspec.Struct, frozen=True):
     programs: tuple[Program, ...] = ()
     until: float = 0.0
     features: int = FEATURES
-    schema: int = SCHEMA
+    schema: int = _SCHEMA
 
     def to_bytes(self) -> bytes:
         """Compressed; the same document gives the same bytes."""
@@ -202,24 +219,24 @@ class Document(msgspec.Struct, frozen=True):
             document = msgspec.msgpack.decode(inflate.decompress(data, _MAX_DOCUMENT), type=cls)
         except zlib.error as error:
             raise ValueError(f"not compressed as it should be: {error}") from error
-        if (document.schema, document.features) != (SCHEMA, FEATURES):
+        if (document.schema, document.features) != (_SCHEMA, FEATURES):
             raise ValueError(f"schema {document.schema} with features {document.features} is of another release")
         if len(document.kind_texts) > MAX_KINDS or len(document.kind_counts) != len(document.kind_texts):
             raise ValueError(f"{len(document.kind_texts)} kinds with {len(document.kind_counts)} counts")
         return document
 
 
-def quantised(weights: Weights, share: float = 1.0) -> Table:
+def quantised(weights: Weights, share: float = 1.0) -> _Table:
     """Float32 (n,) as int8, n a multiple of 256; of the greatest this share, zeros in place of the others."""
     least = np.quantile(np.abs(weights), 1.0 - share) if share < 1.0 else 0.0
     blocks = np.where(np.abs(weights) >= least, weights, np.float32(0)).reshape(-1, _BLOCK)
     scales = (np.abs(blocks).max(axis=1) / 127).astype("<f2")
     divisors = np.where(scales > 0, scales, np.float16(1)).astype(np.float32)
     rounded = np.clip(np.rint(blocks / divisors[:, None]), -127, 127).astype(np.int8)
-    return Table(rounded.tobytes(), scales.tobytes())
+    return _Table(rounded.tobytes(), scales.tobytes())
 
 
-def restored(table: Table, bits: int) -> Weights:
+def restored(table: _Table, bits: int) -> Weights:
     """Float32 (2 ** bits,). Raises ValueError where the table has another size or is not finite."""
     blocks = np.frombuffer(table.weights, np.int8)
     scales = np.frombuffer(table.scales, "<f2")

@@ -30,11 +30,13 @@ from fleetlore.calls.context import (
 )
 from fleetlore.calls.places import PlaceNames
 
+__all__ = ["Call", "Features", "features"]
+
 # A new number makes versions that were learned with other features unreadable.
 FEATURES = 4
 MAX_TOKENS = 260
-LAST_TOKENS = 70
-MAX_NAMES = 14
+_LAST_TOKENS = 70
+_MAX_NAMES = 14
 FIRST_WORDS, LAST_WORDS, LINE = 6, 4, 200
 GOAL_WORDS, GOAL_NAMES = 16, 10
 
@@ -83,7 +85,7 @@ class Call:
     def tokens(self) -> list[str]:
         """Of the text; the first and the last of a long one."""
         tokens = TOKEN.findall(self.text[:CALL_CHARACTERS])
-        return tokens if len(tokens) <= MAX_TOKENS else tokens[: MAX_TOKENS - LAST_TOKENS] + tokens[-LAST_TOKENS:]
+        return tokens if len(tokens) <= MAX_TOKENS else tokens[: MAX_TOKENS - _LAST_TOKENS] + tokens[-_LAST_TOKENS:]
 
     @cached_property
     def names(self) -> list[str]:
@@ -120,7 +122,7 @@ def features(call: Call, context: CallContext, known: PlaceNames | None = None) 
             as good as none.
     """
     tokens = hashes_of(call.tokens or [""])
-    names = hashes_of(call.names[:MAX_NAMES])
+    names = hashes_of(call.names[:_MAX_NAMES])
     unique = np.array(list(dict.fromkeys(tokens.tolist())), np.uint32)
     last = np.uint32(hash_of(context.last))
     groups: list[_Group] = [
@@ -161,7 +163,7 @@ def _pairs(names: Ids) -> Ids:
     return (first ^ second) + first * second
 
 
-_TRIANGLES = [np.triu_indices(size, 1) for size in range(MAX_NAMES + 1)]
+_TRIANGLES = [np.triu_indices(size, 1) for size in range(_MAX_NAMES + 1)]
 
 
 def _overlap(names: list[str], context: CallContext) -> Ids:

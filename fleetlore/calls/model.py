@@ -36,9 +36,9 @@ from fleetlore.calls.quantities import Quantity
 # Of a tool with fewer calls nothing can be told.
 LEAST_CALLS = 20
 # A name is said where calls with it fail at least so often, by Jeffreys' estimate.
-NAMED_RATE = 0.5
+_NAMED_RATE = 0.5
 # A kind without a name is said where it is so likely: of less likely ones every third was the one that came.
-SURE_KIND = 0.9
+_SURE_KIND = 0.9
 _CALL_MASK = np.uint32(2**CALL_BITS - 1)
 _KIND_MASK = np.uint32(2**KIND_BITS - 1)
 _KIND = np.uint32(0x85EBCA6B)
@@ -191,11 +191,11 @@ class CallModel:
         for named in () if somewhere_new else self._held(call, held):
             rate = self._rate(named, place)
             worth = rate * (0.02 + of_tool.get(named.kind, 0.01))
-            if rate >= NAMED_RATE and worth > score:
+            if rate >= _NAMED_RATE and worth > score:
                 best, score = named, worth
         if best is not None and (likely is None or score > 0.125 * of_tool[likely]):
             return Expected(best.kind, best.names, best.failed, best.held, best.agents)
-        if likely is None or of_tool[likely] < SURE_KIND:
+        if likely is None or of_tool[likely] < _SURE_KIND:
             return None
         return Expected(likely, agents=self._kind_agents[call.tool, likely])
 

@@ -16,15 +16,17 @@ from typing import NamedTuple, TypeVar
 from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.fingerprint.literals import is_identity
 
-MAX_RESULT = 3_000
+__all__ = ["KnownObjects", "Mark", "values_of"]
+
+_MAX_RESULT = 3_000
 # Of a session: more are those of a listing, and the newest say most.
 KEPT = 512
-MAX_FIELDS = 12
+_MAX_FIELDS = 12
 # A longer value is a sentence.
-MAX_WORDS = 3
-MAX_AFTER = 6
+_MAX_WORDS = 3
+_MAX_AFTER = 6
 # Of one argument, and of a call.
-MAX_OF_LIST = 4
+_MAX_OF_LIST = 4
 MAX_MARKS = 24
 
 # A bracket, or a key with a value that is no object; as JSON or Python writes them.
@@ -38,7 +40,7 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z _()-]{0,39}")
 _ID = re.compile(r"(?=.*\d)[^\s]{3,64}")
 
 
-Known = TypeVar("Known")
+_Known = TypeVar("_Known")
 
 
 class Mark(NamedTuple):
@@ -70,7 +72,7 @@ class KnownObjects:
         """Take in a call that worked."""
         for value in {value for _, value in _ids(arguments)}:
             taken = self._after.pop(value, {})
-            if len(taken) < MAX_AFTER:
+            if len(taken) < _MAX_AFTER:
                 taken[tool] = None
             _keep(self._after, value, taken)
         for id, fields in _objects(result):
@@ -96,7 +98,7 @@ def values_of(arguments: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _keep(kept: dict[str, Known], id: str, what: Known) -> None:
+def _keep(kept: dict[str, _Known], id: str, what: _Known) -> None:
     kept.pop(id, None)
     kept[id] = what
     if len(kept) > KEPT:
@@ -106,7 +108,7 @@ def _keep(kept: dict[str, Known], id: str, what: Known) -> None:
 def _ids(arguments: str) -> Iterator[tuple[str, str]]:
     """The ids that arguments name, each with the argument that takes it."""
     for name, value in values_of(arguments).items():
-        for each in value[:MAX_OF_LIST] if isinstance(value, list) else (value,):
+        for each in value[:_MAX_OF_LIST] if isinstance(value, list) else (value,):
             if isinstance(each, str) and _ID.fullmatch(each):
                 yield name, each
 
@@ -116,7 +118,7 @@ def _is_state(said: str) -> bool:
     if not _FIELD.fullmatch(said):
         return False
     words = said.split()
-    return len(words) == 1 or (len(words) <= MAX_WORDS and not all(word[0].isupper() for word in words))
+    return len(words) == 1 or (len(words) <= _MAX_WORDS and not all(word[0].isupper() for word in words))
 
 
 @lru_cache(maxsize=4096)  # keys repeat
@@ -126,11 +128,11 @@ def _is_id(key: str) -> bool:
 
 def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
     """(id, fields) of each object of a result; its id is the first value that is one."""
-    if result[:1] not in ("{", "[") or "{" not in result[:MAX_RESULT]:  # rows of a database are lists of values
+    if result[:1] not in ("{", "[") or "{" not in result[:_MAX_RESULT]:  # rows of a database are lists of values
         return
     open_objects: list[tuple[list[str], dict[str, str]]] = []
     done: list[tuple[list[str], dict[str, str]]] = []
-    for part in _PART.finditer(result[:MAX_RESULT]):
+    for part in _PART.finditer(result[:_MAX_RESULT]):
         if part["bracket"] == "{":
             open_objects.append(([], {}))
             done.append(open_objects[-1])
@@ -142,6 +144,6 @@ def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
             key, said = part["key"], part["text"] or part["other"] or part["word"] or ""
             if _is_id(key) and _ID.fullmatch(said):
                 ids.append(said)
-            elif len(fields) < MAX_FIELDS and _is_state(said) and not is_identity(key):
+            elif len(fields) < _MAX_FIELDS and _is_state(said) and not is_identity(key):
                 fields[key] = said.lower()
     yield from ((ids[0], fields) for ids, fields in done if ids and fields)

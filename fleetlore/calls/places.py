@@ -12,10 +12,10 @@ from fleetlore.calls.context import CallContext
 
 # A place is recognised where what speaks for it is so many natural logarithms above the next one, and at least this
 # share of what was said at all: sure enough that the goal alone tells most places, and hardly ever a wrong one.
-SURE = 3.0
-SURE_SHARE = 0.5
+_SURE = 3.0
+_SURE_SHARE = 0.5
 # A word of more than this share of the places is a word of none.
-COMMON = 1 / 3
+_COMMON = 1 / 3
 _LEAST_WORD = 3
 
 
@@ -109,14 +109,14 @@ class Places(dict[str, PlaceNames]):
             if len(word) < _LEAST_WORD:
                 continue
             places = self._of_word.get(word, set())
-            if len(places) > COMMON * len(self):
+            if len(places) > _COMMON * len(self):
                 continue
             weight = log(len(self) / max(1, len(places)))
             total += weight
             for place in places:
                 said[place] += weight
         ranked = nlargest(2, said.items(), key=lambda each: (each[1], each[0]))
-        if not ranked or ranked[0][1] < SURE_SHARE * total:
+        if not ranked or ranked[0][1] < _SURE_SHARE * total:
             return None
         (best, first), second = ranked[0], ranked[1][1] if len(ranked) > 1 else 0.0
-        return best if first - second >= SURE else None
+        return best if first - second >= _SURE else None

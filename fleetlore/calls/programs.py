@@ -16,7 +16,7 @@ from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, pars
 Ending = Literal["timed out", "not found", "refused"]
 
 MAX_FORM = 80
-MAX_OPTIONS = 4
+_MAX_OPTIONS = 4
 # A capital begins a sentence.
 _PROGRAM = re.compile(r"[a-z_][\w.+-]{0,39}")
 _SUBCOMMAND = re.compile(r"[a-z][a-z-]{1,19}")
@@ -38,7 +38,7 @@ _REFUSED = re.compile(
 )
 
 
-class Forms(NamedTuple):
+class _Forms(NamedTuple):
     """Of the first command of a line.
 
     Attributes:
@@ -50,10 +50,10 @@ class Forms(NamedTuple):
     beside: list[str]
 
 
-def forms(tool: str, arguments: str) -> Forms:
+def forms(tool: str, arguments: str) -> _Forms:
     """Forms of a call; of one that is no free text, the tool."""
     if not is_free_text(argument_shape(arguments)):
-        return Forms([tool], [])
+        return _Forms([tool], [])
     value = parsed(arguments)
     texts = value.values() if isinstance(value, dict) else (arguments,)
     text = _QUOTED.sub(" ", " ".join(each for each in texts if isinstance(each, str))[:CALL_CHARACTERS])
@@ -78,12 +78,12 @@ def forms(tool: str, arguments: str) -> Forms:
             beside[program] = None
         else:
             own = _forms(program, words[1:], around, behind=end is not None and end[0] == "&")
-    return Forms(own, [each for each in beside if each not in own])
+    return _Forms(own, [each for each in beside if each not in own])
 
 
 def _forms(program: str, words: list[str], around: list[str], *, behind: bool) -> list[str]:
     first = words[0] if words and _SUBCOMMAND.fullmatch(words[0]) else ""
-    options = sorted({found[0] for word in words if (found := _OPTION.match(word)) is not None})[:MAX_OPTIONS]
+    options = sorted({found[0] for word in words if (found := _OPTION.match(word)) is not None})[:_MAX_OPTIONS]
     short = f"{program} {first}" if first else program
     whole = " ".join([*around, short, *options, *(["&"] if behind else [])])
     return [each for each in dict.fromkeys((whole, short, program)) if len(each) <= MAX_FORM]

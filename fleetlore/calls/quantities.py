@@ -12,8 +12,8 @@ from fleetlore.calls.objects import values_of
 from fleetlore.fingerprint.fingerprint import parsed
 
 Quantity = float | str
-MAX_QUANTITIES = 32
-MAX_TEXT = 64
+_MAX_QUANTITIES = 32
+_MAX_TEXT = 64
 # Of a session: more are those of a listing, and the newest say most.
 KEPT = 256
 _LEAST_ID = 3
@@ -39,7 +39,7 @@ class KnownQuantities:
             del self._things[next(iter(self._things))]
 
     def of(self, arguments: str) -> dict[str, Quantity]:
-        """Quantities by name of a call with these arguments, at most `MAX_QUANTITIES`."""
+        """Quantities by name of a call with these arguments, at most `_MAX_QUANTITIES`."""
         values = values_of(arguments)
         found = dict(_quantities(values))
         for name, value in values.items():
@@ -47,7 +47,7 @@ class KnownQuantities:
                 if told != value:  # its id
                     of, _, inner = field.rpartition("(")
                     found[f"{of}({name}.{inner}" if of else f"{name}.{field}"] = told
-        return dict(list(found.items())[:MAX_QUANTITIES])
+        return dict(list(found.items())[:_MAX_QUANTITIES])
 
 
 def is_of_argument(name: str) -> bool:
@@ -61,7 +61,7 @@ def _quantities(values: Mapping[str, object]) -> Iterator[tuple[str, Quantity]]:
             continue
         if isinstance(value, int | float):
             yield name, round(float(value), 6)
-        elif isinstance(value, str) and 0 < len(value) <= MAX_TEXT:
+        elif isinstance(value, str) and 0 < len(value) <= _MAX_TEXT:
             yield name, value
         elif isinstance(value, list):
             yield f"len({name})", float(len(value))

@@ -17,7 +17,7 @@ _models: WeakValueDictionary[str, CallModel] = WeakValueDictionary()
 _READING = threading.Lock()
 
 
-class LoadedCalls(NamedTuple):
+class _LoadedCalls(NamedTuple):
     """A version that passed every check."""
 
     version: str
@@ -30,7 +30,7 @@ class CallModelSlot:
     kind = CallsManifest
 
     def __init__(self) -> None:
-        self._current: LoadedCalls | None = None
+        self._current: _LoadedCalls | None = None
 
     @property
     def model(self) -> CallModel | None:
@@ -44,7 +44,7 @@ class CallModelSlot:
         current = self._current
         return current.version if current else None
 
-    def prepare(self, weights: bytes, manifest: CallsManifest) -> LoadedCalls:
+    def prepare(self, weights: bytes, manifest: CallsManifest) -> _LoadedCalls:
         """Check everything and read; the version in use is not touched. Safe on another thread.
 
         Raises AdapterRefused with the reason `oversized`, `tampered` or `structure`.
@@ -61,9 +61,9 @@ class CallModelSlot:
                 except ValueError as error:
                     raise AdapterRefused("structure", str(error)) from error
                 _models[manifest.version] = model
-        return LoadedCalls(manifest.version, model)
+        return _LoadedCalls(manifest.version, model)
 
-    def apply(self, loaded: LoadedCalls) -> None:
+    def apply(self, loaded: _LoadedCalls) -> None:
         """Put a prepared version into use: one assignment."""
         self._current = loaded
 

@@ -14,10 +14,10 @@ from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, s
 if TYPE_CHECKING:
     from fleetlore.adapters.listing import AdapterListing
 
-SHORT = 12
-MOST_NAMES = 20
+_SHORT = 12
+_MOST_NAMES = 20
 # In a row of the list; `show` has all.
-MOST_FIGURES = 3
+_MOST_FIGURES = 3
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +63,7 @@ def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
         print_json({**found[0], **said, "lineage": lineage, "running": running, "refused": refused})
         return
     facts = {name: row[name] for name in ("adapter", "version", "ordinal", "channels", "sessions")}
-    facts |= {"lineage": " ← ".join(each[:SHORT] for each in lineage)}
+    facts |= {"lineage": " ← ".join(each[:_SHORT] for each in lineage)}
     facts |= {"run by": _some(running), "not run by": _some(refused)}
     facts |= {
         name: found[0].get(name)
@@ -93,8 +93,8 @@ def _lineage(listing: AdapterListing, version: str) -> list[str]:
 
 
 def _some(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{len(names)}: {', '.join(names[:MOST_NAMES])}{more}" if names else "-"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{len(names)}: {', '.join(names[:_MOST_NAMES])}{more}" if names else "-"
 
 
 def _row(listing: AdapterListing, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -135,13 +135,13 @@ def _range(each: dict[str, Any]) -> str:
 _COLUMNS: Columns = {
     "ADAPTER": itemgetter("adapter"),
     ">#": itemgetter("ordinal"),
-    "VERSION": lambda row: row["version"][:SHORT],
-    "PARENT": lambda row: (row["parent"] or "-")[:SHORT],
+    "VERSION": lambda row: row["version"][:_SHORT],
+    "PARENT": lambda row: (row["parent"] or "-")[:_SHORT],
     "CHANNELS": lambda row: ", ".join(row["channels"]) or "-",
     ">AGENTS": itemgetter("agents_running"),
     ">SESSIONS": itemgetter("sessions"),
     "CREATED (UTC)": lambda row: moment(row["created"]),
-    "~GATE": lambda row: _figures(row["metrics"], MOST_FIGURES),
+    "~GATE": lambda row: _figures(row["metrics"], _MOST_FIGURES),
 }
 
 

@@ -21,6 +21,8 @@ from fleetlore.cli import transcripts as cli_transcripts
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
 
+__all__ = ["group"]
+
 GROUP = "fleetlore.commands"
 
 # The order and the panels of `fleetlore --help`.

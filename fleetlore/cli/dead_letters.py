@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fleetlore.cluster import Bootstrap
     from fleetlore.wire.dead_letter import DeadLetterRecord
 
+__all__ = ["Reason", "Topic", "place", "source_topic"]
+
 SHOWN_CHARACTERS = 4_000
 _PLACE = re.compile(r"\d{1,9}:\d{1,18}\Z", re.ASCII)
 

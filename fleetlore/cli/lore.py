@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from fleetlore.store.search import LoreSearch
     from fleetlore.wire.lore import MemoryItem, Pattern
 
+__all__ = ["read_lore"]
 
-class LevelName(StrEnum):
+
+class _LevelName(StrEnum):
     family = "family"
     class_ = "class"
     exact = "exact"
@@ -27,21 +29,21 @@ class LevelName(StrEnum):
     tool = "tool"
 
 
-class PatternOrder(StrEnum):
+class _PatternOrder(StrEnum):
     failures = "failures"
     sessions = "sessions"
     agents = "agents"
     last = "last"
 
 
-class GroupName(StrEnum):
+class _GroupName(StrEnum):
     tool = "tool"
     error = "error"
     agent = "agent"
     tenant = "tenant"
 
 
-class KindName(StrEnum):
+class _KindName(StrEnum):
     recovery = "recovery"
     strategy = "strategy"
     fact = "fact"
@@ -56,7 +58,7 @@ def _with_words(text: str | None) -> str | None:
     return text
 
 
-Searched = Annotated[
+_Searched = Annotated[
     str | None,
     typer.Option(
         "--search",
@@ -75,7 +77,7 @@ def register(app: typer.Typer) -> None:
 @command
 def health(
     reader: Reader,
-    by: Annotated[GroupName, typer.Option("--by", help="Group calls by this.")] = GroupName.tool,
+    by: Annotated[_GroupName, typer.Option("--by", help="Group calls by this.")] = _GroupName.tool,
     hours: Annotated[
         int | None, typer.Option("--hours", min=1, max=24, help="Count only the last HOURS; up to 12 show a trend.")
     ] = None,
@@ -90,7 +92,7 @@ def health(
     if hours is not None and days is not None:
         raise typer.BadParameter("give --hours or --days, not both")
     window = Window("hours", hours) if hours is not None else Window("days", days) if days is not None else None
-    if window is not None and by is GroupName.agent:
+    if window is not None and by is _GroupName.agent:
         raise typer.BadParameter(
             "agents are counted over the last 14 days; no other window is available", param_hint="--by"
         )
@@ -127,15 +129,15 @@ def patterns(
     ] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="Show only this tool.")] = None,
     level: Annotated[
-        LevelName, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
-    ] = LevelName.class_,
+        _LevelName, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
+    ] = _LevelName.class_,
     text: Annotated[
         str | None,
         typer.Option("--text", help="Show only patterns with this text in their error, its class or the arguments."),
     ] = None,
-    search: Searched = None,
+    search: _Searched = None,
     sort: Annotated[
-        PatternOrder | None, typer.Option("--sort", help="Sort by this, largest first. Default: failures.")
+        _PatternOrder | None, typer.Option("--sort", help="Sort by this, largest first. Default: failures.")
     ] = None,
     limit: Limit = 20,
 ) -> None:
@@ -176,7 +178,7 @@ def patterns(
         and wanted in f"{each.error_class}\n{each.template}\n{each.shape}".casefold()
     ]
     if search is None:
-        field = "last_seen" if sort is PatternOrder.last else (sort or PatternOrder.failures).value
+        field = "last_seen" if sort is _PatternOrder.last else (sort or _PatternOrder.failures).value
         chosen.sort(key=lambda each: (-getattr(each, field), each.id))
 
     def calls(pattern: Pattern) -> str:
@@ -226,8 +228,8 @@ def items(
     item_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Show this item in full; its first characters are enough.")
     ] = None,
-    search: Searched = None,
-    kind: Annotated[KindName | None, typer.Option("--kind", help="Show only this kind.")] = None,
+    search: _Searched = None,
+    kind: Annotated[_KindName | None, typer.Option("--kind", help="Show only this kind.")] = None,
     limit: Limit = 20,
 ) -> None:
     """List what the fleet has learned, the best backed first.

@@ -14,10 +14,10 @@ from fleetlore.errors import ConfigError, ModelUnavailable
 if TYPE_CHECKING:  # comes with the extras [mcp] and [otel]
     from starlette.types import ASGIApp
 
-Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Name of the agent whose calls these are.")]
+_Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Name of the agent whose calls these are.")]
 Task = Annotated[str, typer.Option("--task", help="Name of the kind of task; sessions of one task are compared.")]
-Goal = Annotated[str, typer.Option("--goal", help="What the agent is to do, in words.")]
-Port = Annotated[
+_Goal = Annotated[str, typer.Option("--goal", help="What the agent is to do, in words.")]
+_Port = Annotated[
     int | None, typer.Option("--port", min=1, max=65535, help="Serve streamable HTTP at 127.0.0.1:PORT/mcp.")
 ]
 
@@ -28,8 +28,8 @@ def register(app: typer.Typer) -> None:
 
 
 def mcp(
-    port: Port = None,
-    agent: Agent = "mcp",
+    port: _Port = None,
+    agent: _Agent = "mcp",
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
@@ -65,9 +65,9 @@ def mcp_proxy(
     url: Annotated[
         str | None, typer.Option("--url", help="Address of an MCP server over streamable HTTP; takes --port too.")
     ] = None,
-    port: Port = None,
-    agent: Agent = "mcp",
-    goal: Goal = "",
+    port: _Port = None,
+    agent: _Agent = "mcp",
+    goal: _Goal = "",
     task: Task = "",
     broker: Broker = None,
     data: Data = None,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from fleetlore.cli.options import Asked
 
+__all__ = ["Columns", "ask", "confirm", "moment", "print_json", "print_list", "print_table", "safe", "safe_lines"]
+
 T = TypeVar("T")
 # By the name of a column, as `print_table` takes it, what a row has there.
 Columns = Mapping[str, Callable[[Any], object]]

@@ -23,7 +23,7 @@ _TOOL_COLUMNS: Columns = {
     ">SESSIONS": attrgetter("sessions"),
     "~SAYS": attrgetter("says"),
 }
-Row = dict[str, Any]
+_Row = dict[str, Any]
 _PLACE_COLUMNS: Columns = {
     "PLACE": itemgetter("place"),
     ">SESSIONS": itemgetter("sessions"),
@@ -50,7 +50,7 @@ def tools(
     """List what calls of tools need, and where it is looked up."""
     from fleetlore.advice.tool_facts import facts_of_tools
 
-    model = read_call_model(reader)
+    model = _read_call_model(reader)
     known = facts_of_tools(model) if model is not None else []
     facts = [each for each in known if tool in (None, each.tool)]
     if tool is not None and not facts:
@@ -69,10 +69,10 @@ def places(
 
     Sessions stated them, or results and errors told of one.
     """
-    model = read_call_model(reader)
+    model = _read_call_model(reader)
     known: dict[str, PlaceNames] = dict(model.places) if model is not None else {}
     if place is None:
-        rows: list[Row] = [
+        rows: list[_Row] = [
             {"place": name, "sessions": of.sessions, "names": len(of.names)} for name, of in sorted(known.items())
         ]
         nothing = f"Agents of tenant {reader.tenant} run no version that knows a place yet."
@@ -86,7 +86,7 @@ def places(
     print_list(reader, "names", rows, _NAME_COLUMNS, nothing=nothing, limit=limit, as_json=dict, place=place)
 
 
-def read_call_model(reader: Reader) -> CallModel | None:
+def _read_call_model(reader: Reader) -> CallModel | None:
     """The version that agents of a tenant run; None before the first."""
     from fleetlore.adapters.listing import read_weights
     from fleetlore.calls.model import CallModel

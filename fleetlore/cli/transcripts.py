@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # A process of its own takes half a second to start; so much takes as long to import.
 _PART_BYTES = 8_000_000
 
-FormName = StrEnum("FormName", {name.replace("-", "_"): name for name in FORMS})  # type: ignore[misc]
+_FormName = StrEnum("_FormName", {name.replace("-", "_"): name for name in FORMS})  # type: ignore[misc]
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def import_logs(
-    form: Annotated[FormName, typer.Argument(help="Form of the logs.")],
+    form: Annotated[_FormName, typer.Argument(help="Form of the logs.")],
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", exists=True, help="Files, or folders of them.")],
     agent: Annotated[str | None, typer.Option("--agent", help="Agent of all sessions, in place of the log's.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Task of all sessions, in place of the log's.")] = None,

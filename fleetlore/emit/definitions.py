@@ -25,6 +25,8 @@ from fleetlore.wire.topics import DAY_SECONDS, topic
 if TYPE_CHECKING:  # comes with the extra [personal]
     from fleetlore.redact.personal import PersonalData
 
+__all__ = ["DefinitionSender"]
+
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 512 * 1024

@@ -30,7 +30,7 @@ from fleetlore.redact.weight import weight
 
 VERSION = "5"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
-MAX_SHAPE = 512
+_MAX_SHAPE = 512
 # No more of a message is read (`fleetlore.fingerprint.template.head_line`), nor kept in a cache.
 MAX_MESSAGE = 8000
 _CACHED_CHARACTERS = 2048
@@ -178,9 +178,9 @@ def argument_shape(arguments: object) -> str:
     """Shape of a call's arguments: sorted keys with a coarse class of each value, never the value itself."""
     text = arguments_text(arguments)
     if len(text) <= _CACHED_CHARACTERS:
-        return _shape(text)[:MAX_SHAPE]
+        return _shape(text)[:_MAX_SHAPE]
     # Keys that lie behind what was masked are in the shape too.
-    return redact(_shape.__wrapped__(text)[:MAX_SHAPE])
+    return redact(_shape.__wrapped__(text)[:_MAX_SHAPE])
 
 
 def is_free_text(shape: str) -> bool:

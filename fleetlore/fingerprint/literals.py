@@ -16,11 +16,11 @@ from typing import Any
 from fleetlore.fingerprint.fingerprint import parsed
 
 # Longer words are no option of a tool.
-MAX_WORD = 32
-MAX_LABEL = 24
+_MAX_WORD = 32
+_MAX_LABEL = 24
 _REMEMBERED = 4096
 # Of a text; nobody shows more of one.
-MAX_MASKED = 32 * 1024
+_MAX_MASKED = 32 * 1024
 
 # What a literal looks like in a text; all else is words and punctuation. Without a bound, a text of many quotes that
 # are never closed would take time quadratic in its length. Nearly all begin where no word goes on, which is asked
@@ -69,7 +69,7 @@ _CODE = re.compile(r"[=(){};|$`\\]|(?:^|\s)--?\w|^[A-Z]{3,}\s|\n\s")
 @lru_cache(maxsize=_REMEMBERED)
 def names(text: str) -> frozenset[str]:
     """What a text names: its words, numbers and quoted texts, in lower case; for `known`."""
-    text = text[:MAX_MASKED].casefold()
+    text = text[:_MAX_MASKED].casefold()
     quoted = [match["inner"] or match["value"] or "" for match in _LITERALS.finditer(text)]
     return frozenset(each.strip(".,!?") for each in (*_NAMES.findall(text), *quoted) if each)
 
@@ -81,12 +81,12 @@ def masked_text(text: str, known: frozenset[str] = frozenset()) -> str:
     Args:
         known: what stays (`names`).
     """
-    return _LITERALS.sub(lambda match: _masked(match, known), text[:MAX_MASKED])
+    return _LITERALS.sub(lambda match: _masked(match, known), text[:_MAX_MASKED])
 
 
 def masked_tokens(text: str, known: frozenset[str] = frozenset()) -> list[tuple[int, int, str]]:
     """(start, end, masked text) of each token of a text, in order."""
-    return [(match.start(), match.end(), _masked(match, known)) for match in _TOKENS.finditer(text[:MAX_MASKED])]
+    return [(match.start(), match.end(), _masked(match, known)) for match in _TOKENS.finditer(text[:_MAX_MASKED])]
 
 
 def masked_arguments(arguments: str, known: frozenset[str] = frozenset()) -> Any:
@@ -136,7 +136,7 @@ def is_code(key: str, value: str) -> bool:
 def _masked_word(key: str, value: str, known: Collection[str]) -> str:
     if not value or value.casefold() in known:
         return value
-    if len(value) <= MAX_WORD and _OPTION.fullmatch(value) and not is_identity(key):
+    if len(value) <= _MAX_WORD and _OPTION.fullmatch(value) and not is_identity(key):
         return value
     return masked_text(value, frozenset(known)) if is_code(key, value) else _placeholder(key, "text")
 
@@ -162,5 +162,5 @@ def _masked(match: re.Match[str], known: frozenset[str]) -> str:
 
 def _placeholder(key: str, kind: str) -> str:
     """`<order id>` for `order_id`; the kind of the value where the key is none."""
-    label = _JOINT.sub(" ", key.rstrip("0123456789")).strip().casefold()[:MAX_LABEL]
+    label = _JOINT.sub(" ", key.rstrip("0123456789")).strip().casefold()[:_MAX_LABEL]
     return f"<{label if label and not any(map(str.isdigit, label)) else kind}>"

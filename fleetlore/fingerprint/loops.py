@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple, Protocol
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of, pattern_id
 from fleetlore.wire.lore import LOOP
 
-__all__ = ["Called", "Loop", "LoopDetector", "LoopPattern", "find_loop"]
+__all__ = ["Loop", "LoopDetector", "LoopPattern", "find_loop"]
 
 # A repeat: so many of the last calls. Three in a row, or four of six with others between.
 IN_A_ROW = 3
@@ -77,7 +77,7 @@ class LoopPattern(NamedTuple):
     call: str | None
 
 
-class Called(Protocol):
+class _Called(Protocol):
     """One call that ended, as `fleetlore.wire.trajectory.Step` has it.
 
     Attributes:
@@ -97,7 +97,7 @@ class Called(Protocol):
 
 
 class _Call:
-    """A `Called` whose kind is found out only where it loops."""
+    """A `_Called` whose kind is found out only where it loops."""
 
     __slots__ = ("_arguments", "pattern", "result", "tool")
 
@@ -121,7 +121,7 @@ class Loop(NamedTuple):
 
     kind: Literal["repeat", "cycle", "retry"]
     times: int
-    around: tuple[Called, ...]
+    around: tuple[_Called, ...]
     arguments: tuple[str, ...]
 
     @property
@@ -165,7 +165,7 @@ class LoopDetector:
     __slots__ = ("_arguments", "_calls", "_failing")
 
     def __init__(self) -> None:
-        self._calls: list[Called] = []
+        self._calls: list[_Called] = []
         self._arguments: list[str] = []
         self._failing = 0  # calls in a row with the same failure
 
@@ -180,7 +180,7 @@ class LoopDetector:
         text = arguments_text(arguments)
         return self.take(text, _Call(tool, text, said[:MAX_KEPT], failure))
 
-    def take(self, arguments: str, last: Called) -> Loop | None:
+    def take(self, arguments: str, last: _Called) -> Loop | None:
         """`add` for a call that is recognised already. `arguments`: all of them, or what stands for all of them."""
         calls, texts = self._calls, self._arguments
         again = arguments in texts
@@ -260,7 +260,7 @@ def _turned(around: tuple[str, ...]) -> tuple[str, ...]:
     return min(around[start:] + around[:start] for start in range(len(around)))
 
 
-def _same(one: Called, other: Called) -> bool:
+def _same(one: _Called, other: _Called) -> bool:
     """Whether the same came of two calls with the same arguments; False where nothing came."""
     if one.tool != other.tool or one.pattern != other.pattern:
         return False

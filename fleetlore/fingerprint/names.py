@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 MAX_KIND = 90
-MAX_ERROR = 400
-MAX_CALL = 4_000
+_MAX_ERROR = 400
+_MAX_CALL = 4_000
 
 _QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
@@ -58,12 +58,12 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
 
 def mentioned_names(error_class: str, error: str) -> tuple[str, ...]:
     """Lower-case words of the error that look like names of things."""
-    return _mentioned(error_class, error[-8 * MAX_ERROR :] if error_class[:1].isupper() else error[:MAX_ERROR])
+    return _mentioned(error_class, error[-8 * _MAX_ERROR :] if error_class[:1].isupper() else error[:_MAX_ERROR])
 
 
 def folded(call: str) -> str:
     """What is read of a call's text, in lower case."""
-    return call[:MAX_CALL].lower()
+    return call[:_MAX_CALL].lower()
 
 
 def names_in(call: str, mentioned: Iterable[str]) -> frozenset[str]:
@@ -76,7 +76,7 @@ def names_in(call: str, mentioned: Iterable[str]) -> frozenset[str]:
 def _mentioned(error_class: str, error: str) -> tuple[str, ...]:
     if error_class[:1].isupper():  # an exception: its last line says what was raised
         error = next((line for line in reversed(error.splitlines()) if line.strip()), "")
-    head = error[:MAX_ERROR]
+    head = error[:_MAX_ERROR]
     found: list[str] = []
     for quoted in _QUOTED.findall(head):
         words = _WORD.findall(quoted)

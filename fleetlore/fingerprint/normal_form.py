@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 from fleetlore.fingerprint.template import QUOTED_TEXT, head_line, template
 
+__all__ = ["is_sentence"]
+
 MAX_CLASS = 128
 _SEARCHED = 2_000
 _MAX_WRAPPERS = 4
 
 # Types that say who hands an error over and not which it is; in lower case, without punctuation.
-WRAPPERS = frozenset(
+_WRAPPERS = frozenset(
     {
         "",
         "agenttoolcallerror",
@@ -93,7 +95,7 @@ _PASSING = re.compile(
 _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
 
 
-class NormalForm(NamedTuple):
+class _NormalForm(NamedTuple):
     """error_class: at most `MAX_CLASS` characters. template: `fleetlore.fingerprint.template`. transient: a fault that,
     by its words, will pass by itself; whether it does is not measured."""
 
@@ -103,7 +105,7 @@ class NormalForm(NamedTuple):
 
 
 @lru_cache(maxsize=16_384)
-def normal_form(error_type: str, message: str) -> NormalForm:
+def normal_form(error_type: str, message: str) -> _NormalForm:
     """The form of an error. Of its own class and the same message the form is the same.
 
     Args:
@@ -126,11 +128,11 @@ def normal_form(error_type: str, message: str) -> NormalForm:
         or error_class.removeprefix("http_") in _PASSING_STATUS
         or _PASSING.search(f"{error_class}: {line}") is not None
     )
-    return NormalForm(error_class[:MAX_CLASS], text, transient)
+    return _NormalForm(error_class[:MAX_CLASS], text, transient)
 
 
 def _is_wrapper(error_class: str) -> bool:
-    return "".join(filter(str.isalnum, error_class)).lower() in WRAPPERS
+    return "".join(filter(str.isalnum, error_class)).lower() in _WRAPPERS
 
 
 def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:

@@ -18,9 +18,11 @@ from functools import lru_cache
 from fleetlore.fingerprint.maskers import LOOKS, MASK
 from fleetlore.fingerprint.template_rules import NOISE, PLACES, QUOTED, SYSTEM_SAYS
 
+__all__ = ["head_line", "template"]
+
 MAX_TEMPLATE = 240
 # Of the head line: what comes later says little, and every mask looks at all of it.
-MAX_LINE = 600
+_MAX_LINE = 600
 
 _TRACEBACK_SIGNS = ("Traceback (most recent call last)", "During handling of the above exception, another")
 _FRAME = 'File "'
@@ -141,7 +143,7 @@ def head_line(message: str) -> str:
 
 def template(line: str) -> str:
     """A head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
-    return _template(" ".join(line[:MAX_LINE].split()))
+    return _template(" ".join(line[:_MAX_LINE].split()))
 
 
 @lru_cache(maxsize=8192)  # an error is read when it comes, and several times more when its session is distilled

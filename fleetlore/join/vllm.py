@@ -19,13 +19,13 @@ from vllm.lora.resolver import LoRAResolver, LoRAResolverRegistry
 from fleetlore.config import Settings
 from fleetlore.lora.follow import LoraFollower
 
-__all__ = ["FleetLoraResolver", "register"]
+__all__ = ["register"]
 
 log = logging.getLogger(__name__)
 READY_SECONDS = 10.0
 
 
-class FleetLoraResolver(LoRAResolver):  # type: ignore[misc]  # vLLM is no requirement of the checks
+class _FleetLoraResolver(LoRAResolver):  # type: ignore[misc]  # vLLM is no requirement of the checks
     """Resolves names of one tenant's versions; it begins to follow them with the first request."""
 
     def __init__(self, follower: LoraFollower) -> None:
@@ -66,5 +66,5 @@ def register() -> None:
     """
     settings = Settings.from_env(unknown_refused=False)
     for tenant in settings.tenants if settings.lora_dir else ():
-        resolver = FleetLoraResolver(LoraFollower(settings.lora_dir, tenant=tenant))
+        resolver = _FleetLoraResolver(LoraFollower(settings.lora_dir, tenant=tenant))
         LoRAResolverRegistry.register_resolver(f"fleetlore:{tenant}", resolver)

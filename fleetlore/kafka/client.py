@@ -27,8 +27,23 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from fleetlore.cluster import TOKEN, Bootstrap, Cluster
 from fleetlore.errors import BrokerUnavailable
 
+__all__ = [
+    "ANSWER_SECONDS",
+    "STOP_SECONDS",
+    "ConnectionRefused",
+    "backoff",
+    "connect",
+    "connected",
+    "connection_settings",
+    "disconnect",
+    "faust_settings",
+    "make_admin",
+    "make_producer",
+    "no_broker",
+]
+
 STOP_SECONDS = 1.0
-FIRST_DELAY_SECONDS = 0.1
+_FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 2.0
 # Longest wait for an answer that waits for nobody else.
 ANSWER_SECONDS = 10.0
@@ -38,7 +53,7 @@ C = TypeVar("C")
 
 def backoff() -> Iterator[float]:
     """Yield the seconds to wait before each next try, without end: 0.1, 0.2, 0.4, …, at most 2."""
-    delay = FIRST_DELAY_SECONDS
+    delay = _FIRST_DELAY_SECONDS
     while True:
         yield delay
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)
@@ -107,12 +122,12 @@ def faust_settings(bootstrap: Bootstrap, session_timeout_seconds: float) -> dict
         "broker_request_timeout": session_timeout_seconds + ANSWER_SECONDS,
         # Of a producer that Faust starts and nobody uses: by itself it would wait 20 minutes for a server that hangs.
         "producer_request_timeout": ANSWER_SECONDS,
-        "broker_heartbeat_interval": heartbeat_seconds(session_timeout_seconds),
+        "broker_heartbeat_interval": _heartbeat_seconds(session_timeout_seconds),
         "broker_rebalance_timeout": session_timeout_seconds,
     }
 
 
-def heartbeat_seconds(session_timeout_seconds: float) -> float:
+def _heartbeat_seconds(session_timeout_seconds: float) -> float:
     """How often a member of a group reports: Kafka's default, but six times a session timeout at least."""
     return min(3.0, session_timeout_seconds / 6)
 

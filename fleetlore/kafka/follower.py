@@ -25,10 +25,10 @@ from fleetlore.wire.topics import DAY_SECONDS, TOMBSTONE_SECONDS
 log = logging.getLogger(__name__)
 
 # How soon a topic that is created after the start is noticed.
-METADATA_AGE_MS = 5_000
-REQUEST_TIMEOUT_MS = 10_000
+_METADATA_AGE_MS = 5_000
+_REQUEST_TIMEOUT_MS = 10_000
 # The broker keeps tombstones a day longer.
-MOST_AWAY_SECONDS = TOMBSTONE_SECONDS - DAY_SECONDS
+_MOST_AWAY_SECONDS = TOMBSTONE_SECONDS - DAY_SECONDS
 
 Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
@@ -143,15 +143,15 @@ class Follower:
         return any(self._positions.get(part, 0) > end for part, end in ends.items())
 
     def _too_long_away(self) -> bool:
-        return self._clock.now() - self._heard > MOST_AWAY_SECONDS
+        return self._clock.now() - self._heard > _MOST_AWAY_SECONDS
 
     def _make_consumer(self) -> Any:
         return make_consumer(
             self._bootstrap,
             *self._topics,
             fetch_max_wait_ms=self._fetch_wait_ms,
-            metadata_max_age_ms=METADATA_AGE_MS,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            metadata_max_age_ms=_METADATA_AGE_MS,
+            request_timeout_ms=_REQUEST_TIMEOUT_MS,
         )
 
     async def _seek(self, consumer: Any) -> None:
@@ -206,7 +206,7 @@ class Follower:
             await asyncio.sleep(0)  # the client gives what it has fetched without a turn of the event loop
             if fetched:
                 idle_since = self._clock.monotonic()
-            elif self._clock.monotonic() - idle_since > REQUEST_TIMEOUT_MS / 1000:
+            elif self._clock.monotonic() - idle_since > _REQUEST_TIMEOUT_MS / 1000:
                 # The client swallows a lost connection and waits for addresses that may never come back. Asking for the
                 # end offsets fails where the broker is gone, and shows where its log has been replaced.
                 idle_since = self._clock.monotonic()
@@ -219,6 +219,6 @@ class Follower:
 
 async def _ends(consumer: Any) -> dict[TopicPartition, int]:
     """End offsets of everything assigned; only positions that are known are compared with them."""
-    async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):
+    async with asyncio.timeout(_REQUEST_TIMEOUT_MS / 1000):
         ends: dict[TopicPartition, int] = await consumer.end_offsets(consumer.assignment())
         return ends

@@ -16,10 +16,10 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connect, disconnect, make_consumer, no_broker
 
-FETCH_WAIT_MS = 20
+_FETCH_WAIT_MS = 20
 POLL_MS = 200
 # The client itself waits for a broker that has gone away without end, and without a word.
-STALL_SECONDS = 60.0
+_STALL_SECONDS = 60.0
 
 
 @asynccontextmanager
@@ -29,7 +29,7 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
     Raises:
         BrokerUnavailable: no broker answers there.
     """
-    consumer = make_consumer(bootstrap, group=group, fetch_max_wait_ms=FETCH_WAIT_MS)
+    consumer = make_consumer(bootstrap, group=group, fetch_max_wait_ms=_FETCH_WAIT_MS)
     try:
         await connect(consumer)
     except KafkaError as error:
@@ -68,7 +68,7 @@ async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> di
     for partition, offset in about.items():
         consumer.seek(partition, offset)
     while any(consumer.last_stable_offset(partition) is None for partition in wanted):
-        await consumer.getmany(*wanted, timeout_ms=FETCH_WAIT_MS)
+        await consumer.getmany(*wanted, timeout_ms=_FETCH_WAIT_MS)
     return {partition: consumer.last_stable_offset(partition) for partition in wanted}
 
 
@@ -95,7 +95,7 @@ async def read_until(
 
 
 async def records_of(
-    bootstrap: Bootstrap, *topics: str, stall_seconds: float = STALL_SECONDS
+    bootstrap: Bootstrap, *topics: str, stall_seconds: float = _STALL_SECONDS
 ) -> AsyncIterator[ConsumerRecord]:
     """Yield all records of topics, one after another, up to their end as of now; for topics that memory does not hold.
 

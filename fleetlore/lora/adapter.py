@@ -19,11 +19,13 @@ from fleetlore.lora.base import Base
 from fleetlore.lora.tensors import TensorFile, read_tensors, write_tensors
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
+__all__ = ["read_lora"]
+
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SCALE = "fleetlore"  # of the metadata
 _NAME = re.compile(r"base_model\.model\.((?:[\w-]+\.)*([\w-]+))\.lora_(A|B)\.weight")
 _MOST_CONFIG = 1024 * 1024
-MOST_RANK = 512
+_MOST_RANK = 512
 
 # Of `peft.LoraConfig`: what is absent, empty or as here in a plain LoRA. Else more than two matrices of a module are
 # changed, or code is named.
@@ -135,9 +137,9 @@ def _scale_of(stated: Any) -> tuple[int, float, bool]:
     if isinstance(initial, str) and initial.lower().startswith(_CHANGES_BASE):
         raise AdapterRefused("structure", f"{CONFIG}: {initial[:40]} changes the base; save it as a plain LoRA first")
     rank, alpha = stated.get("r"), stated.get("lora_alpha")
-    if not isinstance(rank, int) or not 0 < rank <= MOST_RANK:
-        raise AdapterRefused("structure", f"{CONFIG}: r is {str(rank)[:40]}, not 1 to {MOST_RANK}")
-    if not isinstance(alpha, int | float) or not 0 < alpha <= 64 * MOST_RANK:
+    if not isinstance(rank, int) or not 0 < rank <= _MOST_RANK:
+        raise AdapterRefused("structure", f"{CONFIG}: r is {str(rank)[:40]}, not 1 to {_MOST_RANK}")
+    if not isinstance(alpha, int | float) or not 0 < alpha <= 64 * _MOST_RANK:
         raise AdapterRefused("structure", f"{CONFIG}: lora_alpha is {str(alpha)[:40]}")
     return rank, float(alpha), stated.get("use_rslora") is True
 

@@ -18,7 +18,7 @@ _METADATA = "__metadata__"
 _CHUNK = 1 << 22
 
 
-class Tensor(NamedTuple):
+class _Tensor(NamedTuple):
     """Where a tensor lies: `dtype` as safetensors names it, `begin` and `end` in bytes after the header."""
 
     dtype: str
@@ -30,7 +30,7 @@ class Tensor(NamedTuple):
 class TensorFile(NamedTuple):
     """The parts of a safetensors file: its tensors by name, what else its header says, and the data."""
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, _Tensor]
     metadata: dict[str, str]
     data: memoryview
 
@@ -91,7 +91,7 @@ def write_tensors(file: TensorFile) -> bytes:
     return len(encoded).to_bytes(8, "little") + encoded + file.data
 
 
-def _tensor(name: str, entry: Any) -> Tensor:
+def _tensor(name: str, entry: Any) -> _Tensor:
     try:
         dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
         whole = all(type(each) is int and each >= 0 for each in (*shape, begin, end))
@@ -100,10 +100,10 @@ def _tensor(name: str, entry: Any) -> Tensor:
         fits = False
     if not fits:
         raise AdapterRefused("structure", f"{name[:100]!r} is no tensor of {', '.join(_SIZES)}")
-    return Tensor(dtype, shape, begin, end)
+    return _Tensor(dtype, shape, begin, end)
 
 
-def _is_finite(tensor: Tensor, data: memoryview) -> bool:
+def _is_finite(tensor: _Tensor, data: memoryview) -> bool:
     whole = data[tensor.begin : tensor.end]
     size = _SIZES[tensor.dtype]
     for begin in range(0, len(whole), _CHUNK * size):

@@ -15,8 +15,10 @@ from fleetlore.stats.intervals import newcombe
 from fleetlore.stats.text_index import TextIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 
-Entry = TypeVar("Entry", bound=Pattern | MemoryItem)
-Derived = TypeVar("Derived")
+__all__ = ["LoreIndex", "is_recalled", "worth_showing"]
+
+_Entry = TypeVar("_Entry", bound=Pattern | MemoryItem)
+_Derived = TypeVar("_Derived")
 
 # More than an agent is ever shown, so that some may be left out as its own.
 KEPT = 8
@@ -26,17 +28,17 @@ TRIED_SESSIONS = 8
 _SURE = 1.28
 
 
-class _Ranked(Generic[Entry]):
+class _Ranked(Generic[_Entry]):
     """Entries by id, with the best few at hand."""
 
     __slots__ = ("best", "entries", "rank")
 
-    def __init__(self, rank: Callable[[Entry], Any]) -> None:
+    def __init__(self, rank: Callable[[_Entry], Any]) -> None:
         self.rank = rank
-        self.entries: dict[str, Entry] = {}
-        self.best: tuple[Entry, ...] = ()
+        self.entries: dict[str, _Entry] = {}
+        self.best: tuple[_Entry, ...] = ()
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: _Entry) -> None:
         old = self.entries.get(entry.id)
         self.entries[entry.id] = entry
         if old is not None and self.rank(entry) < self.rank(old):
@@ -205,7 +207,7 @@ class LoreIndex:
         """Whether all that is known was met under one agent's name (a hash)."""
         return self._names == {agent}
 
-    def derived(self, work: Callable[..., Derived], about: str, *key: str) -> Derived:
+    def derived(self, work: Callable[..., _Derived], about: str, *key: str) -> _Derived:
         """Do `work(self, about, *key)` once and remember it until the lore changes. Two thirds of an advice are in it.
 
         Args:
@@ -215,7 +217,7 @@ class LoreIndex:
         known, change = (work, about, *key), self._changes.get(about, 0)
         remembered = self._derived.get(known)
         if remembered is not None and remembered[0] == change:
-            result: Derived = remembered[1]
+            result: _Derived = remembered[1]
             return result
         if len(self._derived) >= self._max_derived:
             self._derived.clear()

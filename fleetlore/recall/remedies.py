@@ -31,11 +31,11 @@ from fleetlore.wire.lore import MemoryItem
 _NEVER = -1
 # Before a call that the session has not made yet: this share of the sessions that used the tool and were not shown the
 # remedy met the error. Among all sessions the share falls as advice is heeded, until it falls silent and errors return.
-LIKELY = 0.1
+_LIKELY = 0.1
 # What helped in fewer sessions, or in less than this share of those that tried it, is not shown before an error.
 _SURE_SESSIONS = 2
-SURE_SHARE = 0.7
-MAX_PREPARATIONS = 2
+_SURE_SHARE = 0.7
+_MAX_PREPARATIONS = 2
 # Calls of a tool that are remembered, the newest.
 _MAX_REMEMBERED = 64
 
@@ -81,7 +81,7 @@ class PreconditionTracker:
             return errors[-1] > worked and not self._was_ineffective(errors, applied, item.tool)
         if applied or worked > _NEVER or not _is_sure(item):
             return False
-        return item.support + item.against >= LIKELY * (sessions - item.shown)
+        return item.support + item.against >= _LIKELY * (sessions - item.shown)
 
     def _was_ineffective(self, errors: list[int], applied: list[int], tool: str) -> bool:
         """Whether the error came again after the remedy, with no call of the tool that worked between the two."""
@@ -127,11 +127,11 @@ def needed_before(index: LoreIndex, tool: str, preconditions: PreconditionTracke
         return []
     health = index.health(tool_id(tool))
     needed = preconditions.needed(known, health.sessions if health is not None else 0)
-    return list(islice(needed, MAX_PREPARATIONS))
+    return list(islice(needed, _MAX_PREPARATIONS))
 
 
 def _is_sure(item: MemoryItem) -> bool:
-    return item.support >= _SURE_SESSIONS and item.support >= SURE_SHARE * (item.support + item.against)
+    return item.support >= _SURE_SESSIONS and item.support >= _SURE_SHARE * (item.support + item.against)
 
 
 def _fixed(arguments: object, left_open: Iterable[str]) -> object:

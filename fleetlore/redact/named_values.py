@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+__all__ = ["REDACTED"]
+
 Replace = Callable[[re.Match[str]], str]
 
 

@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise ModelUnavailable("to find personal data needs: pip install 'fleetlore[personal]'") from error
 
-__all__ = ["ANYWHERE", "Found", "PersonalData", "personal_data"]
+__all__ = ["ANYWHERE", "PersonalData", "personal_data"]
 
 #: Instead of a region: phone numbers in the international form alone.
 ANYWHERE = "anywhere"
@@ -110,7 +110,7 @@ _CODED = re.compile(r"[A-Za-z]{2}\d{2}")
 _MIDDLE = re.compile(r"\.\d{1,3}\.\d|:[0-9A-Fa-f]{0,4}:")
 
 
-class Found(NamedTuple):
+class _Found(NamedTuple):
     """Personal data at text[start:end]; `kind`: "email", "phone", "card", "iban", "national id" or "ip address"."""
 
     start: int
@@ -118,7 +118,7 @@ class Found(NamedTuple):
     kind: str
 
 
-def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[Found]:
+def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[_Found]:
     """What in a text names a person, kind by kind; finds of two kinds may overlap.
 
     Args:
@@ -145,7 +145,7 @@ def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[Found]:
     if regions:
         yield from _phones(text, _LOCAL, regions)
         for match in _CALLED_PHONE.finditer(text):
-            yield Found(*match.span("number"), "phone")
+            yield _Found(*match.span("number"), "phone")
 
 
 # Characters before a number that say what it is.
@@ -158,19 +158,19 @@ def _each(
     kind: str,
     valid: Callable[[str], bool] = lambda _: True,
     unless: re.Pattern[str] | None = None,
-) -> Iterator[Found]:
+) -> Iterator[_Found]:
     """What the pattern finds and is valid; not where `unless` is found right before it."""
     for match in pattern.finditer(text):
         start = match.start()
         if valid(match[0]) and (unless is None or not unless.search(text[max(0, start - _BEFORE) : start])):
-            yield Found(match.start(), match.end(), kind)
+            yield _Found(match.start(), match.end(), kind)
 
 
-def _phones(text: str, pattern: re.Pattern[str], regions: Sequence[str | None]) -> Iterator[Found]:
+def _phones(text: str, pattern: re.Pattern[str], regions: Sequence[str | None]) -> Iterator[_Found]:
     for count, match in enumerate(pattern.finditer(text)):
         length = len(match[0]) if count >= _CHECKED else _length_of_phone(match[0], regions)
         if length:
-            yield Found(match.start(), match.start() + length, "phone")
+            yield _Found(match.start(), match.start() + length, "phone")
 
 
 def _length_of_phone(text: str, regions: Sequence[str | None]) -> int:

@@ -14,9 +14,9 @@ from fleetlore.errors import ConfigError
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from fleetlore.wire.events import checked_name
 
-__all__ = ["AGENT", "OWN_HEADERS", "TOKEN", "Caller", "caller_of", "read_tokens"]
+__all__ = ["AGENT", "OWN_HEADERS", "Caller", "caller_of", "read_tokens"]
 
-AGENT, TENANT, TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-token"
+AGENT, TENANT, _TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-token"
 # Of requests to the gateway, none of which goes on to the provider.
 OWN_HEADERS = "fleetlore-"
 _LEAST_TOKEN = 16
@@ -80,7 +80,7 @@ def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -
             return Caller(check_tenant(tenant or DEFAULT_TENANT), checked_name("agent", named or _UNNAMED))
         except ConfigError as error:
             raise HTTPException(400, str(error)) from None
-    given = headers.get(TOKEN) or (headers.get("authorization", "").removeprefix("Bearer ") if bearer else "")
+    given = headers.get(_TOKEN) or (headers.get("authorization", "").removeprefix("Bearer ") if bearer else "")
     caller = tokens.get(_hashed(given))
     if caller is None:
         raise HTTPException(401, "give a token in Fleetlore-Token", {"www-authenticate": "Bearer"})

@@ -23,12 +23,12 @@ from fleetlore.relay.callers import OWN_HEADERS, Caller
 from fleetlore.relay.conversations import About, Conversation, Conversations
 from fleetlore.relay.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect
 
-__all__ = ["PROVIDERS", "Gateway"]
+__all__ = ["Gateway"]
 
 log = logging.getLogger(__name__)
 
 #: Where requests go by default.
-PROVIDERS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+_PROVIDERS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 _READ: dict[tuple[str, str], Dialect] = {
     ("openai", "chat/completions"): CHAT_COMPLETIONS,
     ("openai", "responses"): RESPONSES,
@@ -50,12 +50,12 @@ class Gateway:
     """Forwards to the providers at these addresses.
 
     Args:
-        providers: address of each by name; those of `PROVIDERS` by default.
+        providers: address of each by name; those of `_PROVIDERS` by default.
     """
 
     def __init__(self, conversations: Conversations, providers: Mapping[str, str] | None = None) -> None:
         self._conversations = conversations
-        self._providers = {name: url.rstrip("/") for name, url in {**PROVIDERS, **(providers or {})}.items()}
+        self._providers = {name: url.rstrip("/") for name, url in {**_PROVIDERS, **(providers or {})}.items()}
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
         timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         self._client = httpx2.AsyncClient(limits=limits, timeout=timeout)

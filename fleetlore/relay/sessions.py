@@ -13,7 +13,7 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
 
-__all__ = ["BufferFull", "Member", "RemoteSession", "RemoteSessions"]
+__all__ = ["BufferFull", "Member", "RemoteSessions"]
 
 CALL_ID = "gen_ai.tool.call.id"
 # Of the longest silent session the state is forgotten: it is advised as if it had just begun.
@@ -43,7 +43,7 @@ class Member(Fleet):
         """Note nothing: its ids are the agent's, which may send the beginning of a session again."""
 
 
-class RemoteSession:
+class _RemoteSession:
     """A session whose events an agent elsewhere numbers. Its state here is for advice.
 
     It stands in the emitter's place of its own session, and sends on what that makes of an event of the agent: with
@@ -150,12 +150,12 @@ class RemoteSessions:
     """Those of which something was heard, by tenant, agent and id; the longest silent first."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[tuple[str, str, str], RemoteSession] = OrderedDict()
+        self._held: OrderedDict[tuple[str, str, str], _RemoteSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def get(self, fleet: Fleet, agent: str, id: str, **about: str) -> RemoteSession:
+    def get(self, fleet: Fleet, agent: str, id: str, **about: str) -> _RemoteSession:
         """The session of this id; a new one where there is none.
 
         Raises:
@@ -163,7 +163,7 @@ class RemoteSessions:
         """
         key = fleet.tenant, agent, id
         if key not in self._held:
-            self._held[key] = RemoteSession(fleet, agent, id, **about)
+            self._held[key] = _RemoteSession(fleet, agent, id, **about)
             if len(self._held) > MAX_SESSIONS:
                 self._held.popitem(last=False)
         self._held.move_to_end(key)

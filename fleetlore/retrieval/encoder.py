@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fleetlore.errors import ModelUnavailable
 
-MAX_CHARACTERS = 1000
+_MAX_CHARACTERS = 1000
 # No token of the vocabulary has a space after a letter, or a digit beside anything. So words that begin with their
 # spaces, and single digits, split as the text does; and a number or an id that was never seen is made of known tokens.
 _WORDS = re.compile("▁*[^▁0-9]+|[0-9]|▁+")
@@ -88,7 +88,7 @@ class StaticEncoder:
         self._words: dict[str, int] = {"": 0}
         self._cached_texts = cached_texts
         # Their words always fit: one that is no digit has two characters at least, its separator included.
-        self._texts_at_once = 2 * cached_words // MAX_CHARACTERS
+        self._texts_at_once = 2 * cached_words // _MAX_CHARACTERS
         self._sums = np.zeros((cached_words, self.dimensions + 1), dtype=np.float32)  # of a word's tokens, and how many
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         # A blocking facade scores from the caller's thread while its loop thread encodes.
@@ -124,7 +124,7 @@ class StaticEncoder:
 
     def _embed(self, texts: list[str]) -> Vectors:
         # The tokenizer takes UTF-8 only; a tool's output may hold half of a surrogate pair.
-        words = [self._split(text[:MAX_CHARACTERS].encode("utf-8", "replace").decode()) for text in texts]
+        words = [self._split(text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode()) for text in texts]
         self._learn({word for some in words for word in some})
         totals = _sums([[self._words[word] for word in some] for some in words], self._sums)
         # The mean of no token is 0/0: one empty text would turn a whole training run into NaN.

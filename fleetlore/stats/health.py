@@ -15,16 +15,16 @@ from typing import Literal
 from fleetlore.stats.intervals import newcombe, wilson
 from fleetlore.wire.lore import PATTERN_LEVELS, Pattern
 
-Group = Literal["tool", "error", "agent", "tenant"]
-Trend = Literal["better", "worse", "same", "unknown"]
+_Group = Literal["tool", "error", "agent", "tenant"]
+_Trend = Literal["better", "worse", "same", "unknown"]
 
-DEGRADED_RATE = 0.10
-DEGRADED_CALLS = 5
+_DEGRADED_RATE = 0.10
+_DEGRADED_CALLS = 5
 DEGRADED_RULE = (
-    f"[degraded]: at least {DEGRADED_CALLS} calls, and the failure rate is above {DEGRADED_RATE:.0%} "
+    f"[degraded]: at least {_DEGRADED_CALLS} calls, and the failure rate is above {_DEGRADED_RATE:.0%} "
     "even at the lower end of its 95 % interval (Wilson)"
 )
-COMMONEST = 3
+_COMMONEST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class _Health:
     """How often a tool (or the calls of an agent, or of all) fails, with the 95 % interval of that rate
     (`low`..`high`).
 
@@ -73,7 +73,7 @@ class Health:
     low: float
     high: float
     degraded: bool
-    trend: Trend
+    trend: _Trend
     errors: tuple[tuple[str, int], ...]
     sessions: int
     agents: int
@@ -104,7 +104,7 @@ def failed_of(pattern: Pattern, tool: Pattern | None) -> str:
     return failed if of is None else f"{failed} of {figure(of.calls, 'all' in of.estimated)}"
 
 
-def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | None = None) -> list[Health]:
+def health(patterns: Iterable[Pattern], by: _Group = "tool", window: Window | None = None) -> list[_Health]:
     """One row a group, the surest to be failing first.
 
     `agent` has the calls of the last 14 days, of at most twelve agents a tool, and takes no window.
@@ -136,7 +136,7 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
     return sorted((each for each in found if each.calls), key=lambda each: (-each.low, each.tool))
 
 
-def trend(now: tuple[int, int], before: tuple[int, int]) -> Trend:
+def trend(now: tuple[int, int], before: tuple[int, int]) -> _Trend:
     """Whether a rate (calls, failures) has changed: the 95 % interval of the difference leaves out 0."""
     if not now[0] or not before[0]:
         return "unknown"
@@ -146,10 +146,12 @@ def trend(now: tuple[int, int], before: tuple[int, int]) -> Trend:
 
 def degraded(calls: int, failures: int) -> bool:
     """Whether so many failures of so many calls are too many for certain: see `DEGRADED_RULE`."""
-    return calls >= DEGRADED_CALLS and wilson(failures, calls)[0] > DEGRADED_RATE
+    return calls >= _DEGRADED_CALLS and wilson(failures, calls)[0] > _DEGRADED_RATE
 
 
-def _of(name: str, tools: Sequence[Pattern], families: Sequence[Pattern], window: Window | None, newest: int) -> Health:
+def _of(
+    name: str, tools: Sequence[Pattern], families: Sequence[Pattern], window: Window | None, newest: int
+) -> _Health:
     errors: Counter[str] = Counter()
     for each in families:
         errors[each.error_class] += each.failures if window is None else window.split(each, newest)[0][1]
@@ -159,7 +161,7 @@ def _of(name: str, tools: Sequence[Pattern], families: Sequence[Pattern], window
         name,
         now,
         before,
-        tuple(commonest[:COMMONEST]),
+        tuple(commonest[:_COMMONEST]),
         tools[0].sessions if len(tools) == 1 else 0,
         tools[0].agents if len(tools) == 1 else 0,
         max((each.last_seen for each in tools), default=0.0),
@@ -167,7 +169,7 @@ def _of(name: str, tools: Sequence[Pattern], families: Sequence[Pattern], window
     )
 
 
-def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int) -> Health:
+def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int) -> _Health:
     (calls, _), (old_calls, _) = _figures([tool], window, newest)
     (_, failures), (_, old_failures) = _figures([family], window, newest)
     # Both are estimates once there are many sessions, and of two samples one may hold more failures than the other
@@ -178,7 +180,7 @@ def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int
     return _health(name, now, before, (), family.sessions, family.agents, family.last_seen, estimated)
 
 
-def _by_agent(tools: Iterable[Pattern]) -> list[Health]:
+def _by_agent(tools: Iterable[Pattern]) -> list[_Health]:
     calls, failures, estimated = Counter[str](), Counter[str](), set[str]()
     for tool in tools:
         for name, called, failed in tool.by_agent:
@@ -213,10 +215,10 @@ def _health(
     agents: int,
     last_seen: float,
     estimated: bool,
-) -> Health:
+) -> _Health:
     calls, failures = now
     low, high = wilson(failures, calls)
-    return Health(
+    return _Health(
         tool=name,
         calls=calls,
         failures=failures,

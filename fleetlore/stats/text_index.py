@@ -14,7 +14,7 @@ from collections import defaultdict
 from sys import intern
 
 # The rarest; a goal may be two thousand characters long.
-MAX_QUERY_WORDS = 64
+_MAX_QUERY_WORDS = 64
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -63,7 +63,7 @@ class TextIndex:
         if not self._words:
             return []
         weights = {word: self._weight(word) for word in set(words(query))}
-        asked = sorted(weights, key=lambda word: (-weights[word], word))[:MAX_QUERY_WORDS]
+        asked = sorted(weights, key=lambda word: (-weights[word], word))[:_MAX_QUERY_WORDS]
         rest = total = sum(weights[word] for word in asked)
         shared: dict[str, float] = defaultdict(float)
         for word in asked:

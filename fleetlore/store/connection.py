@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
 # pymilvus pings every 10 s; a gRPC server allows one ping in 5 minutes on an idle connection and then closes it.
-GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_without_calls": 0}
+_GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_without_calls": 0}
 
 
 def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
@@ -30,7 +30,7 @@ def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     # pymilvus looks for scipy at the first row that it packs, which fails where two threads do so at once.
     SciPyHelper.is_scipy_sparse(None)
-    return MilvusClient(uri=uri, token=token, timeout=timeout_seconds, grpc_options=GRPC_OPTIONS)
+    return MilvusClient(uri=uri, token=token, timeout=timeout_seconds, grpc_options=_GRPC_OPTIONS)
 
 
 def milvus_errors() -> tuple[type[Exception], ...]:

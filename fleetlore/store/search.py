@@ -28,7 +28,9 @@ from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
-Result = TypeVar("Result")
+__all__ = ["DIMENSIONS", "SEARCH_SECONDS", "LoreSearch", "quoted"]
+
+_Result = TypeVar("_Result")
 
 # Columns of a collection that is searched: the text, its words as Milvus weighs them, and its vector.
 TEXT, WORDS, VECTOR = "text", "words", "vector"
@@ -39,29 +41,29 @@ DIMENSIONS = 64
 SEARCH_SECONDS = 5.0
 # Matches by words, and as many by meaning, that are ranked.
 CANDIDATES = 50
-MAX_QUERY = 2_000
+_MAX_QUERY = 2_000
 # A word that a tenth of so many texts hold weighs little and costs most: Milvus Lite goes through all texts that hold
 # it. Such words are left out of a question as long as so many others are left.
 SAMPLED_TEXTS = 1_000
-COMMON_SHARE = 0.1
+_COMMON_SHARE = 0.1
 LEAST_WORDS = 4
-SEARCHES_PER_SAMPLE = 1_000
+_SEARCHES_PER_SAMPLE = 1_000
 # Of meaning, where the best match by words counts 1.
-MEANING_WEIGHT = 0.5
+_MEANING_WEIGHT = 0.5
 # Matches whose scores differ by less are as good as each other.
 ALIKE = 0.02
 # Any shared word counts.
-ANY_LIKENESS = 1e-6
+_ANY_LIKENESS = 1e-6
 # A match holds more of what the text's words weigh than it lacks, or is at least so near in meaning: of logged errors
 # and items of other tools one pair in 20 is, of an error and the nearest item of its tool 19 in 20.
-LEAST_SHARE = 0.5
-LEAST_COSINE = 0.35
+_LEAST_SHARE = 0.5
+_LEAST_COSINE = 0.35
 
 
 _WORD = re.compile(r"\w+")
 
 
-class Match(NamedTuple):
+class _Match(NamedTuple):
     """A row found, how well it matches, 0..1: relative to the best match, and its cosine; 0 where it was not near."""
 
     score: float
@@ -106,11 +108,11 @@ class LoreSearch:
             index = TextIndex()
             for _, item in items:
                 index.put(item.id, item.text)
-            held, alike = index.shares(text[:MAX_QUERY]), _likeness(text, index)
+            held, alike = index.shares(text[:_MAX_QUERY]), _likeness(text, index)
             found = [
                 ((match.score + alike.get(item.id, 0.0)) / 2, item)
                 for match, item in items
-                if match.cosine >= LEAST_COSINE or held.get(item.id, 0.0) > LEAST_SHARE
+                if match.cosine >= _LEAST_COSINE or held.get(item.id, 0.0) > _LEAST_SHARE
             ]
             return sorted(found, key=lambda each: (_grade(each[0]), *_item_evidence(each[1]), -each[0], each[1].id))
 
@@ -148,7 +150,7 @@ class LoreSearch:
             self._client.close()
             self._client = None
 
-    async def _within(self, seconds: float, work: Callable[[], Result]) -> Result:
+    async def _within(self, seconds: float, work: Callable[[], _Result]) -> _Result:
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -157,8 +159,8 @@ class LoreSearch:
 
     def _matches(
         self, collection: str, text: str, condition: str, most: int, timeout_seconds: float, *, meaning: bool
-    ) -> list[Match]:
-        asked = text[:MAX_QUERY].encode("utf-8", "replace").decode()
+    ) -> list[_Match]:
+        asked = text[:_MAX_QUERY].encode("utf-8", "replace").decode()
         clause = f"tenant == {quoted(self._tenant)} and {condition}"
         try:
             client = self._client_for(collection, timeout_seconds)
@@ -180,7 +182,7 @@ class LoreSearch:
                 # Milvus Lite gives a score by words with its sign turned round.
                 return {hit["id"]: abs(hit["distance"]) if field == WORDS else hit["distance"] for hit in hits}
 
-            if self._searches[collection] % SEARCHES_PER_SAMPLE == 0:
+            if self._searches[collection] % _SEARCHES_PER_SAMPLE == 0:
                 rows = client.query(
                     collection, clause, output_fields=[TEXT], limit=SAMPLED_TEXTS, timeout=timeout_seconds
                 )
@@ -194,7 +196,7 @@ class LoreSearch:
         except milvus_errors() as error:
             raise StoreUnavailable(f"Milvus at {self._uri}: {message_of(error)}") from error
         scores = fused(by_words, by_meaning) if meaning else fused(by_words)
-        return [Match(score, by_meaning.get(id, 0.0), bodies[id].encode()) for id, score in scores.items()]
+        return [_Match(score, by_meaning.get(id, 0.0), bodies[id].encode()) for id, score in scores.items()]
 
     def _client_for(self, collection: str, timeout_seconds: float) -> MilvusClient:
         if self._client is None:
@@ -217,7 +219,7 @@ def common_words(texts: Sequence[str]) -> Mapping[str, int]:
     if len(texts) < SAMPLED_TEXTS:
         return {}
     held = Counter(word for text in texts for word in set(_WORD.findall(text.lower())))
-    return {word: count for word, count in held.items() if count > COMMON_SHARE * len(texts)}
+    return {word: count for word, count in held.items() if count > _COMMON_SHARE * len(texts)}
 
 
 def telling_words(text: str, common: Mapping[str, int]) -> str:
@@ -241,14 +243,14 @@ def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None 
     if by_meaning is None:
         return words
     return {
-        id: (words.get(id, 0.0) + MEANING_WEIGHT * max(0.0, by_meaning.get(id, 0.0))) / (1 + MEANING_WEIGHT)
+        id: (words.get(id, 0.0) + _MEANING_WEIGHT * max(0.0, by_meaning.get(id, 0.0))) / (1 + _MEANING_WEIGHT)
         for id in {**words, **by_meaning}
     }
 
 
 def _likeness(text: str, index: TextIndex) -> dict[str, float]:
     """How like the text each item is by its words, relative to the likest; words are weighed by these items alone."""
-    like = index.like(text[:MAX_QUERY], ANY_LIKENESS, len(index))
+    like = index.like(text[:_MAX_QUERY], _ANY_LIKENESS, len(index))
     return {id: cosine / like[0][1] for id, cosine in like}
 
 

@@ -19,7 +19,7 @@ from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetO
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, partition_for
 
-Headers = tuple[tuple[str, bytes], ...]
+_Headers = tuple[tuple[str, bytes], ...]
 
 
 class Record(NamedTuple):
@@ -34,7 +34,7 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Headers = ()
+    headers: _Headers = ()
     timestamp: int = 0
 
 

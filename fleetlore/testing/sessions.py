@@ -10,7 +10,7 @@ from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
 
-PROBABILITIES: dict[Label, float] = {"success": 1.0, "failure": 0.0, "abstained": 0.5}
+_PROBABILITIES: dict[Label, float] = {"success": 1.0, "failure": 0.0, "abstained": 0.5}
 
 
 def call(
@@ -73,7 +73,7 @@ def judgment(
 
 def verdict(label: Label, probability: float | None = None, source: Source = "reward") -> Verdict:
     """As sure as can be, unless a probability is given."""
-    sure = PROBABILITIES[label] if probability is None else probability
+    sure = _PROBABILITIES[label] if probability is None else probability
     return Verdict(label=label, probability=sure, source=source, version="1")
 
 

@@ -41,12 +41,12 @@ def read(path: Path) -> Iterator[LoggedSession | None]:
 
 def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
     try:
-        return session_of(found, raw or orjson.dumps(found))
+        return _session_of(found, raw or orjson.dumps(found))
     except MALFORMED:
         return None
 
 
-def session_of(found: Any, raw: bytes) -> LoggedSession | None:
+def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
     """A session; None where there are no messages.
 
     Raises:

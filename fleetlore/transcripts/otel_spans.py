@@ -1,7 +1,7 @@
 """Map OpenTelemetry spans of agents and tools to the events of a session.
 
 The names of `gen_ai.*` are in development and differ between emitters, so each fact has a list of names of which the
-first that is there counts. `MAPPING` changes when the list does.
+first that is there counts. `_MAPPING` changes when the list does.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fleetlore.transcripts.conversation import Conversation
 from fleetlore.transcripts.session import LoggedSession, repeatable_id
 from fleetlore.wire import events as ev
 
-__all__ = ["MAPPING", "Span", "session_of"]
+__all__ = ["Span", "session_of"]
 
-MAPPING = "2"
+_MAPPING = "2"
 FORM = "otel"
 
 _TOOL_KINDS = {("gen_ai.operation.name", "execute_tool"), ("openinference.span.kind", "TOOL"),

@@ -21,7 +21,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Kind
 
-STEPS = "steps.jsonl"
+_STEPS = "steps.jsonl"
 TRAJECTORIES = "trajectories.jsonl"
 
 
@@ -31,7 +31,7 @@ def read(trajectories: Path) -> Iterator[LoggedSession | None]:
     Raises:
         ConfigError: a file cannot be read, or holds something else.
     """
-    steps = trajectories.with_name(trajectories.name.replace(TRAJECTORIES, STEPS))
+    steps = trajectories.with_name(trajectories.name.replace(TRAJECTORIES, _STEPS))
     sessions: dict[str, LoggedSession] = {}
     try:
         for line in _lines(trajectories):

@@ -15,12 +15,24 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-Headers = tuple[tuple[str, bytes], ...]
+__all__ = [
+    "RECORD_REFUSED",
+    "REDRIVEN",
+    "ROW_REFUSED",
+    "DeadLetterRecord",
+    "Mark",
+    "RawRecord",
+    "dead_letter",
+    "mark",
+    "read_dead_letter",
+]
 
-PREFIX = "dlq."
+_Headers = tuple[tuple[str, bytes], ...]
+
+_PREFIX = "dlq."
 # How often this very record was sent back before; it travels with the record, there and back again.
 REDRIVEN = "dlq.redriven"
-MARK = "dlq.mark"
+_MARK = "dlq.mark"
 
 # The one reason whose letter is no record but a row for the store; the others are those of `InvalidEvent`.
 ROW_REFUSED = "row_refused"
@@ -72,7 +84,7 @@ class DeadLetterRecord:
     sha256: str
     cut: frozenset[str]
     redriven: int
-    headers: Headers
+    headers: _Headers
 
     @property
     def identity(self) -> tuple[str, int, int, str]:
@@ -107,7 +119,7 @@ def dead_letter(
         value: the record's, or that of one event out of it.
         whole: it is the record's.
     """
-    kept = [(name, content) for name, content in headers.items() if whole and not name.startswith(PREFIX)]
+    kept = [(name, content) for name, content in headers.items() if whole and not name.startswith(_PREFIX)]
     cut = []
     if len(value) > MAX_VALUE_BYTES:
         cut.append("value")
@@ -127,7 +139,7 @@ def dead_letter(
         ("dlq.bytes", b"%d" % len(value)),
         ("dlq.sha256", sha256(value).hexdigest().encode()),
         ("dlq.cut", ",".join(cut).encode()),
-        (REDRIVEN, b"%d" % count_redriven(headers)),
+        (REDRIVEN, b"%d" % _count_redriven(headers)),
     ]
     kept_key = key if key is None else key[:MAX_KEY_BYTES]
     return RawRecord(to, partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
@@ -136,10 +148,10 @@ def dead_letter(
 def mark(letter: DeadLetterRecord, to: str) -> RawRecord:
     """The record that says that `letter` was sent back; it goes to the letter's own partition."""
     partition = int(letter.place.partition(":")[0])
-    return RawRecord(to, partition, None, b"", [(MARK, letter.place.encode())])
+    return RawRecord(to, partition, None, b"", [(_MARK, letter.place.encode())])
 
 
-def count_redriven(headers: Mapping[str, bytes]) -> int:
+def _count_redriven(headers: Mapping[str, bytes]) -> int:
     """How often a record was sent back; 0 where it does not say so, or not with a number."""
     said = headers.get(REDRIVEN) or b""
     # `isdigit` of bytes knows the ten ASCII digits only; and nobody sends a record back a billion times.
@@ -148,10 +160,10 @@ def count_redriven(headers: Mapping[str, bytes]) -> int:
 
 def read_dead_letter(record: Any) -> DeadLetterRecord | Mark | None:
     """What a consumed record of a dead-letter topic is; None if it is none of ours."""
-    headers: Headers = tuple(record.headers or ())
-    said = {name: (content or b"").decode("utf-8", "replace") for name, content in headers if name.startswith(PREFIX)}
-    if MARK in said:
-        return Mark(said[MARK])
+    headers: _Headers = tuple(record.headers or ())
+    said = {name: (content or b"").decode("utf-8", "replace") for name, content in headers if name.startswith(_PREFIX)}
+    if _MARK in said:
+        return Mark(said[_MARK])
     try:
         return DeadLetterRecord(
             place=f"{record.partition}:{record.offset}",
@@ -167,12 +179,12 @@ def read_dead_letter(record: Any) -> DeadLetterRecord | Mark | None:
             size=int(said["dlq.bytes"]),
             sha256=said["dlq.sha256"],
             cut=frozenset(filter(None, said.get("dlq.cut", "").split(","))),
-            redriven=count_redriven(dict(headers)),
+            redriven=_count_redriven(dict(headers)),
             headers=_others(headers),
         )
     except (KeyError, ValueError):
         return None
 
 
-def _others(headers: Iterable[tuple[str, bytes]]) -> Headers:
-    return tuple((name, content) for name, content in headers if not name.startswith(PREFIX))
+def _others(headers: Iterable[tuple[str, bytes]]) -> _Headers:
+    return tuple((name, content) for name, content in headers if not name.startswith(_PREFIX))

@@ -27,6 +27,47 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from fleetlore.errors import ConfigError
 
+__all__ = [
+    "ADAPTER",
+    "ADVICE",
+    "AGENT_GROUP",
+    "ARGUMENTS",
+    "ATTEMPT",
+    "ATTEMPT_GROUP",
+    "CITED",
+    "CONTENT",
+    "CONVERSATION",
+    "DEFINITIONS",
+    "DURATION",
+    "ERROR_MESSAGE",
+    "ERROR_TYPE",
+    "GOAL",
+    "KINDS",
+    "MAX_ID_LENGTH",
+    "MAX_RULE",
+    "MAX_SEQUENCE",
+    "OTHER_ERROR",
+    "OUTCOME",
+    "PLACE",
+    "RESULT",
+    "REWARD",
+    "ROLE",
+    "TASK",
+    "TOOL",
+    "TYPES",
+    "USER",
+    "VIOLATION",
+    "WITHHELD",
+    "Event",
+    "Kind",
+    "Outcome",
+    "checked_name",
+    "event_id",
+    "fitting_name",
+    "fitting_reward",
+    "guarded",
+]
+
 Kind = Literal["session.started", "action", "outcome", "message", "session.ended", "feedback"]
 Outcome = Literal["success", "failure", "unknown"]
 
@@ -58,20 +99,20 @@ VIOLATION = "fleetlore.guard"
 ROLE = "fleetlore.role"
 CONTENT = "fleetlore.content"
 
-VERSION = "v1"
+_VERSION = "v1"
 MAX_SEQUENCE = 1_000_000
 MAX_ID_LENGTH = 256
 MAX_FUTURE_SECONDS = 300.0
 
 # What a call counts as that broke a rule which the environment guards, whatever it returned.
-GUARD_ERROR = "guard"
+_GUARD_ERROR = "guard"
 # OpenTelemetry's `error.type` where only a text is known.
 OTHER_ERROR = "_OTHER"
 MAX_RULE = 64
 
 _TYPE_PREFIX = "ai.fleetlore."
 #: The kind of each CloudEvents type.
-KINDS: dict[str, Kind] = {f"{_TYPE_PREFIX}{kind}.{VERSION}": kind for kind in get_args(Kind)}
+KINDS: dict[str, Kind] = {f"{_TYPE_PREFIX}{kind}.{_VERSION}": kind for kind in get_args(Kind)}
 #: The CloudEvents type of each kind.
 TYPES: dict[Kind, str] = {kind: name for name, kind in KINDS.items()}
 #: Characters that no name has.
@@ -159,4 +200,4 @@ def fitting_reward(reward: float | None) -> float | None:
 
 def guarded(rule: str) -> tuple[str, str]:
     """Error type and message of a call that broke a rule."""
-    return GUARD_ERROR, f"forbidden: {rule[:MAX_RULE]}"
+    return _GUARD_ERROR, f"forbidden: {rule[:MAX_RULE]}"

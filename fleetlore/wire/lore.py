@@ -207,10 +207,10 @@ class MemoryItem:
         return _sharing(_read_item(value), "tenant", "tool", "pattern", "task", "version")
 
 
-Entry = TypeVar("Entry", Pattern, MemoryItem)
+_Entry = TypeVar("_Entry", Pattern, MemoryItem)
 
 
-def _sharing(entry: Entry, *fields: str) -> Entry:
+def _sharing(entry: _Entry, *fields: str) -> _Entry:
     """The entry, with the same text as others have in these fields: of an agent's replica 2 MB of 50."""
     for field in fields:
         if (text := getattr(entry, field)) is not None:

@@ -13,6 +13,8 @@ import orjson
 
 from fleetlore.wire.events import Event, to_cloudevent
 
+__all__ = ["BATCH_HEADERS", "BATCH_TYPE", "EVENT_TYPE", "MAX_BYTES", "MAX_EVENTS", "MAX_EVENT_BYTES"]
+
 MAX_EVENTS = 64
 MAX_BYTES = 256 * 1024
 MAX_EVENT_BYTES = 256 * 1024

@@ -16,7 +16,7 @@ from fleetlore.tenants import check_tenant
 PREFIX = "fleetlore"
 
 DAY_SECONDS = 86_400
-HOUR_SECONDS = 3_600
+_HOUR_SECONDS = 3_600
 TOMBSTONE_SECONDS = 7 * DAY_SECONDS
 MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default, stated because a cluster's may be lower
 
@@ -69,7 +69,7 @@ class TopicSpec:
             # counts that have long been replaced. Tombstones stay for a week, for readers that were away. What was
             # erased leaves the log within a day of the next write to its partition, however little is written.
             stated |= {
-                "segment.ms": str(HOUR_SECONDS * 1000),
+                "segment.ms": str(_HOUR_SECONDS * 1000),
                 "min.cleanable.dirty.ratio": "0.1",
                 "delete.retention.ms": str(TOMBSTONE_SECONDS * 1000),
                 "max.compaction.lag.ms": str(DAY_SECONDS * 1000),

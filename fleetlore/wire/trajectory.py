@@ -14,6 +14,21 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
+__all__ = [
+    "MAX_TEXT",
+    "Ending",
+    "Feedback",
+    "Judgment",
+    "Label",
+    "LeftOut",
+    "Source",
+    "Step",
+    "Trajectory",
+    "Verdict",
+    "clip",
+    "encode",
+]
+
 MAX_TEXT = 2000
 
 # Of a digest: it fits a Milvus field (65,535 bytes) with room for what is kept beside it.
@@ -23,11 +38,11 @@ DIGEST_BYTES = 60_000
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
 # Kinds of calls counted of those that are left out: about 200 bytes each.
-MOST_LEFT_OUT = 128
+_MOST_LEFT_OUT = 128
 # Of a result. Calls and errors are kept whole where the session fits, since calls are compared; the least that is left
 # of them is as much.
 DIGEST_TEXT = 300
-CALL_TEXTS = (MAX_TEXT, 1000, 500)
+_CALL_TEXTS = (MAX_TEXT, 1000, 500)
 # The last tenth of a second that `Trajectory.claim` tells apart, in the year 2187; and more events than a part has.
 _LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
 # At the end of a text that was cut.
@@ -181,7 +196,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         definitions: hash of the system text and tools that its model was given; empty where it did not say.
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
         left_out: of a digest, the calls that are not among its steps, so that a session that goes on counts from where
-            it was; of `MOST_LEFT_OUT` kinds at most, those with the most calls.
+            it was; of `_MOST_LEFT_OUT` kinds at most, those with the most calls.
     """
 
     tenant: str
@@ -269,7 +284,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def _call_text(self) -> int:
         """How much of each call and error fits, roughly."""
         lengths = [(len(step.arguments), len(step.error_message or ""), len(step.result)) for step in self.steps]
-        for limit in CALL_TEXTS:
+        for limit in _CALL_TEXTS:
             if sum(min(a, limit) + min(b, limit) + min(c, DIGEST_TEXT) for a, b, c in lengths) <= DIGEST_BYTES // 2:
                 return limit
         return DIGEST_TEXT
@@ -296,7 +311,7 @@ def _counted(known: Iterable[LeftOut], steps: Iterable[Step]) -> tuple[LeftOut, 
         if step.role == "tool":
             kind = step.error_type, step.family, step.pattern, step.exact, step.transient
             calls[LeftOut(0, step.tool, step.call, *kind)] += 1
-    most = sorted(calls.items(), key=lambda each: (-each[1], each[0].call, each[0].exact or ""))[:MOST_LEFT_OUT]
+    most = sorted(calls.items(), key=lambda each: (-each[1], each[0].call, each[0].exact or ""))[:_MOST_LEFT_OUT]
     return tuple([replace(kind, calls=count) for kind, count in most])
 
 

@@ -26,9 +26,11 @@ from fleetlore.retrieval.encoder import Encoder, Vectors
 from fleetlore.retrieval.ranking import Ranking
 from models.adapter.pairs import Case, Memory
 
+__all__ = ["TrainedRetrieval", "train"]
+
 _PREFIX = "base_model.model."
 # Of the cases that are likest to a query by words, those among which its hard negative is drawn.
-HARD_AMONG = 25
+_HARD_AMONG = 25
 # No logit: the row's own softmax leaves it out.
 _NEITHER = -1e4
 
@@ -121,7 +123,7 @@ def _pairs(cases: Sequence[Case], encoder: Encoder) -> list[_Pairs]:
             continue
         holding = np.zeros(len(cases), np.bool_)
         holding[list(memory.holding(case))] = True
-        likest = np.argsort(-ranking.by_words(case.query), kind="stable")[:HARD_AMONG].tolist()
+        likest = np.argsort(-ranking.by_words(case.query), kind="stable")[:_HARD_AMONG].tolist()
         hard = [
             each
             for each in likest

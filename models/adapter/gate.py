@@ -26,24 +26,26 @@ from fleetlore.retrieval.ranking import Ranking
 from models.adapter.pairs import Case, Memory, is_other
 from models.promotion.e_process import log_wealth
 
+__all__ = ["judge_retrieval"]
+
 # Shares of the cases from which an adapter ranks the next ones.
-FOLDS = (0.5, 0.75, 1.0)
+_FOLDS = (0.5, 0.75, 1.0)
 # Queries that have an answer, below which nothing is decided.
 LEAST = 40
 # Probability of publishing an adapter that is no better than words.
-ALPHA = 0.05
+_ALPHA = 0.05
 # MRR by which a candidate may be behind the published version on the same cases.
 TOLERANCE = 0.02
 
-Reason = Literal["better", "too_few", "no_gain", "worse_than_published"]
-Learn = Callable[[Sequence[Case]], RetrievalAdapter | None]
+_Reason = Literal["better", "too_few", "no_gain", "worse_than_published"]
+_Learn = Callable[[Sequence[Case]], RetrievalAdapter | None]
 
 
 @dataclass(frozen=True, slots=True)
-class RetrievalReport:
+class _RetrievalReport:
     """A decision and its figures."""
 
-    reason: Reason
+    reason: _Reason
     figures: dict[str, float]
 
     @property
@@ -51,7 +53,7 @@ class RetrievalReport:
         return self.reason == "better"
 
 
-class Ranked(NamedTuple):
+class _Ranked(NamedTuple):
     """Reciprocal ranks of the first right way out, 0 where none is found: by words, by the adapter, by another one."""
 
     case: Case
@@ -62,19 +64,19 @@ class Ranked(NamedTuple):
 
 def judge_retrieval(
     cases: Sequence[Case],
-    learn: Learn,
+    learn: _Learn,
     encoder: Encoder,
     published: RetrievalAdapter | None = None,
     until: float = 0.0,
     ended: Sequence[float] = (),
-) -> RetrievalReport:
+) -> _RetrievalReport:
     """Rank each later part of the cases (the oldest first) by what was learned from the parts before it.
 
     Args:
         published: the version in service, which had seen what ended `until`; `ended` says when, for each case.
     """
-    ranked: list[Ranked] = []
-    for begin, end in pairwise(FOLDS):
+    ranked: list[_Ranked] = []
+    for begin, end in pairwise(_FOLDS):
         first, last = round(begin * len(cases)), round(end * len(cases))
         adapter = learn(cases[:first])
         if adapter is None:
@@ -83,22 +85,22 @@ def judge_retrieval(
         ranked += rank(cases[:first], cases[first:last], encoder, adapter, published, {each - first for each in seen})
     figures = {"queries": float(len(ranked))}
     if len(ranked) < LEAST:
-        return RetrievalReport("too_few", figures)
-    gains = by_task(ranked)
+        return _RetrievalReport("too_few", figures)
+    gains = _by_task(ranked)
     figures |= {
         "mrr": float(np.mean([each.adapter for each in ranked])),
         "mrr_words": float(np.mean([each.words for each in ranked])),
         "tasks": float(len(gains)),
         "log_evidence": log_wealth(gains),
     }
-    if figures["log_evidence"] < -log(ALPHA):
-        return RetrievalReport("no_gain", figures)
+    if figures["log_evidence"] < -log(_ALPHA):
+        return _RetrievalReport("no_gain", figures)
     new = [(each.adapter, each.published) for each in ranked if each.published is not None]
     if len(new) >= LEAST:
         figures["mrr_new"], figures["mrr_published"] = (float(np.mean(column)) for column in zip(*new, strict=True))
         if figures["mrr_new"] < figures["mrr_published"] - TOLERANCE:
-            return RetrievalReport("worse_than_published", figures)
-    return RetrievalReport("better", figures)
+            return _RetrievalReport("worse_than_published", figures)
+    return _RetrievalReport("better", figures)
 
 
 def rank(
@@ -108,7 +110,7 @@ def rank(
     adapter: RetrievalAdapter,
     published: RetrievalAdapter | None = None,
     seen: frozenset[int] | set[int] = frozenset(),
-) -> list[Ranked]:
+) -> list[_Ranked]:
     """Rank the known cases' ways out for each query that one of them answers.
 
     Args:
@@ -122,7 +124,7 @@ def rank(
             continue
         fair = published is not None and place not in seen
         ranked.append(
-            Ranked(
+            _Ranked(
                 case,
                 reciprocal_rank(ranking.by_words(case.query), known, case, right),
                 reciprocal_rank(ranking.scores(case.query, adapter), known, case, right),
@@ -146,7 +148,7 @@ def reciprocal_rank(scores: npt.NDArray[np.float64], known: Sequence[Case], case
     return 0.0
 
 
-def by_task(ranked: Sequence[Ranked]) -> list[float]:
+def _by_task(ranked: Sequence[_Ranked]) -> list[float]:
     """Mean gain over words of each task, in the order in which tasks came."""
     gains: defaultdict[str, list[float]] = defaultdict(list)
     for each in ranked:

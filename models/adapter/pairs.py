@@ -15,6 +15,8 @@ from fleetlore.calls.context import KEYWORDS, WORD, text_of
 from fleetlore.retrieval.texts import answer_text, query_text
 from fleetlore.wire.trajectory import Step, Trajectory
 
+__all__ = ["Case", "cases_of"]
+
 
 class Case(NamedTuple):
     """A failed call and what got its session past it.

@@ -11,6 +11,8 @@ from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 from models.backtest.hearing import Told
 
+__all__ = ["Call", "CallLog", "Heard"]
+
 # What a log holds as a call and is none: the end of a session, a verdict on it, a call that its agent never made.
 PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solution", "your_code_here"})
 FIRST, WORKED, FAILED = "first", "worked", "failed"

@@ -9,6 +9,8 @@ from fleetlore.advice.advice import Advice
 from fleetlore.advice.sources import WAYS_OUT
 from fleetlore.fingerprint.names import FailureKind
 
+__all__ = ["Told", "told"]
+
 
 class Shown(NamedTuple):
     """One thing that an advice showed.

@@ -15,8 +15,10 @@ from models.backtest.hearing import Told
 from models.backtest.splitting import slices_of
 from models.backtest.ways_out import hit_rate, mean, ways_out
 
+__all__ = ["Learned", "advice_rows", "known_errors"]
+
 # A call, and what was shown before it.
-Asked = tuple[Turn, Told]
+_Asked = tuple[Turn, Told]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,12 @@ def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, d
     }
 
 
-def asked(heard: Sequence[Heard]) -> list[Asked]:
+def asked(heard: Sequence[Heard]) -> list[_Asked]:
     """The calls of some sessions that have a label: pseudo-calls, and failures that pass by themselves, have none."""
     return [(turn, each.before[turn.place]) for each in heard for turn in each.log.turns() if not turn.call.passes]
 
 
-def advice_row(heard: Sequence[Heard], calls: Sequence[Asked]) -> dict[str, Any]:
+def advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any]:
     """Figures of what was shown in some sessions, over some of their calls; None where undefined.
 
     calls; failed, warned: shares of them. fail_warned, fail_unwarned: P(fails) of the calls that were warned of, and of

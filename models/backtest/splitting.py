@@ -8,6 +8,8 @@ from typing import Literal, Protocol, TypeVar
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 
+__all__ = ["split"]
+
 Slice = Literal["A", "T", "AT", "K", "S"]
 
 

@@ -21,10 +21,10 @@ from models.calls.evidence import Evidence, Fleet, Who
 KEPT_CALLS, KEPT_TOOLS = 1_000, 64
 # Sessions with calls that worked and in which both were equal, and lower bound of their share of all that worked.
 LEAST_HELD, LEAST_SHARE = 8, 0.65
-LEAST_VALUES = 3
+_LEAST_VALUES = 3
 # Lower bound of the share of sessions in which calls failed where both were not equal.
-LEAST_RATE = 0.5
-MOST = 64
+_LEAST_RATE = 0.5
+_MOST = 64
 
 
 class _Call(NamedTuple):
@@ -58,7 +58,7 @@ class EqualityRecords:
         """Those that a version holds, the best backed first."""
         found = [need for tool, calls in self._calls.items() for need in self._of(tool, calls)]
         found.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.argument, each.value))
-        return tuple(found[:MOST])
+        return tuple(found[:_MOST])
 
     def _of(self, tool: str, calls: Sequence[_Call]) -> Iterator[Need]:
         if all(call.kind is None for call in calls):
@@ -75,7 +75,7 @@ class EqualityRecords:
                 any(map(is_of_argument, pair))
                 and equal.is_enough
                 and equal.sessions >= LEAST_HELD
-                and len(values[pair]) >= LEAST_VALUES
+                and len(values[pair]) >= _LEAST_VALUES
             ):
                 yield from self._violated(tool, pair, equal, calls)
 
@@ -89,7 +89,7 @@ class EqualityRecords:
                 kinds.update([call.kind] if call.kind is not None else [])
         all_held = failed.sessions + worked.sessions
         holds = wilson(equal.sessions, equal.sessions + worked.sessions)[0] >= LEAST_SHARE
-        if failed.is_enough and holds and wilson(failed.sessions, all_held)[0] >= LEAST_RATE:
+        if failed.is_enough and holds and wilson(failed.sessions, all_held)[0] >= _LEAST_RATE:
             kind = min(kinds, key=lambda each: (-kinds[each], each))
             yield Need(tool, one, EQUAL, other, kind, failed.sessions, all_held, failed.agents, ())
 

@@ -22,19 +22,19 @@ from models.calls.training import TrainedCalls, said_by
 
 # Of first calls and calls after a success, the newest: calls after a failure are mostly the same call again, which any
 # model foresees.
-JUDGED = 2_000
-LEAST = 40
+_JUDGED = 2_000
+_LEAST = 40
 # Log-loss by which a candidate may be behind the published version: of 40 calls chance alone makes so much.
-TOLERANCE = 0.02
+_TOLERANCE = 0.02
 
-Reason = Literal["better", "too_few", "no_better_than_rates", "worse_than_published"]
+_Reason = Literal["better", "too_few", "no_better_than_rates", "worse_than_published"]
 
 
 @dataclass(frozen=True, slots=True)
 class CallsReport:
     """A decision and its figures: mean log-loss in nats a call."""
 
-    reason: Reason
+    reason: _Reason
     figures: dict[str, float]
 
     @property
@@ -53,18 +53,18 @@ def judge_candidate(
     """
     judged = [each for each in candidate.foreseen if each.state != "after_failure"]
     figures = {"calls": float(len(judged))}
-    if len(judged) < LEAST:
+    if len(judged) < _LEAST:
         return CallsReport("too_few", figures)
-    figures["log_loss"] = _log_loss((each.fails, each.failed) for each in judged[-JUDGED:])
-    figures["log_loss_rates"] = _log_loss(_by_rate(judged)[-JUDGED:])
+    figures["log_loss"] = _log_loss((each.fails, each.failed) for each in judged[-_JUDGED:])
+    figures["log_loss_rates"] = _log_loss(_by_rate(judged)[-_JUDGED:])
     if figures["log_loss"] >= figures["log_loss_rates"]:
         return CallsReport("no_better_than_rates", figures)
     if published is not None:
         new = _on_new(judged, published, since)
-        if len(new) >= LEAST:
+        if len(new) >= _LEAST:
             figures["log_loss_new"] = _log_loss((each.fails, each.failed) for each, _ in new)
             figures["log_loss_published"] = _log_loss((fails, each.failed) for each, fails in new)
-            if figures["log_loss_new"] > figures["log_loss_published"] + TOLERANCE:
+            if figures["log_loss_new"] > figures["log_loss_published"] + _TOLERANCE:
                 return CallsReport("worse_than_published", figures)
     return CallsReport("better", figures)
 

@@ -12,12 +12,12 @@ from fleetlore.calls.features import Features
 from fleetlore.calls.model import KindScores, kind_cells, sigmoid
 from models.calls.evidence import Evidence, Fleet, Who
 
-RATE = np.float32(0.1)
+_RATE = np.float32(0.1)
 # Of the squared gradients, a call: old ones are forgotten, so that the model can still learn when the world changes.
-DECAY = np.float32(0.999)
+_DECAY = np.float32(0.999)
 # Kinds are rare, and keep theirs.
 _KEEP = np.float32(1.0)
-START = 1e-2
+_START = 1e-2
 
 _MASK = np.uint32(2**CALL_BITS - 1)
 
@@ -31,12 +31,12 @@ class _HashedWeights:
 
     def __init__(self, bits: int) -> None:
         self.weights = np.zeros(2**bits, np.float32)
-        self._squares = np.full(2**bits, START, np.float32)
+        self._squares = np.full(2**bits, _START, np.float32)
 
     def _step(self, cells: npt.NDArray[np.uint32], gradient: npt.NDArray[np.float32], decay: np.float32) -> None:
         squares = self._squares[cells] * decay + gradient * gradient
         self._squares[cells] = squares
-        self.weights[cells] -= RATE * gradient / np.sqrt(squares)
+        self.weights[cells] -= _RATE * gradient / np.sqrt(squares)
 
 
 class CallWeights(_HashedWeights):
@@ -54,9 +54,9 @@ class CallWeights(_HashedWeights):
     def learn(self, found: Features, failed: bool) -> None:
         """Step towards how the call ended."""
         slope = self.fails(found) - failed
-        self._step(found.ids & _MASK, np.float32(slope) * found.values, DECAY)
+        self._step(found.ids & _MASK, np.float32(slope) * found.values, _DECAY)
         self._bias_square += slope * slope
-        self.bias -= float(RATE) * slope / sqrt(self._bias_square)
+        self.bias -= float(_RATE) * slope / sqrt(self._bias_square)
 
 
 class KindWeights(_HashedWeights):

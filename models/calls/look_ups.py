@@ -28,11 +28,11 @@ from models.data.place_names import shows_schema
 # Of failures and of what worked next, the newest.
 KEPT = 4_000
 # Words of this share of a tool's look-ups, by at least so many agents, are the call's own.
-SHARED = 0.05
+_SHARED = 0.05
 # Of the sessions that met the kind of failure, so many surely made the look-up next.
-LEAST_RATE = 0.1
-MAX_TEXT = 80
-MOST = 200
+_LEAST_RATE = 0.1
+_MAX_TEXT = 80
+_MOST = 200
 _NAME, _VALUE = "<name>", "<value>"
 _WORD = re.compile(r"[A-Za-z_][\w.]*")
 _LITERAL = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*")
@@ -48,7 +48,7 @@ _REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
 Form = tuple[str, str]
 
 
-class Met(NamedTuple):
+class _Met(NamedTuple):
     """A failure, and the next call that worked, of whatever tool. `is_look_up`: as defined above.
 
     text: of that call; `(names, of, arguments)` where they are no free text. kind: empty at the start of a session.
@@ -65,7 +65,7 @@ class Met(NamedTuple):
 
 def failures_met(
     session: Trajectory, kinds: Sequence[tuple[str, tuple[str, ...]] | None], place: str = ""
-) -> Iterator[Met]:
+) -> Iterator[_Met]:
     """Failures with what worked next, of each kind the first of a session; and its first call, where that worked. Free
     text that failed for none of its names lacks none.
 
@@ -76,7 +76,7 @@ def failures_met(
     calls, told, who = session.calls, set[tuple[str, str]](), Who.of(session)
     if calls and not calls[0].failed:
         is_look_up = _is_look_up(calls, 0, _names(session.goal, CALL_CHARACTERS))
-        yield Met(calls[0].tool, "", who, calls[0].tool, _said(calls[0]), is_look_up, place)
+        yield _Met(calls[0].tool, "", who, calls[0].tool, _said(calls[0]), is_look_up, place)
     seen = _names(session.goal, CALL_CHARACTERS)
     for number, step in enumerate(calls):
         kind = kinds[number]
@@ -88,7 +88,7 @@ def failures_met(
                 # The same tool with other values is another guess.
                 is_new = calls[found].tool != step.tool or _is_free_text(step)
                 is_look_up = is_new and _is_look_up(calls, found, before)
-                yield Met(step.tool, kind[0], who, calls[found].tool, _said(calls[found]), is_look_up, place)
+                yield _Met(step.tool, kind[0], who, calls[found].tool, _said(calls[found]), is_look_up, place)
         seen |= _all_names(step)
 
 
@@ -130,22 +130,22 @@ class LookUps:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._met: deque[Met] = deque(maxlen=KEPT)
+        self._met: deque[_Met] = deque(maxlen=KEPT)
 
-    def learn(self, met: Iterator[Met]) -> None:
+    def learn(self, met: Iterator[_Met]) -> None:
         """Take in the failures of a session."""
         self._met.extend(met)
 
     def said(self) -> tuple[LookUp, ...]:
         """Of each kind of failure the look-up that most sessions made, where that is surely often enough."""
         own = self.own_words()
-        met: defaultdict[tuple[str, str], list[Met]] = defaultdict(list)
+        met: defaultdict[tuple[str, str], list[_Met]] = defaultdict(list)
         for each in self._met:
             if each.kind:
                 met[each.tool, each.kind].append(each)
         found = [best for kind, some in sorted(met.items()) if (best := self._best(*kind, some, own)) is not None]
         found.sort(key=lambda each: (-each.used, each.tool, each.kind))
-        return tuple(found[:MOST])
+        return tuple(found[:_MOST])
 
     def own_words(self) -> defaultdict[str, frozenset[str]]:
         """By tool, words that belong to its look-ups and not to one session."""
@@ -163,7 +163,7 @@ class LookUps:
             own[tool] = frozenset(
                 word
                 for word, count in words.items()
-                if count >= SHARED * of_tool[tool] and agents[tool, word].is_enough
+                if count >= _SHARED * of_tool[tool] and agents[tool, word].is_enough
             )
         return own
 
@@ -173,19 +173,19 @@ class LookUps:
         made: defaultdict[str, Counter[Form]] = defaultdict(Counter)
         for each in self._met:
             text = form(each.text, own[each.by]) if each.place and each.is_look_up else ""
-            if text and len(text) <= MAX_TEXT:
+            if text and len(text) <= _MAX_TEXT:
                 made[each.place][text, each.by] += 1
         return {place: min(some, key=lambda each: (-some[each], each)) for place, some in sorted(made.items())}
 
-    def _backing(self, met: Sequence[Met]) -> int:
+    def _backing(self, met: Sequence[_Met]) -> int:
         """How many agents made these calls."""
         backed = Evidence(self._fleet)
         for each in met:
             backed.add(each.who)
         return backed.agents
 
-    def _best(self, tool: str, kind: str, met: Sequence[Met], own: Mapping[str, frozenset[str]]) -> LookUp | None:
-        made: defaultdict[tuple[str, ...], list[Met]] = defaultdict(list)
+    def _best(self, tool: str, kind: str, met: Sequence[_Met], own: Mapping[str, frozenset[str]]) -> LookUp | None:
+        made: defaultdict[tuple[str, ...], list[_Met]] = defaultdict(list)
         for each in met:
             words = key(each.text, own.get(each.by, frozenset()))
             if words:
@@ -197,7 +197,7 @@ class LookUps:
         agents = self._backing(best)
         texts = Counter(form(each.text, own[by]) for each in best)
         text = min(texts, key=lambda each: (-texts[each], each))
-        if agents < LEAST_AGENTS or len(text) > MAX_TEXT or wilson(len(best), len(met))[0] < LEAST_RATE:
+        if agents < LEAST_AGENTS or len(text) > _MAX_TEXT or wilson(len(best), len(met))[0] < _LEAST_RATE:
             return None
         return LookUp(tool, kind, by, text, len(best), len(met), agents)
 

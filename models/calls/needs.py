@@ -17,14 +17,14 @@ from fleetlore.wire.trajectory import Trajectory
 from models.calls.evidence import Evidence, Fleet, Who
 
 # Lower bound of the share of sessions in which calls failed so.
-LEAST_RATE = 0.5
+_LEAST_RATE = 0.5
 # What works is said where as many sessions made it work.
-LEAST_WORKED = 3
-MOST_WORKED = 3
+_LEAST_WORKED = 3
+_MOST_WORKED = 3
 KEPT = 4_096
 # A field of more values says something about each thing, and nothing about a kind of them.
-MAX_VALUES = 12
-MOST = 256
+_MAX_VALUES = 12
+_MOST = 256
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class NeedRecords:
             key = tool, mark.argument, mark.field
             known = self._known.setdefault(key, {})
             self._known.move_to_end(key)
-            if mark.value not in known and len(known) > MAX_VALUES:
+            if mark.value not in known and len(known) > _MAX_VALUES:
                 return
             ended = known.setdefault(mark.value, self._ended())
         if kind is None:
@@ -90,10 +90,10 @@ class NeedRecords:
     def said(self) -> tuple[Need, ...]:
         """Those that a version holds, the best backed first."""
         found = [
-            need for key, known in self._known.items() if len(known) <= MAX_VALUES for need in self._of(key, known)
+            need for key, known in self._known.items() if len(known) <= _MAX_VALUES for need in self._of(key, known)
         ]
         found.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.argument, each.field, each.value))
-        return tuple(found[:MOST])
+        return tuple(found[:_MOST])
 
     def _of(self, key: tuple[str, str, str], known: dict[str, _Ended]) -> Iterator[Need]:
         tool, argument, name = key
@@ -102,7 +102,7 @@ class NeedRecords:
             failed, held = ended.counts
             least = wilson(failed, held)[0]
             others = max(0, all_failed - failed), max(0, all_held - held)
-            if not ended.failed.is_enough or least < LEAST_RATE or wilson(*others)[1] >= least:
+            if not ended.failed.is_enough or least < _LEAST_RATE or wilson(*others)[1] >= least:
                 continue
             (kind, _), *_ = sorted(ended.kinds.items(), key=lambda each: (-each[1], each[0]))
             works = _works(known) if name else ()
@@ -114,6 +114,6 @@ def _works(known: dict[str, _Ended]) -> tuple[str, ...]:
     often: dict[str, int] = defaultdict(int)
     for value, ended in known.items():
         failed, held = ended.counts
-        if held - failed >= LEAST_WORKED and wilson(held - failed, held)[0] >= LEAST_RATE:
+        if held - failed >= _LEAST_WORKED and wilson(held - failed, held)[0] >= _LEAST_RATE:
             often[value] = held - failed
-    return tuple(sorted(often, key=lambda value: (-often[value], value))[:MOST_WORKED])
+    return tuple(sorted(often, key=lambda value: (-often[value], value))[:_MOST_WORKED])

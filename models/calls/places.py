@@ -13,9 +13,9 @@ from models.data.place_names import Told
 
 # Of each place, those met the longest ago are forgotten first.
 KEPT = 4_096
-SAID_WORDS = 160
+_SAID_WORDS = 160
 # Of one owner.
-MOST_MEMBERS = 48
+_MOST_MEMBERS = 48
 
 
 class _Known:
@@ -111,7 +111,7 @@ class PlaceRecords:
         for _, place, owner, member in sorted(found)[:most]:
             known = self._places[place]
             of = members[place][known.spelling(owner)]
-            if len(of) < MOST_MEMBERS:
+            if len(of) < _MOST_MEMBERS:
                 of.append(known.spelling(member))
         return {place: {owner: tuple(of) for owner, of in sorted(known.items())} for place, known in members.items()}
 
@@ -124,7 +124,7 @@ def _count(facts: Facts[Fact], met: Iterable[Fact], who: Who) -> None:
 def _said_words(known: Mapping[str, Evidence]) -> tuple[str, ...]:
     """Words that goals of several agents have in common; what one wrote is nobody else's."""
     often = sorted((-backed.sessions, word) for word, backed in known.items() if backed.is_enough)
-    return tuple([word for _, word in often[:SAID_WORDS]])
+    return tuple([word for _, word in often[:_SAID_WORDS]])
 
 
 class _Names(PlaceNames):

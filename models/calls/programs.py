@@ -17,10 +17,10 @@ from models.calls.evidence import Evidence, Facts, Fleet, Who
 from models.cases import worked_after
 
 # Lower bound of the share of sessions in which calls of a form ended so.
-LEAST_RATE = 0.3
-LEAST_HELD = 3
+_LEAST_RATE = 0.3
+_LEAST_HELD = 3
 KEPT = 8_192
-MOST = 256
+_MOST = 256
 
 _Form = tuple[str, str]
 _Failure = tuple[str, str, Ending]
@@ -75,16 +75,16 @@ class ProgramRecords:
         found = (self._of(*key, failed, whole) for key, failed in self._failed.items())
         said = [each for each in found if each is not None]
         said.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.form, each.ending))
-        return tuple(said[:MOST])
+        return tuple(said[:_MOST])
 
     def _of(
         self, tool: str, form: str, ending: Ending, failed: Evidence, whole: Mapping[_Form, Sequence[str]]
     ) -> Program | None:
         held = self._held.get((tool, form))
-        if held is None or not failed.is_enough or held.sessions < LEAST_HELD:
+        if held is None or not failed.is_enough or held.sessions < _LEAST_HELD:
             return None
         least = wilson(min(failed.sessions, held.sessions), held.sessions)[0]
-        if least < LEAST_RATE:
+        if least < _LEAST_RATE:
             return None
         general = self._general.get((tool, form), ())
         others = whole.get((tool, general[0] if general else form), ()) if ending != "not found" else ()

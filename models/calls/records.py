@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from fleetlore.calls.document import Named
 from models.calls.evidence import Evidence, Fleet, Who
 
-KEPT_NAMED = 50_000
+_KEPT_NAMED = 50_000
 # Of a version.
-SAID_RATE = 0.4
+_SAID_RATE = 0.4
 
 # (tool, kind of failure, names)
 Key = tuple[str, str, tuple[str, ...]]
@@ -47,7 +47,7 @@ class NamedFailures:
     def _add(self, key: Key) -> None:
         self._failed[key], self._held[key] = Evidence(self._fleet), Evidence(self._fleet)
         self._of_name.setdefault((key[0], key[2][0]), []).append(key)
-        if len(self._failed) > KEPT_NAMED:
+        if len(self._failed) > _KEPT_NAMED:
             old, _ = self._failed.popitem(last=False)
             del self._held[old]
             self._of_name[old[0], old[2][0]].remove(old)
@@ -59,6 +59,6 @@ class NamedFailures:
             for (tool, kind, names), failed in self._failed.items()
             if failed.is_enough
         ]
-        often = [each for each in found if each.failed >= SAID_RATE * each.held]
+        often = [each for each in found if each.failed >= _SAID_RATE * each.held]
         often.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.kind, each.names))
         return tuple(often[:most])

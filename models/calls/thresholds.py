@@ -11,16 +11,16 @@ from fleetlore.stats.intervals import newcombe, wilson
 from fleetlore.wire.adapter_manifest import State
 
 # Of the calls of a tool in one state, at most.
-WARNED = 0.2
+_WARNED = 0.2
 # By which calls that are warned of fail more often than all do, at the lower end of the interval. And whatever the
 # share, a call is warned of only where it rather fails than not.
-LIFT = 0.2
-LIKELY = 0.5
-LEAST_CALLS = 20
+_LIFT = 0.2
+_LIKELY = 0.5
+_LEAST_CALLS = 20
 # Calls of each arm, before which warnings are not judged, and after which those without a sure effect end.
-LEAST_TRIALS = 20
-MANY_TRIALS = 200
-_SHARES = (WARNED, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+_LEAST_TRIALS = 20
+_MANY_TRIALS = 200
+_SHARES = (_WARNED, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 
 
 class Foreseen(NamedTuple):
@@ -61,10 +61,10 @@ class Trial:
     @property
     def is_in_vain(self) -> bool:
         """Whether calls surely fail more often with the warning, or after many trials not surely less often."""
-        if min(self.shown, self.withheld) < LEAST_TRIALS:
+        if min(self.shown, self.withheld) < _LEAST_TRIALS:
             return False
         low, high = newcombe((self.withheld, self.withheld_failed), (self.shown, self.shown_failed))
-        return high < 0 or (low <= 0 and min(self.shown, self.withheld) >= MANY_TRIALS)
+        return high < 0 or (low <= 0 and min(self.shown, self.withheld) >= _MANY_TRIALS)
 
 
 def thresholds(
@@ -83,7 +83,7 @@ def thresholds(
 
 def _threshold(tool: str, state: State, calls: list[Foreseen]) -> Threshold | None:
     """The widest share whose calls surely fail more often."""
-    if len(calls) < LEAST_CALLS:
+    if len(calls) < _LEAST_CALLS:
         return None
     base = sum(call.failed for call in calls) / len(calls)
     ranked = sorted((call.fails for call in calls), reverse=True)
@@ -91,8 +91,8 @@ def _threshold(tool: str, state: State, calls: list[Foreseen]) -> Threshold | No
         most = int(share * len(calls))
         if most < 1:
             return None
-        least = max(ranked[most - 1], LIKELY)
+        least = max(ranked[most - 1], _LIKELY)
         warned = [call.failed for call in calls if call.fails >= least]
-        if wilson(sum(warned), len(warned))[0] >= base + LIFT:
+        if wilson(sum(warned), len(warned))[0] >= base + _LIFT:
             return Threshold(tool, state, least, sum(warned), len(warned))
     return None

@@ -32,15 +32,17 @@ from models.calls.thresholds import Foreseen, Trial, thresholds
 from models.data.place_names import told_of_place
 from models.memory.identities import identities
 
+__all__ = ["CallTraining", "TrainedCalls", "train"]
+
 # Calls that may be learned again beside a new one.
-REPLAYED = 10_000
+_REPLAYED = 10_000
 # Of calls of one tool in one state, the newest.
-FORESEEN = 4_000
+_FORESEEN = 4_000
 # Names of places in a version; a failure with the names in it takes five times as much room as a name of a place.
 MOST_NAMES = 8_192
-NAMES_A_FAILURE = 5
+_NAMES_A_FAILURE = 5
 # Of the weights, the greatest, that a version keeps at least: names say more than the small ones.
-LEAST_SHARE = 1 / 8
+_LEAST_SHARE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,8 @@ class CallTraining:
         self._needs = NeedRecords(self._fleet)
         self._equalities = EqualityRecords(self._fleet)
         self._programs = ProgramRecords(self._fleet)
-        self._replayed: deque[tuple[Features, bool]] = deque(maxlen=REPLAYED)
-        self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=FORESEEN))
+        self._replayed: deque[tuple[Features, bool]] = deque(maxlen=_REPLAYED)
+        self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=_FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
         self._random = random.Random(0)
         self._sessions = 0
@@ -173,7 +175,7 @@ class CallTraining:
                 tools=dict(sorted(self._tools.items())),
                 kind_texts=tuple(Kind(*kind, kinds.met[kind].agents) for kind in kinds.kinds),
                 kind_counts=tuple(kinds.counts),
-                named=self._named.said(most // NAMES_A_FAILURE),
+                named=self._named.said(most // _NAMES_A_FAILURE),
                 places=self._places.said(most, at_places),
                 thresholds=thresholds(self._foreseen, self._trials),
                 look_ups=look_ups,
@@ -184,7 +186,7 @@ class CallTraining:
             encoded = document.to_bytes()
             if len(encoded) <= MAX_BYTES or not most:
                 return encoded
-            if share > LEAST_SHARE:
+            if share > _LEAST_SHARE:
                 share *= 0.75
             else:
                 most //= 2

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from fleetlore.wire.trajectory import Trajectory
 
+__all__ = ["SESSIONS", "KeptSession", "SessionWindow"]
+
 SESSIONS = 10_000
 # One agent has at most this share of the window: however much it sends, the others say more.
-AGENT_SHARE = 0.25
+_AGENT_SHARE = 0.25
 # Or so many sessions, where the others have fewer.
 AGENT_SESSIONS = 50
 
@@ -85,13 +87,13 @@ class SessionWindow:
         self._prune()
         sessions = Counter(each.agent for each in self._kept.values())
         most = {
-            agent: max(AGENT_SESSIONS, int((len(self._kept) - count) * AGENT_SHARE / (1 - AGENT_SHARE)))
+            agent: max(AGENT_SESSIONS, int((len(self._kept) - count) * _AGENT_SHARE / (1 - _AGENT_SHARE)))
             for agent, count in sessions.items()
         }
         return list(_newest(self._kept.values(), most if len(most) > 1 else dict(sessions), self._most))[::-1]
 
     def _prune(self) -> None:
-        most = int(self._most * AGENT_SHARE)
+        most = int(self._most * _AGENT_SHARE)
         agents = {each.agent for each in self._kept.values()}
         newest = _newest(self._kept.values(), dict.fromkeys(agents, most), self._most)
         self._kept = {each.id: each for each in newest}

@@ -24,9 +24,9 @@ from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step
 
 MAX_NAME, MAX_PARTS = 40, 5
-MAX_MEMBERS = 64
+_MAX_MEMBERS = 64
 # How one asks, wherever one is.
-QUERY_WORDS = KEYWORDS.union(
+_QUERY_WORDS = KEYWORDS.union(
     """
     add alter auto_increment begin case cast coalesce column columns concat create cross current_date database databases
     delete desc describe drop end except exists explain extract foreign full glob information_schema insert interval
@@ -81,7 +81,7 @@ _ALONE = re.compile(
 )
 _MEANT = re.compile(r"(?i)\bmean\w*\b[^'\"`\n]{0,40}['\"`]([A-Za-z_]\w*)\.([A-Za-z_]\w*)['\"`]")
 
-Pair = tuple[str, str]
+_Pair = tuple[str, str]
 
 
 class Told(NamedTuple):
@@ -97,7 +97,7 @@ class Told(NamedTuple):
     names: frozenset[str]
     listed: frozenset[str]
     failed: frozenset[str]
-    members: tuple[Pair, ...]
+    members: tuple[_Pair, ...]
 
 
 def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told:
@@ -108,13 +108,13 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told
     """
     names: dict[str, None] = {}
     listed: dict[str, None] = {}
-    members: dict[Pair, None] = {}
+    members: dict[_Pair, None] = {}
     failed: set[str] = set()
     for step in calls:
         if step.transient:
             continue
         if step.failed:
-            failed.update(failed_names(step, Call(step.tool, text_of(step.arguments))))
+            failed.update(_failed_names(step, Call(step.tool, text_of(step.arguments))))
             members.update(dict.fromkeys(_MEANT.findall((step.error_message or "")[:RESULT_CHARACTERS])))
             continue
         call = _Read.of(step)
@@ -136,7 +136,7 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told
     )
 
 
-def failed_names(step: Step, call: Call) -> tuple[str, ...]:
+def _failed_names(step: Step, call: Call) -> tuple[str, ...]:
     """Names of a call that it failed for."""
     failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
     return failure_kind(failure.error_class, failure.template, step.error_message or "", call.text).names
@@ -157,7 +157,7 @@ class _Read(NamedTuple):
     """
 
     names: list[str]
-    members: list[Pair]
+    members: list[_Pair]
     owner: str
     own: frozenset[str]
 
@@ -183,7 +183,7 @@ class _Read(NamedTuple):
         made = {name.lower() for found in _ALIAS.findall(text) for name in found if name} | aliases.keys()
         own = frozenset(made) | keys | _SPOKEN
         bound = Call("", text).bound
-        pairs, qualifiers = list[Pair](), set[str]()
+        pairs, qualifiers = list[_Pair](), set[str]()
         for qualifier, member in _PAIR.findall(text):
             qualifiers.add(qualifier.lower())
             owner = aliases.get(qualifier.lower(), "") or owners.get(qualifier.lower(), "")
@@ -199,7 +199,7 @@ class _Read(NamedTuple):
         names = [each for each in tokens if each.lower() not in no_names] if len(tokens) > 1 else []
         owner = next(iter(owners.values())) if len(owners) == 1 else ""
         pairs += [(owner, each) for each in names if owner and each.lower() not in owners]
-        return cls(names, pairs[:MAX_MEMBERS], owner, own)
+        return cls(names, pairs[:_MAX_MEMBERS], owner, own)
 
 
 def _without_literals(value: object) -> object:
@@ -216,27 +216,27 @@ def _owners(text: str) -> tuple[dict[str, str], dict[str, str]]:
             if found is None:
                 continue
             _, owner, alias = found.groups()
-            if owner.lower() not in QUERY_WORDS:
+            if owner.lower() not in _QUERY_WORDS:
                 owners[owner.lower()] = owner
-                if alias and alias.lower() not in QUERY_WORDS:
+                if alias and alias.lower() not in _QUERY_WORDS:
                     aliases[alias.lower()] = owner
     return {name: owner for name, owner in owners.items() if name not in aliases}, aliases
 
 
-def _of_result(step: Step, call: _Read) -> Iterator[Pair]:
+def _of_result(step: Step, call: _Read) -> Iterator[_Pair]:
     """(owner, member) that a result of schema kind shows; the owner is empty where the call does not tell it."""
     text = _plain(step.result)
     created = False
     for _, owner, body in _CREATE.findall(text):
         created = True
-        for column in _COLUMN.findall(_IN_PARENTHESES.sub("", body))[:MAX_MEMBERS]:
+        for column in _COLUMN.findall(_IN_PARENTHESES.sub("", body))[:_MAX_MEMBERS]:
             if column.lower() not in _NO_COLUMN:
                 yield owner, column
     if created:
         return
     typed = _TYPED.findall(text)
     if len(typed) > 1:
-        yield from ((call.owner, each) for each in typed[:MAX_MEMBERS])
+        yield from ((call.owner, each) for each in typed[:_MAX_MEMBERS])
     elif text[:1] in ("{", "["):
         keys = (first or second for first, second in _KEY.findall(text))
         yield from ((call.owner, key) for key in dict.fromkeys(keys) if key.lower() not in call.own)
@@ -253,6 +253,6 @@ def _plain(result: str) -> str:
 
 def _is_name(word: str) -> bool:
     """Whether a word may be a name of a thing: no word of a query, no id, no sentence in one word."""
-    if not 1 < len(word) <= MAX_NAME or word.lower() in QUERY_WORDS or _ID.search(word):
+    if not 1 < len(word) <= MAX_NAME or word.lower() in _QUERY_WORDS or _ID.search(word):
         return False
     return len(word.strip("_").split("_")) <= MAX_PARTS

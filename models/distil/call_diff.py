@@ -19,16 +19,18 @@ import orjson
 from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, masked_tokens, masked_value
 
-MAX_TOKENS = 300
+__all__ = ["distance"]
+
+_MAX_TOKENS = 300
 # Of equal words in two texts.
 _MAX_PAIRS = 40_000
 # Share of words that two attempts at the same thing have in common.
-RELATED = 0.5
+_RELATED = 0.5
 # A change in more places, or in more characters, is not quoted.
-MAX_RUNS = 3
-MAX_SAID = 200
+_MAX_RUNS = 3
+_MAX_SAID = 200
 # Of a value of an argument.
-MAX_VALUE = 48
+_MAX_VALUE = 48
 
 # A flag, a decimal and an operator are one token each.
 _TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
@@ -49,7 +51,7 @@ class _Text(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> _Text:
-    tokens = tuple(_TOKEN.findall(text)[:MAX_TOKENS])
+    tokens = tuple(_TOKEN.findall(text)[:_MAX_TOKENS])
     bag = _bag(tokens)
     words = frozenset([token for token in bag if token[-1].isalnum() or token[-1] == "_"])
     return _Text(tokens, bag, words)
@@ -68,7 +70,7 @@ def _values(arguments: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
+def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
     """How to turn one sequence into the other, as `SequenceMatcher` has it; all of it at once where they repeat
     themselves too much to be compared within milliseconds.
     """
@@ -94,7 +96,7 @@ def distance(failed: str, worked: str) -> int | None:
     if old_values is not None and new_values is not None:
         return _object_distance(old_values, new_values)
     old, new = _parsed(failed), _parsed(worked)
-    if _overlap(old, new) < RELATED or _masked(failed) == _masked(worked):
+    if _overlap(old, new) < _RELATED or _masked(failed) == _masked(worked):
         return None
     return _edited(old, new)
 
@@ -154,7 +156,7 @@ def masked_difference(
 def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = None) -> Difference | None:
     said = [f"`{was}` → `{now}`" if was and now else f"add `{now}`" if now else f"drop `{was}`" for was, now in edits]
     text = ", ".join(said)
-    if not edits or len(edits) > MAX_RUNS or len(text) > MAX_SAID:
+    if not edits or len(edits) > _MAX_RUNS or len(text) > _MAX_SAID:
         return None
     was, now = (tuple([each for each in side if each]) for side in zip(*edits, strict=True))
     return Difference(text, was, now, value)
@@ -171,7 +173,7 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
         # A name that looks like a file's may be a setting: tar.gz, python3.12. So may Europe/Berlin, which is no path.
         masked = masked_text(value)
-        return 0 < len(value) <= MAX_VALUE and (masked == value or (masked == "<path>" and "/" not in value))
+        return 0 < len(value) <= _MAX_VALUE and (masked == value or (masked == "<path>" and "/" not in value))
     return isinstance(value, bool | int | float)
 
 
@@ -183,7 +185,7 @@ def _are_code(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozenset[str]) -> list[_Edit]:
     old, new = _Shown(failed, known), _Shown(worked, known)
     edits: dict[_Edit, bool] = {}  # whether the error names what is gone
-    for tag, start, end, since, until in opcodes(old.words, new.words):
+    for tag, start, end, since, until in _opcodes(old.words, new.words):
         if tag == "equal":
             continue
         if start == end and new.touches(until):  # `pi` → `math.pi`
@@ -230,7 +232,7 @@ class _Shown:
 def _white_space(failed: str, worked: str, known: frozenset[str]) -> list[_Edit]:
     """The first lines that differ, with their white space as marks."""
     old, new = failed.splitlines(keepends=True), worked.splitlines(keepends=True)
-    for _, start, end, since, until in opcodes(old, new):
+    for _, start, end, since, until in _opcodes(old, new):
         was, now = (_visible(masked_text("".join(lines), known)) for lines in (old[start:end], new[since:until]))
         if was != now:
             return [(was, now)]
@@ -248,7 +250,7 @@ def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | No
     shared = old.keys() & new.keys()
     alike = sum(_value_overlap(old[key], new[key]) for key in shared)
     keys = len(old.keys() | new.keys())
-    if keys > 1 and alike / keys < RELATED:
+    if keys > 1 and alike / keys < _RELATED:
         return None
     if all(key in shared and _is_other_thing(key, old[key], new[key]) for key in changed):
         return None

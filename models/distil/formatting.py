@@ -20,7 +20,7 @@ Calls = tuple[Step, ...]
 
 MAX_GOAL = 160
 MAX_STEP = 200
-MAX_ERROR = 300
+_MAX_ERROR = 300
 
 # Shortened texts that are cached: goals, errors and calls repeat. At most 2,000 characters each: some ten megabytes.
 REMEMBERED = 4096
@@ -31,7 +31,7 @@ def item_id(tenant: str, kind: str, *key: str) -> str:
     return candidate.item_id(VERSION, tenant, kind, *key)
 
 
-def call_text(step: Step, limit: int = MAX_STEP, known: frozenset[str] = frozenset()) -> str:
+def _call_text(step: Step, limit: int = MAX_STEP, known: frozenset[str] = frozenset()) -> str:
     """The call as others may read it. `known`: words that stay."""
     return f"{step.tool}({line(arguments_text(masked_arguments(step.arguments, known)), limit)})"
 
@@ -41,14 +41,14 @@ def said(failed: Step) -> str:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def error_names(message: str) -> frozenset[str]:
+def _error_names(message: str) -> frozenset[str]:
     """The words of an error that are the same for all who meet it: those of its template."""
     return names(template(message))
 
 
 def known_of(failed: Step) -> frozenset[str]:
     """What everybody knows who meets the same error."""
-    return error_names(said(failed))
+    return _error_names(said(failed))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -69,7 +69,7 @@ def error_text(step: Step) -> str:
 
 @lru_cache(maxsize=REMEMBERED)
 def _error_text(class_: str, message: str) -> str:
-    text = masked_text(line(head_line(message), MAX_ERROR), error_names(message))
+    text = masked_text(line(head_line(message), _MAX_ERROR), _error_names(message))
     return text if class_ in text else f"{class_}: {text}"
 
 

@@ -24,7 +24,7 @@ from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
 from models.memory.danger import is_plain, names_all
 from models.memory.quality import ERROR
 
-MAX_NAMES = 12
+_MAX_NAMES = 12
 # Of an error: names, and names beside each.
 MAX_TOLD, MAX_BESIDE = 4, 3
 # `Table 'shop.cars'` says where; `Unknown column 'type'` is said at every table.
@@ -65,12 +65,12 @@ def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
         if call.tool == failed.tool and is_shown_to_work(judgment, call):
             names.update(dict.fromkeys(name for name in _names(call) if name in shown and name not in tried))
         shown |= _shown(call)
-    return list(names)[:MAX_NAMES]
+    return list(names)[:_MAX_NAMES]
 
 
 def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
     """Names spelled like a rejected one, the likest first; all where none is: the others are about the task."""
-    close = [get_close_matches(name, names, n=MAX_NAMES) for name in rejected]
+    close = [get_close_matches(name, names, n=_MAX_NAMES) for name in rejected]
     return list(dict.fromkeys(chain.from_iterable(close))) or names
 
 
@@ -79,7 +79,7 @@ def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
     failed = calls[place]
     later = [calls[at] for at in worked_after(calls, place, failed.tool) if is_shown_to_work(judgment, calls[at])]
     kept = {name for call in later if not set(_names(call)).isdisjoint(_names(failed)) for name in _names(call)}
-    return [name for name in dict.fromkeys(_names(failed)) if name in kept and name not in KEYWORDS][:MAX_NAMES]
+    return [name for name in dict.fromkeys(_names(failed)) if name in kept and name not in KEYWORDS][:_MAX_NAMES]
 
 
 def _names(step: Step) -> list[str]:

@@ -35,12 +35,14 @@ from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
 from models.memory.danger import is_dangerous, is_plain, names_all
 from models.memory.quality import ERROR
 
+__all__ = ["LESS"]
+
 # Candidates of one session: an agent that is stuck tries everything. What helped comes first.
-MAX_RECOVERIES = 48
+_MAX_RECOVERIES = 48
 # The last calls between a failure and the next attempt, and as much of one in free text as can be shown.
-MAX_PREPARATIONS = 6
-MAX_WORDS = 160
-MIN_NAME = 3
+_MAX_PREPARATIONS = 6
+_MAX_WORDS = 160
+_MIN_NAME = 3
 
 # An error that rejects what it names, and does not only report on it.
 _REJECTS = re.compile(
@@ -94,14 +96,14 @@ class _Tried:
 
 
 def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """At most `MAX_RECOVERIES` candidates, those that helped first.
+    """At most `_MAX_RECOVERIES` candidates, those that helped first.
 
     Args:
         telling: places of the calls with a permanent failure whose error says what is wrong.
     """
     tried = _tried(judgment, calls, telling)
     found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
-    return [_candidate(judgment, way, each) for way, each in found[:MAX_RECOVERIES] if each.past or each.again]
+    return [_candidate(judgment, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]
 
 
 def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _Tried]:
@@ -189,7 +191,7 @@ def _preparations(calls: Calls, failed: Step, places: list[int]) -> Iterator[tup
     """The calls at these places that prepare the failed one, each once."""
     seen: set[_Way] = set()
     names = _named(f"{failed.error_message or ''} {failed.arguments}")
-    for call in [calls[at] for at in places if not _tries_the_same(calls[at], failed)][-MAX_PREPARATIONS:]:
+    for call in [calls[at] for at in places if not _tries_the_same(calls[at], failed)][-_MAX_PREPARATIONS:]:
         values = _values(call.arguments)
         arguments: Any = masked_text(call.arguments)
         left_open: tuple[str, ...] = ()
@@ -199,7 +201,7 @@ def _preparations(calls: Calls, failed: Step, places: list[int]) -> Iterator[tup
                 for name, value in values.items()
             }
             left_open = tuple(sorted([name for name, value in values.items() if arguments[name] != value]))
-        elif call.is_cut or len(arguments) > MAX_WORDS:
+        elif call.is_cut or len(arguments) > _MAX_WORDS:
             continue
         done = f"{call.tool}({line(arguments_text(arguments), MAX_STEP)})"
         way = _Way(_cause(failed), line(_cause_text(failed), MAX_STEP), done)
@@ -268,7 +270,7 @@ def _values(arguments: str) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=8192)
 def _named(text: str) -> frozenset[str]:
-    return frozenset([part.casefold() for part in _PART.findall(text) if len(part) >= MIN_NAME])
+    return frozenset([part.casefold() for part in _PART.findall(text) if len(part) >= _MIN_NAME])
 
 
 def _is_named(value: Any, names: frozenset[str]) -> bool:

@@ -18,8 +18,8 @@ from models.distil.formatting import MAX_GOAL, MAX_STEP, REMEMBERED, VERSION, Ca
 from models.memory.candidate import SUCCESS_ABOVE, Candidate, origin
 from models.memory.danger import is_dangerous
 
-MAX_OUTLINE_BYTES = 3_000
-MAX_OUTLINE = 24
+_MAX_OUTLINE_BYTES = 3_000
+_MAX_OUTLINE = 24
 THOUGHT = "thought"
 
 # Of arguments that are cut, or spelled as Python does: they cannot be parsed.
@@ -43,7 +43,7 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
             title=line(trajectory.goal, MAX_GOAL),
             when=f"the task is {trajectory.task}",
             task=trajectory.task,
-            calls=outline(way),
+            calls=_outline(way),
             danger=any(map(is_dangerous, way)),
             version=VERSION,
         )
@@ -58,16 +58,16 @@ def _is_thought(call: Step) -> bool:
     return THOUGHT in value if isinstance(value, dict) else _THOUGHT.match(call.arguments) is not None
 
 
-def outline(calls: Sequence[Step]) -> tuple[str, ...]:
+def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
     """One text a call, so that equal calls of two sessions are equal texts."""
-    half = MAX_OUTLINE // 2
-    kept = calls if len(calls) <= MAX_OUTLINE else [*calls[:half], *calls[-half:]]
+    half = _MAX_OUTLINE // 2
+    kept = calls if len(calls) <= _MAX_OUTLINE else [*calls[:half], *calls[-half:]]
     limit = MAX_STEP
     while True:
         texts = tuple([_outlined(call.tool, call.arguments, limit) for call in kept])
         # A state holds eight outlines and must fit a field of the store: up to six bytes a character in escaped JSON.
-        short = 6 * sum(map(len, texts)) <= MAX_OUTLINE_BYTES
-        if short or limit <= 8 or len(orjson.dumps(texts)) <= MAX_OUTLINE_BYTES:
+        short = 6 * sum(map(len, texts)) <= _MAX_OUTLINE_BYTES
+        if short or limit <= 8 or len(orjson.dumps(texts)) <= _MAX_OUTLINE_BYTES:
             return texts
         limit //= 2
 

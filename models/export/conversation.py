@@ -12,7 +12,7 @@ from fleetlore.wire.trajectory import Step, Trajectory
 
 _ASSISTANT = frozenset({"assistant", "model", "agent", "ai"})
 # The parameter of a tool that is called with plain text.
-TEXT_PARAMETER = "input"
+_TEXT_PARAMETER = "input"
 
 
 class Message(NamedTuple):
@@ -75,13 +75,13 @@ def result_of(step: Step) -> str:
 
 
 def arguments_of(step: Step) -> dict[str, Any]:
-    """Arguments of a call by name; plain text is the argument `TEXT_PARAMETER`."""
+    """Arguments of a call by name; plain text is the argument `_TEXT_PARAMETER`."""
     value = parsed(step.arguments)
     if isinstance(value, dict):
         with suppress(orjson.JSONEncodeError):  # nested deeper than can be written, which is less than can be read
             orjson.dumps(value)
             return value
-    return {TEXT_PARAMETER: step.arguments} if step.arguments else {}
+    return {_TEXT_PARAMETER: step.arguments} if step.arguments else {}
 
 
 def _role(role: str) -> str:

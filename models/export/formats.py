@@ -24,10 +24,10 @@ from models.export.conversation import Message, arguments_of
 from models.export.rows import Kind, Row
 
 Format = Literal["trl", "openai"]
-Tools = Sequence[dict[str, Any]]
+_Tools = Sequence[dict[str, Any]]
 
 
-def writer(kind: Kind, format: Format) -> Callable[[Row, Tools], bytes]:
+def writer(kind: Kind, format: Format) -> Callable[[Row, _Tools], bytes]:
     """A function that makes the line of a row, given the tools of its agent.
 
     Raises:
@@ -40,7 +40,7 @@ def writer(kind: Kind, format: Format) -> Callable[[Row, Tools], bytes]:
     return _openai_pair if kind == "pairs" else _openai_session
 
 
-def _trl(row: Row, tools: Tools) -> bytes:
+def _trl(row: Row, tools: _Tools) -> bytes:
     parts = {name: _each(_trl_message, part) if isinstance(part, list) else part for name, part in row.parts.items()}
     return _line(parts | {"tools": orjson.dumps(tools).decode()})
 
@@ -55,12 +55,12 @@ def _trl_message(message: Message) -> dict[str, Any]:
     return told
 
 
-def _openai_session(row: Row, tools: Tools) -> bytes:
+def _openai_session(row: Row, tools: _Tools) -> bytes:
     messages = _each(_openai_message, row.parts["messages"])
     return _line({"messages": messages, "tools": tools, "parallel_tool_calls": False})
 
 
-def _openai_pair(row: Row, tools: Tools) -> bytes:
+def _openai_pair(row: Row, tools: _Tools) -> bytes:
     prompt, chosen, rejected = (_each(_openai_message, row.parts[name]) for name in ("prompt", "chosen", "rejected"))
     asked = {"messages": prompt, "tools": tools, "parallel_tool_calls": False}
     return _line({"input": asked, "preferred_output": chosen, "non_preferred_output": rejected})

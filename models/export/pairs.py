@@ -21,7 +21,7 @@ from models.export.conversation import result_of
 from models.export.usable import is_usable
 
 
-class Pair(NamedTuple):
+class _Pair(NamedTuple):
     """A call that is preferred to another.
 
     Attributes:
@@ -37,18 +37,18 @@ class Pair(NamedTuple):
     other: Trajectory
 
 
-def pairs_of(judgments: Sequence[Judgment]) -> list[Pair]:
+def pairs_of(judgments: Sequence[Judgment]) -> list[_Pair]:
     """All pairs, each once, in an order that is a function of the set of sessions."""
     found = [pair for judgment in judgments for pair in _recoveries(judgment)]
     found += _contrasts(judgments)
-    once: dict[tuple[str, ...], Pair] = {}
+    once: dict[tuple[str, ...], _Pair] = {}
     for pair in sorted(found, key=lambda each: (each.kind != "recovery", each.session.id, each.at, each.other.id)):
         goal, chosen, rejected = pair.session.goal, pair.chosen, pair.rejected
         once.setdefault((goal, chosen.tool, chosen.arguments, rejected.tool, rejected.arguments), pair)
     return list(once.values())
 
 
-def _recoveries(judgment: Judgment) -> Iterator[Pair]:
+def _recoveries(judgment: Judgment) -> Iterator[_Pair]:
     session = judgment.trajectory
     if judgment.verdict.label != "success":  # what got past an error may still have been of no use
         return
@@ -60,7 +60,7 @@ def _recoveries(judgment: Judgment) -> Iterator[Pair]:
         repair = calls[later]
         usable = is_usable(failed) and is_usable(repair)
         if tells(failed) and usable and _repairs(failed, repair) and is_shown_to_work(judgment, repair):
-            yield Pair("recovery", session, at, repair, failed, session)
+            yield _Pair("recovery", session, at, repair, failed, session)
 
 
 def _repairs(failed: Step, later: Step) -> bool:
@@ -70,7 +70,7 @@ def _repairs(failed: Step, later: Step) -> bool:
     return bool(distance(failed.arguments, later.arguments))
 
 
-def _contrasts(judgments: Iterable[Judgment]) -> Iterator[Pair]:
+def _contrasts(judgments: Iterable[Judgment]) -> Iterator[_Pair]:
     # By state: the first call that worked in a session that succeeded, and those that failed in others.
     better: dict[bytes, tuple[Trajectory, int, Step]] = {}
     worse: defaultdict[bytes, list[tuple[Trajectory, Step]]] = defaultdict(list)
@@ -85,7 +85,7 @@ def _contrasts(judgments: Iterable[Judgment]) -> Iterator[Pair]:
                 worse[state].append((session, call))
     for state, (session, at, chosen) in better.items():
         for other, rejected in worse.get(state, ()):
-            yield Pair("contrast", session, at, chosen, rejected, other)
+            yield _Pair("contrast", session, at, chosen, rejected, other)
 
 
 def _states(session: Trajectory) -> Iterator[tuple[bytes, Step]]:

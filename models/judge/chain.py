@@ -14,8 +14,10 @@ from typing import Final, Protocol
 from fleetlore.stats.hashing import drawn
 from fleetlore.wire.trajectory import Feedback, Source, Trajectory, Verdict
 
+__all__ = ["JudgeChain"]
 
-class Judge(Protocol):
+
+class _Judge(Protocol):
     """A pure function of a closed trajectory.
 
     Attributes:
@@ -30,7 +32,7 @@ class Judge(Protocol):
         ...
 
 
-class ViolationJudge:
+class _ViolationJudge:
     """Fails a session that broke a rule of the environment, whatever its reward.
 
     It outranks all others, feedback too: they would believe the reward that the forbidden shortcut bought.
@@ -119,10 +121,10 @@ class JudgeChain:
     measures them (`models.judge.record`).
     """
 
-    def __init__(self, judges: Sequence[Judge] | None = None) -> None:
+    def __init__(self, judges: Sequence[_Judge] | None = None) -> None:
         self._feedback = FeedbackJudge()
-        self._first: tuple[Judge, ...] = (ViolationJudge(), self._feedback)
-        self._judges: tuple[Judge, ...] = tuple(judges) if judges is not None else (RewardJudge(), RulesJudge())
+        self._first: tuple[_Judge, ...] = (_ViolationJudge(), self._feedback)
+        self._judges: tuple[_Judge, ...] = tuple(judges) if judges is not None else (RewardJudge(), RulesJudge())
         self.version = "+".join(judge.version for judge in self._first + self._judges)
 
     def judge(self, trajectory: Trajectory) -> Verdict:
@@ -192,7 +194,7 @@ def gave_up(trajectory: Trajectory) -> bool:
     return last.role != "user" and _GAVE_UP.search(text) is not None
 
 
-def _verdict(probability: float, source: Source, judge: Judge, by: str = "") -> Verdict:
+def _verdict(probability: float, source: Source, judge: _Judge, by: str = "") -> Verdict:
     return Verdict(
         label="success" if probability > 0.5 else "failure",
         probability=probability,

@@ -18,6 +18,8 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
 from models.memory.bottom_k import LatestSample, even
 
+__all__ = ["JudgeRecord", "cases_of", "measurable", "tool_family"]
+
 SAMPLED_CASES = 256
 # A label of a judge is silenced if it is wrong more often than this at the lower end of the 95 % interval (Wilson): a
 # verdict that teaches claims to be right four times of five (`models.memory.candidate`).

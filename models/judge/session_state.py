@@ -19,6 +19,8 @@ from fleetlore.wire.trajectory import Feedback, Trajectory, Verdict, encode
 from models.judge.llm_opinion import Notes, Opinion
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, origin
 
+__all__ = ["SessionState", "notable"]
+
 # Item ids remembered of a session; with its digest they fit a field of the store. Only a session judged again and
 # again, each time otherwise, gets near this; what is beyond stays taught.
 MAX_TAUGHT = 64

@@ -17,10 +17,12 @@ from typing import Any
 
 from fleetlore.errors import ConfigError
 
+__all__ = ["Answers"]
+
 log = logging.getLogger(__name__)
 
-BUSY_SECONDS = 5.0
-DAY_SECONDS = 86_400.0
+_BUSY_SECONDS = 5.0
+_DAY_SECONDS = 86_400.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID;
@@ -60,7 +62,7 @@ class Answers:
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 # Answers are about sessions: only the owner may read them. SQLite gives its other files these rights.
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
-            self._db = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
@@ -91,11 +93,11 @@ class Answers:
 
     def spent(self, now: float) -> int:
         """Tokens of the day of `now` (seconds since the Unix epoch)."""
-        day = int(now // DAY_SECONDS)
+        day = int(now // _DAY_SECONDS)
         return (self._first("SELECT tokens FROM spent WHERE day = ?", (day,)) or 0) + self._unwritten[day]
 
     def spend(self, now: float, tokens: int) -> None:
-        day = int(now // DAY_SECONDS)
+        day = int(now // _DAY_SECONDS)
         try:
             self._db.execute(
                 "INSERT INTO spent VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET tokens = tokens + excluded.tokens",

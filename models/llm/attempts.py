@@ -15,16 +15,18 @@ from models.judge.session_state import notable
 from models.memory.candidate import Candidate, item_id
 from models.memory.danger import is_dangerous_text
 
+__all__ = ["chosen_attempts", "contributions"]
+
 MOST_NOTES = 5
 # Attempts of each side in one question.
-ATTEMPTS_OF_A_SIDE = 3
+_ATTEMPTS_OF_A_SIDE = 3
 
 
 def chosen_attempts(group: Sequence[Judgment]) -> list[Judgment]:
     """The attempts that the model reads, drawn by a hash of the session; none until both sides are there."""
     ranked = sorted(group, key=lambda each: (stable_hash(each.trajectory.id), each.trajectory.id))
     sides = [
-        [each for each in ranked if notable(each.verdict, label)][:ATTEMPTS_OF_A_SIDE]
+        [each for each in ranked if notable(each.verdict, label)][:_ATTEMPTS_OF_A_SIDE]
         for label in ("success", "failure")
     ]
     return [each for side in sides for each in side] if all(sides) else []

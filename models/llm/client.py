@@ -22,14 +22,16 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable
 from models.llm.answers import Answers
 
+__all__ = ["Client"]
+
 log = logging.getLogger(__name__)
 
-MINUTE_SECONDS = 60.0
+_MINUTE_SECONDS = 60.0
 # Estimate until the endpoint has counted: no tokenizer makes more tokens of English and JSON.
-CHARACTERS_PER_TOKEN = 2.5
+_CHARACTERS_PER_TOKEN = 2.5
 ANSWER_TOKENS = 1_000
 
-Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
+_Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class Client:
         self,
         settings: Settings,
         answers: Answers,
-        observe: Observe = lambda result, tokens: None,
+        observe: _Observe = lambda result, tokens: None,
         clock: Clock | None = None,
     ) -> None:
         if not settings.llm_model:
@@ -120,7 +122,7 @@ class Client:
         if kept is not None:
             self._observe("cached", 0)
             return _object(kept)
-        tokens = int((len(prompt.text) + len(text)) / CHARACTERS_PER_TOKEN) + ANSWER_TOKENS
+        tokens = int((len(prompt.text) + len(text)) / _CHARACTERS_PER_TOKEN) + ANSWER_TOKENS
         if not self._affords(tokens):
             self._observe("budget", 0)
             return None
@@ -156,7 +158,7 @@ class Client:
         await self._client.close()
 
     def _affords(self, tokens: int) -> bool:
-        begins = self._clock.monotonic() - MINUTE_SECONDS
+        begins = self._clock.monotonic() - _MINUTE_SECONDS
         while self._minute and self._minute[0].asked <= begins:
             self._minute.popleft()
         in_minute = sum(each.tokens for each in self._minute)

@@ -14,9 +14,11 @@ from models.llm.attempts import MOST_NOTES as MOST_ATTEMPT_NOTES
 from models.llm.client import Client, Prompt
 from models.llm.recording import recording
 
+__all__ = ["LlmDistiller"]
+
 MOST_NOTES = 3
 _LIMITS: Final = {"title": MAX_TITLE, "description": MAX_DESCRIPTION, "content": MAX_CONTENT, "when": MAX_WHEN}
-SCHEMA: Final[dict[str, Any]] = {
+_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "items": {
@@ -49,7 +51,7 @@ class LlmDistiller:
 
     async def ask(self, judgment: Judgment) -> Notes | None:
         """At most `MOST_NOTES` of a session; None without a valid answer."""
-        answer = await self._client.ask(self._prompt, _text_of([judgment]), SCHEMA)
+        answer = await self._client.ask(self._prompt, _text_of([judgment]), _SCHEMA)
         return None if answer is None else self._notes(judgment, answer)
 
     async def contrast(self, judgments: Sequence[Judgment]) -> tuple[Note, ...] | None:
@@ -57,7 +59,7 @@ class LlmDistiller:
 
         None without a valid answer.
         """
-        answer = await self._client.ask(self._prompt, _text_of(judgments), SCHEMA)
+        answer = await self._client.ask(self._prompt, _text_of(judgments), _SCHEMA)
         return None if answer is None else notes_of(answer, MOST_ATTEMPT_NOTES)
 
     def _notes(self, judgment: Judgment, answer: dict[str, Any]) -> Notes | None:

@@ -13,22 +13,24 @@ from models.judge.llm_opinion import Opinion
 from models.llm.client import Client, Prompt
 from models.llm.recording import recording
 
-CHECKS: Final = ("complete", "grounded", "right_target")
+__all__ = ["LlmJudge"]
+
+_CHECKS: Final = ("complete", "grounded", "right_target")
 _CHECK = {"type": "string", "enum": ["yes", "no", "unsure"]}
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "thoughts": {"type": "string"},
-        **dict.fromkeys(CHECKS, _CHECK),
+        **dict.fromkeys(_CHECKS, _CHECK),
         "verdict": {"type": "string", "enum": ["success", "failure", "unsure"]},
     },
-    "required": ["thoughts", *CHECKS, "verdict"],
+    "required": ["thoughts", *_CHECKS, "verdict"],
     "additionalProperties": False,
 }
 
 # A model's own certainty is worth little, so it is not asked. Until its record says more (`models.judge.record`), it
 # counts as right three times of four: a label to count by, but below what a lesson needs.
-PROBABILITY: Final = 0.75
+_PROBABILITY: Final = 0.75
 
 
 class LlmJudge:
@@ -50,12 +52,12 @@ class LlmJudge:
         return None if answer is None else self._opinion(trajectory, answer)
 
     def _opinion(self, trajectory: Trajectory, answer: dict[str, Any]) -> Opinion | None:
-        checks = [answer.get(check) for check in CHECKS]
+        checks = [answer.get(check) for check in _CHECKS]
         match answer.get("verdict"):
             case "success" if all(check == "yes" for check in checks):
-                verdict = Verdict(label="success", probability=PROBABILITY, source="llm", version=self.version)
+                verdict = Verdict(label="success", probability=_PROBABILITY, source="llm", version=self.version)
             case "failure" if "no" in checks:
-                verdict = Verdict(label="failure", probability=1 - PROBABILITY, source="llm", version=self.version)
+                verdict = Verdict(label="failure", probability=1 - _PROBABILITY, source="llm", version=self.version)
             case _:
                 return None
         return Opinion(session=trajectory.id, events=trajectory.events, verdict=verdict)

@@ -23,9 +23,11 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from fleetlore.stats.hashing import HASHES, stable_hash
 
-T = TypeVar("T", bound="OfAgent")
-Kind = TypeVar("Kind", bound=int | tuple[str, ...])
-Ordered = TypeVar("Ordered", bound="Revised")
+__all__ = ["LatestSample", "SessionCounts", "even"]
+
+T = TypeVar("T", bound="_OfAgent")
+_Kind = TypeVar("_Kind", bound=int | tuple[str, ...])
+_Ordered = TypeVar("_Ordered", bound="_Revised")
 
 K = 256
 # Sessions of an agent that are kept before another has more of them.
@@ -33,7 +35,7 @@ TURN = 4
 WELL, BADLY = 1, 2
 
 
-class OfAgent(Protocol):
+class _OfAgent(Protocol):
     """A value of one session."""
 
     @property
@@ -41,13 +43,13 @@ class OfAgent(Protocol):
         """Hash of the agent's name; negative where an erased session was."""
 
 
-class Revised(OfAgent, Protocol):
+class _Revised(_OfAgent, Protocol):
     """A value that a greater one of the same session replaces."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
 
-class BottomK(ABC, Generic[T]):
+class _BottomK(ABC, Generic[T]):
     """A mergeable sample of sessions: a join-semilattice.
 
     Attributes:
@@ -203,7 +205,7 @@ class BottomK(ABC, Generic[T]):
         return [(session, self.kept[session]) for session in sorted(self.kept)]
 
 
-def even(kinds: Iterable[tuple[int, Kind]], scales: Mapping[int, float]) -> defaultdict[Kind, float]:
+def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> defaultdict[_Kind, float]:
     """How many sessions there are of each kind, of an agent no more in all than of the median agent.
 
     What many sessions of one agent say may be that agent's own, or a lie.
@@ -216,13 +218,13 @@ def even(kinds: Iterable[tuple[int, Kind]], scales: Mapping[int, float]) -> defa
     for (agent, _), count in kept.items():
         of_agent[agent] += count
     most = median_high([count * scales.get(agent, 1.0) for agent, count in of_agent.items()] or [0.0])
-    counted = defaultdict[Kind, float](float)
+    counted = defaultdict[_Kind, float](float)
     for agent, kind in sorted(kept):
         counted[kind] += kept[agent, kind] * min(scales.get(agent, 1.0), most / of_agent[agent])
     return counted
 
 
-class LatestSample(BottomK[Ordered]):
+class LatestSample(_BottomK[_Ordered]):
     """Keeps the greatest of the values of a session: the newest, where they begin with a revision.
 
     Args:
@@ -231,15 +233,15 @@ class LatestSample(BottomK[Ordered]):
 
     __slots__ = ("_void",)
 
-    def __init__(self, k: int, void: Callable[[int], Ordered], kept: Iterable[tuple[int, Ordered]] = ()) -> None:
+    def __init__(self, k: int, void: Callable[[int], _Ordered], kept: Iterable[tuple[int, _Ordered]] = ()) -> None:
         super().__init__(k, kept)
         self._void = void
 
-    def placeholder(self, agent: int) -> Ordered:
+    def placeholder(self, agent: int) -> _Ordered:
         return self._void(agent)
 
     @staticmethod
-    def join(old: Ordered, new: Ordered) -> Ordered:
+    def join(old: _Ordered, new: _Ordered) -> _Ordered:
         return new if old < new else old
 
 
@@ -281,7 +283,7 @@ class SampleTotals(NamedTuple):
     failed: int
 
 
-class CountSample(BottomK[SessionCounts]):
+class CountSample(_BottomK[SessionCounts]):
     """What sessions saw of one thing: a tool, a call, a failure pattern."""
 
     __slots__ = ()

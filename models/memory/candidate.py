@@ -12,6 +12,8 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Trajectory, encode
 
+__all__ = ["FAILURE_BELOW", "SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "item_id", "origin"]
+
 Side = Literal["success", "failure", "withdrawn"]
 
 # Probabilities of success between these bounds teach no strategy.
@@ -22,7 +24,7 @@ SUCCESS_ABOVE = 0.8
 SEVERAL_GOALS = 2
 
 # Pattern ids are hexadecimal, so none begins like this: an agent reports both in one list.
-ITEM_PREFIX = "item"
+_ITEM_PREFIX = "item"
 
 
 _hash = lru_cache(maxsize=4096)(stable_hash)
@@ -32,7 +34,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     """One session's contribution to the memory item `item_id`; those of many sessions merge into an `ItemState`.
 
     Attributes:
-        item_id: `ITEM_PREFIX` and 28 hex digits, made of what was learned, so that sessions agree on it independently.
+        item_id: `_ITEM_PREFIX` and 28 hex digits, made of what was learned, so that sessions agree on it independently.
         side: successes back an item, and failures contradict a recovery. `withdrawn`: the session, judged again, no
             longer teaches this.
         session: id of the trajectory that contributes.
@@ -93,7 +95,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         return msgspec.json.decode(value, type=cls)
 
 
-class Origin(TypedDict):
+class _Origin(TypedDict):
     """The fields of a `Candidate` that say where it comes from."""
 
     tenant: str
@@ -105,9 +107,9 @@ class Origin(TypedDict):
     group: str
 
 
-def origin(trajectory: Trajectory) -> Origin:
+def origin(trajectory: Trajectory) -> _Origin:
     """The session's fields, as it is now."""
-    return Origin(
+    return _Origin(
         tenant=trajectory.tenant,
         session=trajectory.id,
         agent=trajectory.agent,
@@ -120,9 +122,9 @@ def origin(trajectory: Trajectory) -> Origin:
 
 def item_id(version: str, tenant: str, kind: str, *key: str) -> str:
     """Id of a memory item. Another `version` of its distiller gives other ids, so items of two distillers never mix."""
-    return ITEM_PREFIX + pattern_id("item", version, tenant, kind, *key)[:28]
+    return _ITEM_PREFIX + pattern_id("item", version, tenant, kind, *key)[:28]
 
 
 def is_item(id: str) -> bool:
     """Whether an id is that of an item that learns: no pattern and no fact."""
-    return id.startswith(ITEM_PREFIX)
+    return id.startswith(_ITEM_PREFIX)

@@ -18,12 +18,14 @@ from typing import NamedTuple
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Side
 
+__all__ = ["is_unconfirmed"]
+
 QUORUM_AGENTS = 3
 # Groups whose agents must have found the same before it is told beyond one of them.
 QUORUM_GROUPS = 2
 
 # Steps of a half-life; a session younger than one step counts as new.
-AGE_STEPS = 32
+_AGE_STEPS = 32
 
 
 class Contributor(NamedTuple):
@@ -54,8 +56,8 @@ def weight(seen: float, newest: float, half_life_seconds: float) -> float:
 
     Age counts in whole steps: hours must not decide between sessions of the same weight, or their order would.
     """
-    steps = int((newest - seen) * AGE_STEPS / half_life_seconds)
-    return float(2.0 ** (-steps / AGE_STEPS))
+    steps = int((newest - seen) * _AGE_STEPS / half_life_seconds)
+    return float(2.0 ** (-steps / _AGE_STEPS))
 
 
 def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[Side, float]:

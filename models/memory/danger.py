@@ -33,7 +33,7 @@ _TOOL_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _WORD = re.compile(r"[A-Za-z][\w-]*")
 _CODE = re.compile(r"://|\$\(|<\(|os\.system|subprocess|fromhex")
 # How like a word is to the one that it corrects.
-SPELLED = 0.85
+_SPELLED = 0.85
 _IDENTIFIER = re.compile(r"(?:[A-Za-z_][\w-]*=)?([A-Za-z_][\w.-]{0,40})")
 
 
@@ -46,7 +46,7 @@ def is_dangerous(call: Step, before: Step | None = None) -> bool:
     found = _harms(call.tool, call.arguments)
     if before is not None:
         meant = {*map(str.casefold, _WORD.findall(before.arguments)), *_harms(before.tool, before.arguments)}
-        return not all(get_close_matches(each, meant, 1, SPELLED) for each in found)
+        return not all(get_close_matches(each, meant, 1, _SPELLED) for each in found)
     return bool(found)
 
 

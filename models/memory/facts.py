@@ -19,17 +19,19 @@ from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.redact.redact import redact
 from fleetlore.wire.lore import MemoryItem
 
-VERSION = "document-1"
-PREFIX = "fact"
+__all__ = ["read_facts"]
+
+_VERSION = "document-1"
+_PREFIX = "fact"
 MAX_CONTENT = 800  # as much as an agent is shown of an item
-MAX_TITLE = 160
-MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+_MAX_TITLE = 160
+_MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 
 _HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
 _FENCE = re.compile(r"\s*(```|~~~)")
 
 
-class Piece(NamedTuple):
+class _Piece(NamedTuple):
     """One fact of a document; `tool` and `when` are empty if not given."""
 
     title: str
@@ -55,8 +57,8 @@ def read_facts(path: Path, tenant: str, tool: str = "", source: str = "") -> lis
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no UTF-8: {error}") from None
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise ConfigError(f"{path} has {len(data)} bytes; a document has at most {MAX_DOCUMENT_BYTES}")
+    if len(data) > _MAX_DOCUMENT_BYTES:
+        raise ConfigError(f"{path} has {len(data)} bytes; a document has at most {_MAX_DOCUMENT_BYTES}")
     name = source or path.name
     match path.suffix.lower():
         case ".md" | ".markdown":
@@ -64,37 +66,37 @@ def read_facts(path: Path, tenant: str, tool: str = "", source: str = "") -> lis
         case ".jsonl":
             pieces = _jsonl(text, path)
         case _:
-            pieces = (Piece(name, content) for content in _packed(_paragraphs(text.splitlines())))
+            pieces = (_Piece(name, content) for content in _packed(_paragraphs(text.splitlines())))
     facts = {fact.id: fact for piece in pieces if (fact := _fact(piece, tenant, tool, name)).content}
     return list(facts.values())
 
 
-def _fact(piece: Piece, tenant: str, tool: str, source: str) -> MemoryItem:
+def _fact(piece: _Piece, tenant: str, tool: str, source: str) -> MemoryItem:
     title, content, when = (redact(text).strip() for text in (piece.title, piece.content, piece.when))
     about = piece.tool or tool
     return MemoryItem(
-        id=PREFIX + pattern_id("fact", tenant, about, source, title, content)[:28],
+        id=_PREFIX + pattern_id("fact", tenant, about, source, title, content)[:28],
         tenant=tenant,
         kind="fact",
-        title=title[:MAX_TITLE],
+        title=title[:_MAX_TITLE],
         description=f"From {source}.",
         content=content,
         when=when or (f"before a call of {about}" if about else ""),
         tool=about,
         source=source,
-        version=VERSION,
+        version=_VERSION,
     )
 
 
-def _markdown(text: str, name: str) -> Iterator[Piece]:
+def _markdown(text: str, name: str) -> Iterator[_Piece]:
     """Each section's text under the titles of the sections it lies in."""
     titles: list[str] = []
     lines: list[str] = []
     fence = ""
 
-    def section() -> Iterator[Piece]:
+    def section() -> Iterator[_Piece]:
         title = " › ".join([each for each in titles if each]) or name
-        return (Piece(title, content) for content in _packed(_paragraphs(lines)))
+        return (_Piece(title, content) for content in _packed(_paragraphs(lines)))
 
     for line in text.splitlines():
         mark = _FENCE.match(line)
@@ -158,7 +160,7 @@ def _packed(paragraphs: Iterator[str]) -> Iterator[str]:
         yield packed
 
 
-def _jsonl(text: str, path: Path) -> Iterator[Piece]:
+def _jsonl(text: str, path: Path) -> Iterator[_Piece]:
     """A JSON object a line: `content`, and where known `title`, `tool`, `when`."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -175,4 +177,4 @@ def _jsonl(text: str, path: Path) -> Iterator[Piece]:
         content = value["content"].strip()
         if len(content) > MAX_CONTENT:
             raise ConfigError(f"{path}, line {number}: {len(content)} characters; a fact has at most {MAX_CONTENT}")
-        yield Piece(fields["title"] or content.splitlines()[0], content, fields["tool"], fields["when"])
+        yield _Piece(fields["title"] or content.splitlines()[0], content, fields["tool"], fields["when"])

@@ -51,7 +51,7 @@ _IDENTIFIER = re.compile(
 _LEAST = 4
 _MOST_TEXT = 8_192
 
-Found = Mapping[str, str]  # what stands there → what is said instead
+_Found = Mapping[str, str]  # what stands there → what is said instead
 
 
 def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) -> list[Candidate]:
@@ -104,7 +104,7 @@ def _by_name(text: str) -> Iterator[tuple[str, str]]:
         yield from ((each, "<id>") for each in _IDENTIFIER.findall(text))
 
 
-def replacing(found: Found) -> Callable[[Any], Any]:
+def replacing(found: _Found) -> Callable[[Any], Any]:
     """A function that replaces what was found (`identities`) in a JSON value, in the names of its fields too."""
     instead = {value.lower(): name for value, name in found.items()}
     longest_first = sorted(instead, key=lambda each: (-len(each), each))

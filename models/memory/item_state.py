@@ -31,10 +31,12 @@ from models.memory.consolidation import QUORUM_AGENTS, Contributor, only_group, 
 from models.memory.shown import Shown, ShownSample, ShownTo
 from models.memory.way import way
 
+__all__ = ["ItemState"]
+
 SAMPLED_SESSIONS = 64
 # Of a recovery all say the same; of a strategy each may show another way.
 EXAMPLES = 3
-STRATEGY_EXAMPLES = 6
+_STRATEGY_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
@@ -350,7 +352,7 @@ def _least_agents(candidate: Candidate) -> int:
 
 def _most(candidate: Candidate) -> int:
     """How many examples of its side are kept."""
-    return STRATEGY_EXAMPLES if candidate.calls else EXAMPLES
+    return _STRATEGY_EXAMPLES if candidate.calls else EXAMPLES
 
 
 def _in_turn(side: Sequence[Candidate], distrusted: Collection[int]) -> tuple[Candidate, ...]:

@@ -15,6 +15,8 @@ from fleetlore.wire.lore import NAMED_BACKERS, Figures, Level, Pattern
 from models.memory.bottom_k import CountSample, SessionCounts
 from models.memory.consolidation import only_group
 
+__all__ = ["Observation", "PatternState", "Period", "Subject"]
+
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
 
 
@@ -113,9 +115,9 @@ class Timeline:
 # a field of the store takes 65,535 bytes.
 PATTERN_SESSIONS = 256
 # A call's health is a rate over all calls, so it is kept exact for longer.
-CALL_SESSIONS = 512
+_CALL_SESSIONS = 512
 
-HOUR_SECONDS = 3_600.0
+_HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 HOURS, HOURS_SESSIONS = 24, 384
 DAYS, DAYS_SESSIONS = 14, 448
@@ -124,13 +126,13 @@ MINUTE_SECONDS = 60.0
 MINUTES, MINUTES_SESSIONS = 2, 64
 
 # Agents of a tool that are known by name, and those of them that are published.
-NAMED_AGENTS = 48
-SHOWN_AGENTS = 12
-MAX_NAME = 32
+_NAMED_AGENTS = 48
+_SHOWN_AGENTS = 12
+_MAX_NAME = 32
 
 # What only one group has met is told to that one: rows that say what an error said. The others say how often calls
 # fail, and their states have no room for groups.
-GROUPED_LEVELS: tuple[Level, ...] = ("class", "exact")
+_GROUPED_LEVELS: tuple[Level, ...] = ("class", "exact")
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -195,16 +197,16 @@ class PatternState:
 
     def __post_init__(self) -> None:
         level = self.subject.level
-        self.sample = CountSample(CALL_SESSIONS if level == "call" else PATTERN_SESSIONS)
+        self.sample = CountSample(_CALL_SESSIONS if level == "call" else PATTERN_SESSIONS)
         if level in ("tool", "family"):
-            self.hours = Timeline(HOUR_SECONDS, HOURS, HOURS_SESSIONS)
+            self.hours = Timeline(_HOUR_SECONDS, HOURS, HOURS_SESSIONS)
             self.days = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
         if level == "class" and self.subject.transient:
             self.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS)
 
     def add(self, session: int, seen: SessionCounts, first: float, last: float, agent_name: str = "") -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
-        if self.subject.level not in GROUPED_LEVELS:
+        if self.subject.level not in _GROUPED_LEVELS:
             seen = seen._replace(group=0)
         changed = self.sample.add(session, seen)
         if self.hours is not None and self.days is not None:
@@ -217,7 +219,7 @@ class PatternState:
         if first < self.first or not self.first:
             self.first, changed = first, True
         if agent_name and self.subject.level == "tool":
-            changed |= self._name(seen.agent, agent_name[:MAX_NAME])
+            changed |= self._name(seen.agent, agent_name[:_MAX_NAME])
         return changed
 
     @property
@@ -268,7 +270,7 @@ class PatternState:
         if known is not None:
             self.names[agent] = min(known, name)
             return name < known
-        if len(self.names) >= NAMED_AGENTS:
+        if len(self.names) >= _NAMED_AGENTS:
             largest = max(self.names)
             if agent > largest:
                 return False
@@ -330,7 +332,7 @@ class PatternState:
             (name, round(calls[agent]), round(failures[agent])) for agent, name in self.names.items() if calls[agent]
         ]
         shown.sort(key=lambda each: (-wilson(each[2], each[1])[0], -each[1], each[0]))
-        return tuple(shown[:SHOWN_AGENTS])
+        return tuple(shown[:_SHOWN_AGENTS])
 
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:

@@ -16,6 +16,8 @@ from fleetlore.wire.trajectory import Trajectory, encode
 from models.memory.bottom_k import LatestSample
 from models.memory.candidate import is_item
 
+__all__ = ["Shown", "shown_items"]
+
 SHOWN_SESSIONS: Final = 192
 
 

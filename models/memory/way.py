@@ -16,9 +16,9 @@ from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.wire.lore import HOW_TO
 from models.memory.candidate import Candidate
 
-MAX_LINES = 8
-MAX_TITLE = 160
-LEAST_VOICES = 2
+_MAX_LINES = 8
+_MAX_TITLE = 160
+_LEAST_VOICES = 2
 
 
 def way(shown: Sequence[Candidate], successes: Sequence[Candidate], *, is_masked: bool) -> Candidate:
@@ -38,7 +38,7 @@ def way(shown: Sequence[Candidate], successes: Sequence[Candidate], *, is_masked
     number = len(told)
     return replace(
         shown[0],
-        title=f"{HOW_TO}{goals[0] if goals else shown[0].task}"[:MAX_TITLE],
+        title=f"{HOW_TO}{goals[0] if goals else shown[0].task}"[:_MAX_TITLE],
         description=f"Solved in {number} call{'' if number == 1 else 's'}.",
         content="\n".join(["What worked:", *_numbered(told)]),
     )
@@ -50,7 +50,7 @@ def _agreed(examples: Iterable[Candidate], texts: Callable[[Candidate], Iterable
     for each in examples:
         for text in texts(each):
             held[text].add(each.agent)
-    found = [text for text, holders in held.items() if len(holders) >= LEAST_VOICES]
+    found = [text for text, holders in held.items() if len(holders) >= _LEAST_VOICES]
     return sorted(found, key=lambda text: (-len(held[text]), text))
 
 
@@ -58,7 +58,7 @@ def _numbered(calls: Sequence[str]) -> list[str]:
     """One numbered line a call, repetitions folded, the middle of a long list left out."""
     runs = [(call, len(list(same))) for call, same in groupby(calls)]
     lines = [f"{number}. {call}{f' (×{times})' if times > 1 else ''}" for number, (call, times) in enumerate(runs, 1)]
-    if len(lines) <= MAX_LINES:
+    if len(lines) <= _MAX_LINES:
         return lines
-    half = MAX_LINES // 2
-    return [*lines[:half], f"… {len(lines) - MAX_LINES} more …", *lines[-half:]]
+    half = _MAX_LINES // 2
+    return [*lines[:half], f"… {len(lines) - _MAX_LINES} more …", *lines[-half:]]

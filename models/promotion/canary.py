@@ -1,7 +1,7 @@
 """Try a new version on a share of the agents, and decide whether their sessions end as well as the others'.
 
 Votes are paired as they come, one under each version, and each difference is a bet, so the trial may be read after
-every pair (`models.promotion.e_process`). The version is promoted on evidence that it costs less than `MARGIN` of
+every pair (`models.promotion.e_process`). The version is promoted on evidence that it costs less than `_MARGIN` of
 success, and aborted on evidence that it costs any. Without enough votes it is aborted when the time is up: missing data
 is no success.
 
@@ -18,14 +18,16 @@ from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment
 from models.promotion.e_process import log_wealth
 
-Decision = Literal["promote", "abort", "waiting"]
+__all__ = ["CanaryTrial"]
+
+_Decision = Literal["promote", "abort", "waiting"]
 _Vote = tuple[str, bool]  # an agent, and whether its session succeeded
 
 
-MARGIN = 0.1
-# Probability of promoting a version that costs `MARGIN` of success, or of aborting a harmless one.
-ALPHA = 0.05
-PATIENCE_SECONDS = 3600.0
+_MARGIN = 0.1
+# Probability of promoting a version that costs `_MARGIN` of success, or of aborting a harmless one.
+_ALPHA = 0.05
+_PATIENCE_SECONDS = 3600.0
 # An agent has one vote in each such stretch of the trial.
 VOTE_SECONDS = 60.0
 
@@ -66,7 +68,7 @@ class CanaryTrial:
         self._voted.add(vote)
         self._votes[version].append((agent, judgment.verdict.label == "success"))
 
-    def decide(self, now: float) -> Decision:
+    def decide(self, now: float) -> _Decision:
         """Decide by the votes so far."""
         pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
         found = self._evidence(pairs)
@@ -75,13 +77,13 @@ class CanaryTrial:
         without = ([pair for pair in pairs if agent not in (pair[0][0], pair[1][0])] for agent in agents)
         if agents and all(self._evidence(rest) == found for rest in without):
             return found
-        return "abort" if now - self._began >= PATIENCE_SECONDS else "waiting"
+        return "abort" if now - self._began >= _PATIENCE_SECONDS else "waiting"
 
-    def _evidence(self, pairs: list[tuple[_Vote, _Vote]]) -> Decision:
+    def _evidence(self, pairs: list[tuple[_Vote, _Vote]]) -> _Decision:
         lost = [int(stable) - int(canary) for (_, canary), (_, stable) in pairs]
-        needed = -math.log(ALPHA)
+        needed = -math.log(_ALPHA)
         if log_wealth(lost) >= needed:
             return "abort"
-        if log_wealth([(MARGIN - each) / (1 + MARGIN) for each in lost]) >= needed:
+        if log_wealth([(_MARGIN - each) / (1 + _MARGIN) for each in lost]) >= needed:
             return "promote"
         return "waiting"

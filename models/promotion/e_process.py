@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 # Shares of the wealth that a bet may lose. The wealth is the mean over all of them, since one is nearly the best.
-STAKES = np.linspace(0.05, 0.95, 19)
+_STAKES = np.linspace(0.05, 0.95, 19)
 
 
-class Wealth:
+class _Wealth:
     """Wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0", in any order.
 
     Args:
@@ -25,11 +25,11 @@ class Wealth:
     """
 
     def __init__(self, log: float = 0.0) -> None:
-        self._logs = np.full(len(STAKES), log)
+        self._logs = np.full(len(_STAKES), log)
 
     def bet(self, gains: Sequence[float]) -> None:
         """Bet a share of the wealth on each."""
-        self._logs += np.log1p(np.multiply.outer(STAKES, np.clip(gains, -1, 1))).sum(axis=1)
+        self._logs += np.log1p(np.multiply.outer(_STAKES, np.clip(gains, -1, 1))).sum(axis=1)
 
     @property
     def log(self) -> float:
@@ -40,6 +40,6 @@ class Wealth:
 
 def log_wealth(gains: Sequence[float]) -> float:
     """Log of the wealth after betting on all of them."""
-    wealth = Wealth()
+    wealth = _Wealth()
     wealth.bet(gains)
     return wealth.log

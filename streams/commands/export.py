@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleetlore.wire.trajectory import Judgment
 
 
-class DatasetKind(StrEnum):
+class _DatasetKind(StrEnum):
     """What a row is."""
 
     pairs = "pairs"
@@ -25,7 +25,7 @@ class DatasetKind(StrEnum):
     kto = "kto"
 
 
-class DatasetFormat(StrEnum):
+class _DatasetFormat(StrEnum):
     """Whose trainer reads it."""
 
     trl = "trl"
@@ -41,11 +41,11 @@ def register(app: typer.Typer) -> None:
 def export(
     asked: Asked,
     kind: Annotated[
-        DatasetKind,
+        _DatasetKind,
         typer.Argument(help="pairs: a call that worked beside one that failed; sft: sessions; kto: calls one by one."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Empty or new folder for the dataset.")],
-    format: Annotated[DatasetFormat, typer.Option("--format", help="Whose trainer reads it.")] = DatasetFormat.trl,
+    format: Annotated[_DatasetFormat, typer.Option("--format", help="Whose trainer reads it.")] = _DatasetFormat.trl,
     logs: Annotated[
         Path | None,
         typer.Option(

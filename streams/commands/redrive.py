@@ -15,7 +15,7 @@ from fleetlore.cli.output import ask, print_json, safe
 if TYPE_CHECKING:
     from sinks.redrive import Redriven
 
-SHOWN_REFUSED = 20
+_SHOWN_REFUSED = 20
 
 
 def _places(texts: list[str] | None) -> list[str] | None:
@@ -71,10 +71,10 @@ def redrive(
     counts = Counter((letter.reason, letter.topic) for letter in done.sent)
     for (name, source), count in counts.most_common():
         typer.echo(f"{count} with {safe(name)} {'sent' if yes else 'to send'} back to {safe(source)}")
-    for letter, why in done.refused[:SHOWN_REFUSED]:
+    for letter, why in done.refused[:_SHOWN_REFUSED]:
         typer.echo(f"{letter.place} refused: {safe(why)}")
-    if len(done.refused) > SHOWN_REFUSED:
-        typer.echo(f"… and {len(done.refused) - SHOWN_REFUSED} more refused")
+    if len(done.refused) > _SHOWN_REFUSED:
+        typer.echo(f"… and {len(done.refused) - _SHOWN_REFUSED} more refused")
     if done.before:
         typer.echo(f"{done.before} were sent back before; once more with --again")
     if done.beyond:

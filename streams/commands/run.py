@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 TO_BE_SEEN_TO = 3
 # Below this `up` warns: Milvus takes tens of MiB from the beginning.
-LITTLE_SPACE_BYTES = 500 * 2**20
+_LITTLE_SPACE_BYTES = 500 * 2**20
 # How long a replay waits for a first adapter version.
 ADAPTER_SECONDS = 30.0
 
-Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat for several.")]
-MetricsPort = Annotated[
+_Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat for several.")]
+_MetricsPort = Annotated[
     int | None, typer.Option(min=0, max=65_535, help="Port of the metrics endpoint; 0 picks a free one.")
 ]
 
@@ -76,7 +76,7 @@ def register_worker(app: typer.Typer) -> None:
 
     @app.command()
     def worker(
-        broker: Broker = None, milvus: Milvus = None, tenant: Tenants = None, metrics_port: MetricsPort = None
+        broker: Broker = None, milvus: Milvus = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None
     ) -> None:
         """Run one worker with all stages of the pipeline.
 
@@ -94,7 +94,7 @@ def register_trainer(app: typer.Typer) -> None:
     """Add `fleetlore trainer`."""
 
     @app.command()
-    def trainer(broker: Broker = None, tenant: Tenants = None, metrics_port: MetricsPort = None) -> None:
+    def trainer(broker: Broker = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None) -> None:
         """Train adapters from judged sessions and publish versions.
 
         Signed, until SIGTERM.
@@ -143,7 +143,7 @@ def register_up(app: typer.Typer) -> None:
     def up(
         data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the stack; created if missing.")],
         workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
-        tenant: Tenants = None,
+        tenant: _Tenants = None,
         trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
         console: Annotated[bool, typer.Option(help="Also serve the page of `fleetlore console`.")] = True,
     ) -> None:
@@ -221,7 +221,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
             tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
             console.print(f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})', markup=False)
             free = shutil.disk_usage(data).free
-            if free < LITTLE_SPACE_BYTES:
+            if free < _LITTLE_SPACE_BYTES:
                 console.print(
                     f"only {free // 2**20} MiB are free on the disk of {data}: lore that finds no room is lost"
                 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # 1 is an error and 2 wrong usage, in every command.
 DIFFERENCES_REMAIN = 3
 
-Tenants = Annotated[
+_Tenants = Annotated[
     list[str] | None,
     typer.Option(
         "--tenant", help="Tenant whose topics these are; repeat for several.", show_default="FLEETLORE_TENANTS"
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the differences and change nothing.")] = False,
-    tenant: Tenants = None,
+    tenant: _Tenants = None,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -100,7 +100,7 @@ def apply(
         raise typer.Exit(DIFFERENCES_REMAIN)
 
 
-class Format(StrEnum):
+class _Format(StrEnum):
     """Who takes the access lists."""
 
     kafka = "kafka"
@@ -109,9 +109,9 @@ class Format(StrEnum):
 
 def acls(
     format: Annotated[
-        Format, typer.Option(help="`kafka`: lines for Kafka's own tool; `strimzi`: KafkaUser resources.")
-    ] = Format.kafka,
-    tenant: Tenants = None,
+        _Format, typer.Option(help="`kafka`: lines for Kafka's own tool; `strimzi`: KafkaUser resources.")
+    ] = _Format.kafka,
+    tenant: _Tenants = None,
 ) -> None:
     """Print what each role needs on a secured cluster.
 
@@ -123,7 +123,7 @@ def acls(
 
     settings = Settings.from_env(tenants=tuple(tenant) if tenant else None)
     needed = accesses(settings.tenants, settings.group)
-    typer.echo(as_commands(needed, settings.broker) if format is Format.kafka else as_strimzi(needed))
+    typer.echo(as_commands(needed, settings.broker) if format is _Format.kafka else as_strimzi(needed))
 
 
 def _show(differences: list[Difference], dry_run: bool, remain: int) -> None:

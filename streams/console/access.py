@@ -17,11 +17,13 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from fleetlore.loopback import is_loopback
 
-COOKIE = "fleetlore_console"
+__all__ = ["new_token"]
+
+_COOKIE = "fleetlore_console"
 # A probe knows neither the token nor the name, and learns nothing but that the page answers.
 LIVE = "/livez"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
-HEADERS = {
+_HEADERS = {
     # Nothing but the page's own files: texts of others are on it.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -33,7 +35,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-Handler = Callable[[Request], Awaitable[Response]]
+_Handler = Callable[[Request], Awaitable[Response]]
 
 
 def new_token() -> str:
@@ -46,10 +48,10 @@ class Access:
     def __init__(self, token: str | None) -> None:
         self._token = token
 
-    async def __call__(self, request: Request, answer: Handler) -> Response:
+    async def __call__(self, request: Request, answer: _Handler) -> Response:
         """A middleware: answers itself where the request may not pass."""
         response = self._refusal(request) or await answer(request)
-        response.headers.update({name: value for name, value in HEADERS.items() if name not in response.headers})
+        response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})
         return response
 
     def _refusal(self, request: Request) -> Response | None:
@@ -67,10 +69,10 @@ class Access:
         if given is not None and request.method == "GET" and self._matches(given):
             # The address holds the token no longer than it must.
             response = RedirectResponse(request.url.path, 303)
-            response.set_cookie(COOKIE, given, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+            response.set_cookie(_COOKIE, given, httponly=True, samesite="strict", secure=request.url.scheme == "https")
             return response
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if self._matches(bearer) or self._matches(request.cookies.get(COOKIE, "")):
+        if self._matches(bearer) or self._matches(request.cookies.get(_COOKIE, "")):
             return None
         return PlainTextResponse("open the address that `fleetlore console` printed, with its token", 401)
 

@@ -19,9 +19,11 @@ from fleetlore.wire.decision import Decision, Kind
 from sinks.adapter_publisher import AdapterPublisher
 from streams.offline.distrust import decide, reconsider
 
+__all__ = ["Actions"]
+
 log = logging.getLogger(__name__)
 
-DISTRUST_SECONDS = 300.0
+_DISTRUST_SECONDS = 300.0
 _HIDE = {
     "revoke": "Tell no agent of it, from now on and whatever is learned of it. It can be shown again.",
     "show": "Tell agents of it again, as it is now.",
@@ -93,7 +95,7 @@ class Actions:
     async def _reconsider(self, decided: Decision) -> None:
         self.progress[decided.id] = "under way"
         try:
-            known = await reconsider(self._settings, self._tenant, decided, DISTRUST_SECONDS)
+            known = await reconsider(self._settings, self._tenant, decided, _DISTRUST_SECONDS)
         except FleetloreError as error:
             log.warning("console: %s is not reconsidered: %s", decided.id, error)
             self.progress[decided.id] = f"not done: {error}"

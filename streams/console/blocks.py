@@ -15,14 +15,14 @@ from streams.console.sources import Snapshot
 
 # Hours in which a failure is called rising or cured, against as many before them.
 WINDOW = Window("hours", 6)
-DAY = 86_400.0
+_DAY = 86_400.0
 ROWS = 8
 
-Change = Literal["new", "rising", "cured", ""]
-_ORDER: dict[Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
+_Change = Literal["new", "rising", "cured", ""]
+_ORDER: dict[_Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
 
 
-class Failing(NamedTuple):
+class _Failing(NamedTuple):
     """A kind of failure of a tool: `calls` and `failures` of the window, with the 95 % interval of their share.
 
     `example` is the commonest of its forms, `hint` what agents are told of that one; `estimated`: both counts are.
@@ -30,7 +30,7 @@ class Failing(NamedTuple):
 
     family: Pattern
     example: Pattern
-    change: Change
+    change: _Change
     calls: int
     failures: int
     low: float
@@ -57,7 +57,7 @@ class Version(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Helped:
+class _Helped:
     """What came of advice, in calls."""
 
     given: int
@@ -75,7 +75,7 @@ class Refused:
     silenced: int
 
 
-def failing(snapshot: Snapshot) -> list[Failing]:
+def failing(snapshot: Snapshot) -> list[_Failing]:
     """What breaks: new, then rising, then the most frequent, then cured."""
     patterns = snapshot.index.patterns.values()
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
@@ -99,7 +99,7 @@ def failing(snapshot: Snapshot) -> list[Failing]:
         low, high = wilson(now[1], calls) if calls else (0.0, 1.0)
         example = commonest.get(family.id, family)
         found.append(
-            Failing(
+            _Failing(
                 family,
                 example,
                 change,
@@ -114,8 +114,8 @@ def failing(snapshot: Snapshot) -> list[Failing]:
     return sorted(found, key=lambda each: (_ORDER[each.change], -each.failures, each.family.id))[:ROWS]
 
 
-def _change(family: Pattern, now: float, lately: tuple[int, int], before: tuple[int, int]) -> Change:
-    if lately[1] and now - family.first_seen < DAY and not before[1]:
+def _change(family: Pattern, now: float, lately: tuple[int, int], before: tuple[int, int]) -> _Change:
+    if lately[1] and now - family.first_seen < _DAY and not before[1]:
         return "new"
     if before[1] and not lately[1]:
         return "cured" if trend(lately, before) == "better" else ""
@@ -130,15 +130,15 @@ def hint(snapshot: Snapshot, pattern: Pattern) -> str:
 
 def learned(snapshot: Snapshot) -> list[MemoryItem]:
     """What was learned in the last 24 hours, the newest first."""
-    since = snapshot.now - DAY
+    since = snapshot.now - _DAY
     found = [each for each in snapshot.index.items.values() if each.first_seen >= since]
     return sorted(found, key=lambda each: (-each.first_seen, each.id))
 
 
-def helped(snapshot: Snapshot) -> Helped:
+def helped(snapshot: Snapshot) -> _Helped:
     sample = snapshot.figures.sample
     calls = sample.by("advised_calls_total", "advice") if sample is not None else Counter[str]()
-    return Helped(calls["given"], calls["withheld"], calls["cited"])
+    return _Helped(calls["given"], calls["withheld"], calls["cited"])
 
 
 def versions(snapshot: Snapshot) -> list[Version]:

@@ -8,14 +8,14 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 320, 48
 # More points than pixels cost bytes and show nothing.
-POINTS = 160
+_POINTS = 160
 
 
 def line_chart(values: Sequence[float], label: str) -> Markup:
     """A line over a common base of 0; nothing where there are fewer than two values. `label` is read aloud."""
     if len(values) < 2:
         return Markup("")
-    step = -(-len(values) // POINTS)
+    step = -(-len(values) // _POINTS)
     # Each point is the mean of its values, counted from the newest.
     groups = [values[max(0, end - step) : end] for end in range(len(values), 0, -step)][::-1]
     means = [sum(group) / len(group) for group in groups]

@@ -34,20 +34,22 @@ from streams.console.actions import Actions
 from streams.console.chart import line_chart
 from streams.console.sources import Judged, Snapshot
 
-FOLDER = Path(__file__).parent
-BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
+__all__ = ["Console"]
+
+_FOLDER = Path(__file__).parent
+_BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
 # How often the blocks are looked at anew while somebody watches.
-EVERY_SECONDS = 1.0
-ROWS_PER_PAGE = 100
+_EVERY_SECONDS = 1.0
+_ROWS_PER_PAGE = 100
 # Characters of a reason, as of `fleetlore revoke --why`, and of a name; bytes of a form that holds both.
-MAX_WHY = 500
-MAX_BY = 100
-MAX_FORM = 16_384
+_MAX_WHY = 500
+_MAX_BY = 100
+_MAX_FORM = 16_384
 # How long a page waits for the log to give back what was decided.
-HEARD_SECONDS = 3.0
+_HEARD_SECONDS = 3.0
 
 
-class Source(Protocol):
+class _Source(Protocol):
     """What the page is made from (`streams.console.sources.Sources`)."""
 
     def snapshot(self) -> Snapshot: ...
@@ -65,11 +67,11 @@ class Console:
         actions: None where the page may only be read.
     """
 
-    def __init__(self, source: Source, token: str | None = None, actions: Actions | None = None) -> None:
+    def __init__(self, source: _Source, token: str | None = None, actions: Actions | None = None) -> None:
         self._source = source
         self._actions = actions
         self._templates = Environment(
-            loader=FileSystemLoader(FOLDER / "templates"),
+            loader=FileSystemLoader(_FOLDER / "templates"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -100,7 +102,7 @@ class Console:
                 Route("/agents/{id:path}", self._agent),
                 Route("/decisions", self._decisions),
                 Route("/decide/{action}", self._decide, methods=["GET", "POST"]),
-                Mount("/static", StaticFiles(directory=FOLDER / "static")),
+                Mount("/static", StaticFiles(directory=_FOLDER / "static")),
             ],
             middleware=[Middleware(BaseHTTPMiddleware, dispatch=Access(token))],
             exception_handlers={HTTPException: self._error, FleetloreError: self._error},
@@ -127,7 +129,7 @@ class Console:
             "versions": blocks.versions(snapshot),
             "refused": blocks.refused(snapshot),
         }
-        return {name: self._templates.get_template(f"block_{name}.html").render(values) for name in BLOCKS}
+        return {name: self._templates.get_template(f"block_{name}.html").render(values) for name in _BLOCKS}
 
     async def _overview(self, request: Request) -> Response:
         return self._page("overview", self._source.snapshot(), blocks=self._blocks())
@@ -148,7 +150,7 @@ class Console:
                 sent = now
                 # A comment says that the connection lives where nothing has changed.
                 yield b"data: " + orjson.dumps(changed) + b"\n\n" if changed else b":\n\n"
-                await asyncio.sleep(EVERY_SECONDS)
+                await asyncio.sleep(_EVERY_SECONDS)
 
     # --- what a row leads to ---
 
@@ -186,7 +188,7 @@ class Console:
             pattern=pattern,
             tool=tools_of(snapshot.index.patterns.values()).get(pattern.tool),
             coarser=snapshot.index.patterns.get(pattern.parent or ""),
-            finer=finer[:ROWS_PER_PAGE],
+            finer=finer[:_ROWS_PER_PAGE],
             items=items,
             hint=blocks.hint(snapshot, pattern) if pattern.level in PATTERN_LEVELS else "",
         )
@@ -256,11 +258,13 @@ class Console:
         if request.method == "GET":
             what = self._offered(kind)[action]
             return self._page("confirm", snapshot, action=action, kind=kind, id=id, title=title, what=what, back=back,
-                              by=self._by, max_why=MAX_WHY, max_by=MAX_BY)  # fmt: skip
+                              by=self._by, max_why=_MAX_WHY, max_by=_MAX_BY)  # fmt: skip
         given = await _form(request)
         by, why = given.get("by", "").strip(), given.get("why", "").strip()
-        if not 0 < len(why) <= MAX_WHY or not 0 < len(by) <= MAX_BY:
-            raise HTTPException(400, f"say why, in at most {MAX_WHY} characters, and who decides, in at most {MAX_BY}")
+        if not 0 < len(why) <= _MAX_WHY or not 0 < len(by) <= _MAX_BY:
+            raise HTTPException(
+                400, f"say why, in at most {_MAX_WHY} characters, and who decides, in at most {_MAX_BY}"
+            )
         await self._actions.decide(action, kind, id, by=by, why=why)
         if back.startswith("/versions/"):
             return RedirectResponse(back, 303)
@@ -270,9 +274,9 @@ class Console:
     async def _heard(self, key: str, before: Decision | None) -> None:
         """Wait a little until the page itself has heard of a decision, so that the next one shows it."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HEARD_SECONDS):
+            async with asyncio.timeout(_HEARD_SECONDS):
                 while self._source.snapshot().decisions.get(key) == before:
-                    await asyncio.sleep(HEARD_SECONDS / 100)
+                    await asyncio.sleep(_HEARD_SECONDS / 100)
 
     def _named(self, snapshot: Snapshot, kind: str, id: str) -> tuple[str, str]:
         """A name for what is decided about, and the page to go back to."""
@@ -301,7 +305,7 @@ async def _form(request: Request) -> dict[str, str]:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MAX_FORM:
+        if len(body) > _MAX_FORM:
             raise HTTPException(413, "the form is too long")
     try:
         return dict(parse_qsl(body.decode(), max_num_fields=8))
@@ -335,11 +339,11 @@ def _holds(words: list[str], *texts: str) -> bool:
 def _slice(request: Request, found: list[Pattern] | list[MemoryItem]) -> dict[str, Any]:
     page = request.query_params.get("page", "1")
     number = min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1
-    start = (max(number, 1) - 1) * ROWS_PER_PAGE
+    start = (max(number, 1) - 1) * _ROWS_PER_PAGE
     return {
-        "rows": found[start : start + ROWS_PER_PAGE],
+        "rows": found[start : start + _ROWS_PER_PAGE],
         "total": len(found),
         "page": max(number, 1),
-        "pages": -(-len(found) // ROWS_PER_PAGE),
+        "pages": -(-len(found) // _ROWS_PER_PAGE),
         "query": request.query_params.get("q", ""),
     }

@@ -15,26 +15,26 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore.clock import Clock
 
-TIMEOUT_SECONDS = 2.0
+_TIMEOUT_SECONDS = 2.0
 MAX_BYTES = 4 << 20
-EVERY_SECONDS = 2.0
+_EVERY_SECONDS = 2.0
 # What the page draws.
 KEPT_SECONDS = 900.0
 # Over which a rate or a quantile is taken: shorter ones jump, longer ones hide what happens now.
-WINDOW_SECONDS = 60.0
+_WINDOW_SECONDS = 60.0
 
 _PREFIX = "fleetlore_"
 # The first stage handles every event; the second makes a failure known to all.
 FIRST_STAGE, LORE_STAGE = "sessions", "patterns"
 
-Labels = tuple[tuple[str, str], ...]
+_Labels = tuple[tuple[str, str], ...]
 
 
-class Sample(NamedTuple):
+class _Sample(NamedTuple):
     """All values of all endpoints at one moment; those with the same name and labels are added up."""
 
     at: float
-    values: Mapping[str, Mapping[Labels, float]]
+    values: Mapping[str, Mapping[_Labels, float]]
 
     def total(self, name: str, **labels: str) -> float:
         wanted = labels.items()
@@ -67,37 +67,37 @@ class Figures:
     lag_seconds: float | None = None
     latency: tuple[float, float] | None = None
     rates: tuple[float, ...] = ()
-    sample: Sample | None = None
+    sample: _Sample | None = None
 
 
 @dataclass(slots=True)
 class Scraper:
-    """Asks the endpoints every `EVERY_SECONDS`, as long as `run()` runs."""
+    """Asks the endpoints every `_EVERY_SECONDS`, as long as `run()` runs."""
 
     urls: Sequence[str]
     clock: Clock
     figures: Figures = field(default_factory=Figures)
-    _samples: deque[Sample] = field(default_factory=deque)
+    _samples: deque[_Sample] = field(default_factory=deque)
 
     async def run(self) -> None:
         while True:
             texts = await asyncio.gather(*(asyncio.to_thread(_get, url) for url in self.urls))
             self.take([text for text in texts if text is not None])
-            await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.sleep(_EVERY_SECONDS)
 
     def take(self, texts: Sequence[str]) -> None:
         """Take what the endpoints that answered said."""
         if texts:
             now = self.clock.monotonic()
-            self._samples.append(Sample(now, read_metrics(texts)))
+            self._samples.append(_Sample(now, read_metrics(texts)))
             while self._samples[0].at < now - KEPT_SECONDS:
                 self._samples.popleft()
-        self.figures = figures_of(list(self._samples), len(texts), len(self.urls))
+        self.figures = _figures_of(list(self._samples), len(texts), len(self.urls))
 
 
-def read_metrics(texts: Iterable[str]) -> dict[str, dict[Labels, float]]:
+def read_metrics(texts: Iterable[str]) -> dict[str, dict[_Labels, float]]:
     """Values by name (without `fleetlore_`) and labels. Endpoints that say something else are left out."""
-    values: dict[str, dict[Labels, float]] = {}
+    values: dict[str, dict[_Labels, float]] = {}
     for text in texts:
         try:
             samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
@@ -111,12 +111,12 @@ def read_metrics(texts: Iterable[str]) -> dict[str, dict[Labels, float]]:
     return values
 
 
-def figures_of(samples: Sequence[Sample], answering: int, endpoints: int) -> Figures:
+def _figures_of(samples: Sequence[_Sample], answering: int, endpoints: int) -> Figures:
     """Figures of samples, oldest first."""
     if not samples:
         return Figures(answering, endpoints)
     last = samples[-1]
-    start = samples[bisect_left(samples, last.at - WINDOW_SECONDS, key=lambda each: each.at)]
+    start = samples[bisect_left(samples, last.at - _WINDOW_SECONDS, key=lambda each: each.at)]
     rate = _rate(start, last)
     lag = int(last.total("consumer_lag_records"))
     records = _gained(start, last, "received_records_total") / max(last.at - start.at, 1e-9)
@@ -132,17 +132,17 @@ def figures_of(samples: Sequence[Sample], answering: int, endpoints: int) -> Fig
     )
 
 
-def _gained(start: Sample, end: Sample, name: str, **labels: str) -> float:
+def _gained(start: _Sample, end: _Sample, name: str, **labels: str) -> float:
     # A process that was restarted counts from 0 again.
     return max(0.0, end.total(name, **labels) - start.total(name, **labels))
 
 
-def _rate(start: Sample, end: Sample) -> float:
+def _rate(start: _Sample, end: _Sample) -> float:
     seconds = end.at - start.at
     return _gained(start, end, "processed_events_total", stage=FIRST_STAGE) / seconds if seconds > 0 else 0.0
 
 
-def _latency(start: Sample, end: Sample) -> tuple[float, float] | None:
+def _latency(start: _Sample, end: _Sample) -> tuple[float, float] | None:
     """Median and 99th percentile of the window; of all time where nothing came in it."""
     after, before = _buckets(end), _buckets(start)
     lately = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
@@ -152,7 +152,7 @@ def _latency(start: Sample, end: Sample) -> tuple[float, float] | None:
     return _quantile(counts, 0.5), _quantile(counts, 0.99)
 
 
-def _buckets(sample: Sample) -> dict[float, float]:
+def _buckets(sample: _Sample) -> dict[float, float]:
     found: dict[float, float] = {}
     for labels, value in sample.values.get("end_to_end_latency_seconds_bucket", {}).items():
         said = dict(labels)
@@ -172,7 +172,7 @@ def _quantile(cumulative: Mapping[float, float], share: float) -> float:
 
 def _get(url: str) -> str | None:
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=TIMEOUT_SECONDS) as response:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/metrics", timeout=_TIMEOUT_SECONDS) as response:
             return str(response.read(MAX_BYTES).decode("utf-8", "replace"))
     except (OSError, ValueError):
         return None

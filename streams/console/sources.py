@@ -30,10 +30,12 @@ from models.judge.session_state import SessionState
 from sinks.milvus import row_id
 from streams.console.scrape import Figures, Scraper
 
-ADAPTERS_SECONDS = 3.0
-LETTERS_KEPT = 200
-SESSIONS_OF_AN_AGENT = 100
-STORE_SECONDS = 5.0
+__all__ = ["Sources"]
+
+_ADAPTERS_SECONDS = 3.0
+_LETTERS_KEPT = 200
+_SESSIONS_OF_AN_AGENT = 100
+_STORE_SECONDS = 5.0
 _FETCH_WAIT_MS = 500
 
 
@@ -74,14 +76,14 @@ class Sources:
         self._replica = LoreReplica(settings.cluster, tenant, fetch_wait_ms=_FETCH_WAIT_MS, clock=self._clock)
         self._scraper = Scraper(metrics, self._clock)
         self._adapters = AdapterListing((), (), ())
-        self._letters: deque[DeadLetterRecord] = deque(maxlen=LETTERS_KEPT)
+        self._letters: deque[DeadLetterRecord] = deque(maxlen=_LETTERS_KEPT)
         self._dead_letters = Follower(
             settings.cluster,
             [topic(tenant, "dead-letters")],
             self._take_letters,
             what="dead letters",
             fetch_wait_ms=_FETCH_WAIT_MS,
-            newest=LETTERS_KEPT,
+            newest=_LETTERS_KEPT,
             clock=self._clock,
         )
         self._decisions: dict[str, Decision] = {}
@@ -138,15 +140,15 @@ class Sources:
             StoreUnavailable: Milvus does not answer.
         """
         clause = f"tenant == {quoted(self._tenant)} and agent == {quoted(agent)}"
-        rows = await asyncio.to_thread(self._rows, clause, ("id", "task", "label"), SESSIONS_OF_AN_AGENT)
+        rows = await asyncio.to_thread(self._rows, clause, ("id", "task", "label"), _SESSIONS_OF_AN_AGENT)
         return sorted(Judged(row["id"].partition("/")[2], row["task"], row["label"]) for row in rows)
 
     def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
         try:
             if self._store is None:
-                self._store = connect(self._settings.milvus, self._settings.milvus_token, STORE_SECONDS)
+                self._store = connect(self._settings.milvus, self._settings.milvus_token, _STORE_SECONDS)
             found = self._store.query(
-                "judgments", filter=clause, output_fields=list(fields), limit=most, timeout=STORE_SECONDS
+                "judgments", filter=clause, output_fields=list(fields), limit=most, timeout=_STORE_SECONDS
             )
             return list(found)
         except milvus_errors() as error:
@@ -170,4 +172,4 @@ class Sources:
         while True:
             with contextlib.suppress(BrokerUnavailable):
                 self._adapters = await read_adapters(self._settings.cluster, self._tenant)
-            await asyncio.sleep(ADAPTERS_SECONDS)
+            await asyncio.sleep(_ADAPTERS_SECONDS)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from fleetlore.errors import StackError
 
+__all__ = ["DEFAULT_PORT"]
+
 # Kafka's port; agents without a configured broker connect there.
 DEFAULT_PORT = 9092
 _START_SECONDS = 30.0

@@ -16,11 +16,11 @@ from fleetlore.errors import StackError
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = 30.0
-LOG_LINES = 5
-LOG_BYTES = 16 * 1024
+_STOP_SECONDS = 30.0
+_LOG_LINES = 5
+_LOG_BYTES = 16 * 1024
 # A log that is longer becomes the one before, so each role has at most twice this.
-MOST_LOG_BYTES = 10 * 1024 * 1024
+_MOST_LOG_BYTES = 10 * 1024 * 1024
 
 
 class Child:
@@ -41,8 +41,8 @@ class Child:
         logs: Path,
         environ: Mapping[str, str] | None = None,
         *,
-        stop_seconds: float = STOP_SECONDS,
-        most_log_bytes: int = MOST_LOG_BYTES,
+        stop_seconds: float = _STOP_SECONDS,
+        most_log_bytes: int = _MOST_LOG_BYTES,
     ) -> None:
         self.name = name
         self._command = tuple(command)
@@ -113,9 +113,9 @@ class Child:
     def _last_words(self) -> str:
         lines: list[str] = []
         with suppress(OSError), self._log_file.open("rb") as log_file:  # somebody may have made room
-            log_file.seek(max(0, log_file.seek(0, os.SEEK_END) - LOG_BYTES))
+            log_file.seek(max(0, log_file.seek(0, os.SEEK_END) - _LOG_BYTES))
             lines = log_file.read().decode(errors="replace").splitlines()
-        return " | ".join(line.strip() for line in lines[-LOG_LINES:] if line.strip()) or "nothing"
+        return " | ".join(line.strip() for line in lines[-_LOG_LINES:] if line.strip()) or "nothing"
 
     def _running(self) -> asyncio.subprocess.Process:
         if self._process is None:

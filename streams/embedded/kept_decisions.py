@@ -16,7 +16,7 @@ from sinks.producer import BatchProducer
 from streams.stage import erased
 from streams.stage.base import Outgoing
 
-NAMES = (erased.TOPIC, decision.TOPIC)
+_NAMES = (erased.TOPIC, decision.TOPIC)
 
 
 class KeptDecisions:
@@ -61,7 +61,7 @@ class KeptDecisions:
 
     @property
     def _topics(self) -> list[str]:
-        return [topic(tenant, name) for tenant in self._settings.tenants for name in NAMES]
+        return [topic(tenant, name) for tenant in self._settings.tenants for name in _NAMES]
 
     async def _take(self, fetched: Fetched) -> None:
         before = orjson.dumps(self._known)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from fleetlore.config import Settings
 
+__all__ = ["with_key"]
+
 SIGNING_KEY = Path("keys", "adapter_ed25519")
 ADAPTERS = Path("adapters")
 

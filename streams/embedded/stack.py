@@ -34,13 +34,15 @@ from streams.embedded.searchable import keep_searchable
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 from streams.offline.republish import restore_topics
 
+__all__ = ["Stack"]
+
 log = logging.getLogger(__name__)
 
-READY_SECONDS = 60.0
-POLL_SECONDS = 0.05
-LOG_SECONDS = 10.0
-RESTARTS = 100
-RESTART_SECONDS = 0.5
+_READY_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+_LOG_SECONDS = 10.0
+_RESTARTS = 100
+_RESTART_SECONDS = 0.5
 # Joining a group takes half the session timeout on the embedded broker, so the first event would wait for it.
 SESSION_TIMEOUT_SECONDS = 6.0
 
@@ -167,13 +169,13 @@ class Stack:
         port = free_port()
         self.metrics[name] = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "fleetlore.cli.main", role, "--metrics-port", str(port)]
-        await self._launch(Child(name, command, logs, self._environ()), restarts=RESTARTS)
+        await self._launch(Child(name, command, logs, self._environ()), restarts=_RESTARTS)
 
     async def _launch_console(self, logs: Path) -> None:
         port = self.console.rstrip("/").rpartition(":")[2]
         of_stack = ["--data", str(self.data), "--tenant", self.settings.tenants[0], "--port", port]
         command = [sys.executable, "-m", "fleetlore.cli.main", "console", *of_stack]
-        await self._launch(Child("console", command, logs, self._environ()), restarts=RESTARTS)
+        await self._launch(Child("console", command, logs, self._environ()), restarts=_RESTARTS)
 
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()
@@ -190,7 +192,7 @@ class Stack:
             restarts -= 1
             log.warning("%s ended with exit code %d and is restarted", child.name, code)
             # A role that dies at its start would otherwise use up its restarts before what it needs is back.
-            await asyncio.sleep(RESTART_SECONDS)
+            await asyncio.sleep(_RESTART_SECONDS)
             try:
                 await child.start()
             except OSError as error:  # no memory, no process left, no folder of logs
@@ -199,7 +201,7 @@ class Stack:
 
     async def _cut_logs(self) -> None:
         while True:
-            await asyncio.sleep(LOG_SECONDS)
+            await asyncio.sleep(_LOG_SECONDS)
             for child in self._children:
                 await asyncio.to_thread(child.cut_log)
 
@@ -233,13 +235,13 @@ class Stack:
             StackError: a process died meanwhile, or the time is up.
         """
         try:
-            async with asyncio.timeout(READY_SECONDS):
+            async with asyncio.timeout(_READY_SECONDS):
                 while not await check():
                     if self._failed is not None and self._failed.done():
                         raise self._failed.result()
-                    await asyncio.sleep(POLL_SECONDS)
+                    await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            raise StackError(f"{otherwise} (waited {READY_SECONDS:.0f} s)") from None
+            raise StackError(f"{otherwise} (waited {_READY_SECONDS:.0f} s)") from None
 
     def _environ(self) -> dict[str, str]:
         settings = self.settings

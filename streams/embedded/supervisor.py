@@ -14,7 +14,7 @@ import sys
 import threading
 from types import FrameType
 
-GRACE_SECONDS = 30.0
+_GRACE_SECONDS = 30.0
 
 
 def main(command: list[str]) -> int:
@@ -44,7 +44,7 @@ def _end_with_parent(child: subprocess.Popen[bytes]) -> None:
         pass
     child.terminate()
     try:
-        child.wait(GRACE_SECONDS)
+        child.wait(_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         child.kill()
 

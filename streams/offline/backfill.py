@@ -47,12 +47,14 @@ from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
 from streams.stages.pipeline import language_model, pipeline
 
-BATCH_RECORDS = 256
+__all__ = ["Start", "run_backfill", "switch"]
+
+_BATCH_RECORDS = 256
 
 # Milvus takes letters, digits and underscores in the name of a collection.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
 
-Offsets = dict[TopicPartition, int]
+_Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ async def run_backfill(settings: Settings, name: str, start: Start | None = None
         ConfigError: the version is live, or it has begun already and a start is given.
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
     """
-    async with Backfill(settings, name) as backfill:
+    async with _Backfill(settings, name) as backfill:
         if await backfill.is_live():
             raise ConfigError(f"collection version {name!r} is live; its workers fill it")
         await backfill.begin(start)
@@ -104,10 +106,10 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
     """Make collection version `name` the live one, as the module describes. Call it again after an error to finish.
 
     Raises:
-        ConfigError: there is no such version, or the switch loses lore (`Backfill.check_loss`) and `allow_loss` is not
+        ConfigError: there is no such version, or the switch loses lore (`_Backfill.check_loss`) and `allow_loss` is not
         set. StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
     """
-    async with Backfill(settings, name) as backfill:
+    async with _Backfill(settings, name) as backfill:
         if name not in await backfill.store.on_client(list_versions):
             raise ConfigError(f"there is no collection version {name!r}; fill it with `fleetlore backfill run {name}`")
         await backfill.begin(None)
@@ -127,7 +129,7 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
         await republish(of_all, backfill.store)
 
 
-class Backfill:
+class _Backfill:
     """One collection version and the events it is made of; an async context manager.
 
     Attributes:
@@ -166,7 +168,7 @@ class Backfill:
         self._watcher: Any = None
         self._partitions: list[TopicPartition] = []
 
-    async def __aenter__(self) -> Backfill:
+    async def __aenter__(self) -> _Backfill:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             if self._model is not None:
@@ -211,7 +213,7 @@ class Backfill:
         """Process all events up to the current end of the topics."""
         clock = SystemClock()
         started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
-        done: Offsets = {}
+        done: _Offsets = {}
         async for batch in self._batches():
             effects = await self._chain.run(batch)
             # The rows of this batch are still being written, those of the one before are acknowledged.
@@ -260,7 +262,7 @@ class Backfill:
     async def _batches(self) -> AsyncIterator[list[Record]]:
         """Yield the records up to the current end of the topics, and an empty batch if a session is still open."""
         ends = await end_offsets(self._watcher, self._partitions)
-        async for records in read_until(self._reader, ends, most=BATCH_RECORDS):
+        async for records in read_until(self._reader, ends, most=_BATCH_RECORDS):
             yield [
                 Record(
                     each.topic,
@@ -276,8 +278,8 @@ class Backfill:
         if self._sessions.holds:
             yield []
 
-    async def _start_offsets(self, start: Start) -> Offsets:
-        first: Offsets = await self._watcher.beginning_offsets(self._partitions)
+    async def _start_offsets(self, start: Start) -> _Offsets:
+        first: _Offsets = await self._watcher.beginning_offsets(self._partitions)
         ends = await end_offsets(self._watcher, self._partitions)
         if start.time is not None:
             moment = int(start.time * 1000)
@@ -291,11 +293,11 @@ class Backfill:
             return {each: min(max(start.offset, first[each]), ends[each]) for each in self._partitions}
         return first
 
-    async def _committable(self) -> Offsets:
+    async def _committable(self) -> _Offsets:
         """Return the offsets that may be committed: never past the first event of an open session."""
         return {each: self._sessions.committable(each, await self._reader.position(each)) for each in self._partitions}
 
-    async def _commit(self, offsets: Offsets) -> None:
+    async def _commit(self, offsets: _Offsets) -> None:
         if offsets:
             await self._reader.commit(offsets)
 

@@ -14,8 +14,10 @@ from streams.offline.operator_word import States, ask_owners, beside_workers, re
 from streams.stage.base import Outgoing, Store
 from streams.stage.distrusted import Reconsider
 
+__all__ = ["decide", "is_known", "reconsider"]
+
 # The second finds what was under way at the first.
-ROUNDS = 2
+_ROUNDS = 2
 
 
 async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
@@ -39,7 +41,7 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
     """
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         await decide(settings, tenant, decided)
-        for _ in range(ROUNDS):
+        for _ in range(_ROUNDS):
             known = await known_to(store, tenant, decided.id)
             await ask_owners(settings, producer, tenant, asked(tenant, known, decided), known.items)
             await wait_drained(settings, tenant, timeout_seconds, BEHIND)

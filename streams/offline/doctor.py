@@ -33,14 +33,16 @@ from sinks.topic_diff import Allowed
 from sinks.topics import TopicAdmin
 from streams.offline.drain import FLOW, remaining
 
-State = Literal["ok", "look", "broken"]
-CHECK_SECONDS = 20.0
-ROLE_SECONDS = 5.0
-TRIES = 4
+__all__ = ["examine", "roles_of"]
+
+_State = Literal["ok", "look", "broken"]
+_CHECK_SECONDS = 20.0
+_ROLE_SECONDS = 5.0
+_TRIES = 4
 # A broker that far ahead of this host has stamped a record that it cannot have yet.
-SKEW_SECONDS = 5.0
+_SKEW_SECONDS = 5.0
 LAG_RECORDS = 10_000
-SELF_DECLARED = "agents are self-declared: one process can be three agents"
+_SELF_DECLARED = "agents are self-declared: one process can be three agents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Finding:
     """
 
     check: str
-    state: State
+    state: _State
     said: str
     todo: str = ""
 
@@ -75,7 +77,7 @@ async def examine(
     found.append(await _safely("milvus", _milvus, settings))
     found.append(await _safely("keys", _keys, settings))
     # Kafka tells a reader of a record no user who wrote it, so no setting changes this.
-    found.append(Finding("agents", "ok", SELF_DECLARED))
+    found.append(Finding("agents", "ok", _SELF_DECLARED))
     if roles:
         found.append(await _roles(roles))
     return found
@@ -87,12 +89,12 @@ def roles_of(data: Path) -> dict[str, str]:
 
 
 async def _safely(name: str, check: Callable[[Settings], Awaitable[Finding]], settings: Settings) -> Finding:
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(_TRIES)):
         try:
-            async with asyncio.timeout(CHECK_SECONDS):
+            async with asyncio.timeout(_CHECK_SECONDS):
                 return await check(settings)
         except TimeoutError:
-            return Finding(name, "broken", f"no answer within {CHECK_SECONDS:.0f} s", "see whether it is reachable")
+            return Finding(name, "broken", f"no answer within {_CHECK_SECONDS:.0f} s", "see whether it is reachable")
         except ConfigError as error:
             return Finding(name, "broken", str(error), "correct what it names")
         except (FleetloreError, KafkaError, OSError) as error:
@@ -170,10 +172,10 @@ async def _clock(clock: Clock, settings: Settings) -> Finding:
         filled = {part: end for part, end in ends.items() if end}
         for part, end in filled.items():
             consumer.seek(part, end - 1)
-        async for records in read_until(consumer, filled, stall_seconds=CHECK_SECONDS):
+        async for records in read_until(consumer, filled, stall_seconds=_CHECK_SECONDS):
             newest = max(newest, *(record.timestamp / 1000 for record in records))
     ahead = newest - clock.now()
-    if ahead > SKEW_SECONDS:
+    if ahead > _SKEW_SECONDS:
         return Finding("clock", "look", f"the broker is {ahead:.0f} s ahead of this host", "set both by NTP")
     return Finding("clock", "ok", "no event is from this host's future" if newest else "no event yet")
 
@@ -219,14 +221,14 @@ async def _roles(roles: Mapping[str, str]) -> Finding:
     wrong = [each for each in await asyncio.gather(*asked) if each is not None]
     if not wrong:
         return Finding("roles", "ok", f"{len(roles)} ready: {', '.join(sorted(roles))}")
-    state: State = "broken" if any(state == "broken" for state, _ in wrong) else "look"
+    state: _State = "broken" if any(state == "broken" for state, _ in wrong) else "look"
     return Finding("roles", state, "; ".join(said for _, said in wrong), "see the role's log in the folder's `logs`")
 
 
-def _health_of(name: str, url: str) -> tuple[State, str] | None:
+def _health_of(name: str, url: str) -> tuple[_State, str] | None:
     """What is wrong with a role; None where it is ready."""
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=ROLE_SECONDS):
+        with urllib.request.urlopen(f"{url}/readyz", timeout=_ROLE_SECONDS):
             return None
     except urllib.error.HTTPError as error:
         with error:

@@ -19,15 +19,17 @@ from fleetlore.errors import StackError
 from fleetlore.kafka.read import POLL_MS, end_offsets, observer, partitions_of
 from fleetlore.wire.topics import topic
 
+__all__ = ["BEHIND", "wait_drained"]
+
 FLOW = ("events", "observations", "trajectories", "candidates")
 # Without the first stage's, whose commits wait for sessions that are still open.
 BEHIND = FLOW[1:]
-POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 # What is left may be markers of transactions and records of aborted ones, which nobody reads or commits. That is looked
 # up where a commit has not moved for so long.
-STILL_SECONDS = 1.0
+_STILL_SECONDS = 1.0
 
-Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and when it moved or was last looked at
+_Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and when it moved or was last looked at
 
 
 async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, flow: Sequence[str] = FLOW) -> None:
@@ -41,7 +43,7 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, 
         StackError: the time is up; the text names the topic and its records that are left.
     """
     name, left = "", 0
-    moves: Moves = {}
+    moves: _Moves = {}
     async with observer(settings.cluster, settings.group) as consumer:
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -49,7 +51,7 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, 
                     # Up to what is there now: a fleet that goes on never comes to an end.
                     ends = await end_offsets(consumer, await partitions_of(consumer, topic(tenant, name)))
                     while left := await _remaining(consumer, ends, moves):
-                        await asyncio.sleep(POLL_SECONDS)
+                        await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise StackError(
                 f"not drained within {timeout_seconds:.0f} s: {left} records of {topic(tenant, name)} are not committed"
@@ -61,7 +63,7 @@ async def remaining(consumer: Any, name: str) -> int:
     return await _remaining(consumer, await end_offsets(consumer, await partitions_of(consumer, name)), None)
 
 
-async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: Moves | None) -> int:
+async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: _Moves | None) -> int:
     """Take out the partitions that are done. `consumer` is assigned to them; without `moves` it is not waited for."""
     left = 0
     for partition, end in list(ends.items()):
@@ -75,11 +77,11 @@ async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: Move
     return left
 
 
-def _stands_still(partition: TopicPartition, committed: int, moves: Moves | None) -> bool:
+def _stands_still(partition: TopicPartition, committed: int, moves: _Moves | None) -> bool:
     if moves is None:
         return True
     before, since = moves.get(partition, (-1, 0.0))
-    still = before == committed and time.monotonic() - since >= STILL_SECONDS
+    still = before == committed and time.monotonic() - since >= _STILL_SECONDS
     if still or before != committed:
         moves[partition] = committed, time.monotonic()
     return still

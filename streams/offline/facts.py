@@ -17,7 +17,9 @@ from sinks.milvus import MilvusStore, row_id
 from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing, Store
 
-COLLECTION = "items"
+__all__ = ["forget_facts", "load_facts"]
+
+_COLLECTION = "items"
 
 
 async def load_facts(
@@ -33,7 +35,7 @@ async def load_facts(
         known = await known_facts(store, tenant)
         ids = {fact.id for fact in facts}
         gone = [fact for fact in known if fact.source in sources and fact.id not in ids]
-        await write_facts(settings, store, tenant, facts, gone)
+        await _write_facts(settings, store, tenant, facts, gone)
         return len(ids - {fact.id for fact in known}), len(gone)
 
 
@@ -52,7 +54,7 @@ async def forget_facts(settings: Settings, tenant: str, ids: Collection[str], so
         if source and source not in {fact.source for fact in known}:
             raise ConfigError(f"tenant {tenant} has no fact of the document {source}")
         gone = [fact for fact in known if fact.id in ids or (source and fact.source == source)]
-        await write_facts(settings, store, tenant, (), gone)
+        await _write_facts(settings, store, tenant, (), gone)
         return gone
 
 
@@ -62,23 +64,23 @@ async def known_facts(store: Store, tenant: str) -> list[MemoryItem]:
     Raises:
         StoreUnavailable: Milvus does not answer.
     """
-    rows = [row["body"] async for row in store.rows(COLLECTION, tenant, "body", kind="fact")]
+    rows = [row["body"] async for row in store.rows(_COLLECTION, tenant, "body", kind="fact")]
     return sorted((MemoryItem.from_json(body.encode()) for body in rows if body), key=lambda fact: fact.id)
 
 
-async def write_facts(
+async def _write_facts(
     settings: Settings, store: Store, tenant: str, facts: Iterable[MemoryItem], gone: Iterable[MemoryItem]
 ) -> None:
     """Write some facts and delete others, in the store and then on the topic."""
     facts, gone = list(facts), list(gone)
-    await store.resolve(COLLECTION)
+    await store.resolve(_COLLECTION)
     emptied = [{**_row(fact), "kind": "", "body": "", "text": ""} for fact in gone]
-    await store.upsert(COLLECTION, [*map(_row, facts), *emptied])
+    await store.upsert(_COLLECTION, [*map(_row, facts), *emptied])
     async with BatchProducer(settings.cluster) as producer:
         await producer.deliver(
             [
-                *(Outgoing(tenant, COLLECTION, fact.id, fact.to_json()) for fact in facts),
-                *(Outgoing(tenant, COLLECTION, fact.id, None) for fact in gone),
+                *(Outgoing(tenant, _COLLECTION, fact.id, fact.to_json()) for fact in facts),
+                *(Outgoing(tenant, _COLLECTION, fact.id, None) for fact in gone),
             ]
         )
 
@@ -89,9 +91,9 @@ async def carry_over(live: Store, other: Store, tenants: Iterable[str]) -> None:
     Raises:
         StoreUnavailable: Milvus does not answer.
     """
-    await live.resolve(COLLECTION)
+    await live.resolve(_COLLECTION)
     for tenant in tenants:
-        await other.upsert(COLLECTION, [_row(fact) for fact in await known_facts(live, tenant)])
+        await other.upsert(_COLLECTION, [_row(fact) for fact in await known_facts(live, tenant)])
 
 
 def _row(fact: MemoryItem) -> dict[str, Any]:

@@ -33,11 +33,13 @@ from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stages.pipeline import pipeline
 
+__all__ = ["run_logs"]
+
 log = logging.getLogger(__name__)
 
-NO_BROKER = "127.0.0.1:9"
-START_SECONDS = 1_700_000_000.0
-EVENT_SECONDS = 1.0
+_NO_BROKER = "127.0.0.1:9"
+_START_SECONDS = 1_700_000_000.0
+_EVENT_SECONDS = 1.0
 SILENT_SECONDS = 3600.0
 BATCH_SESSIONS = 128
 
@@ -168,7 +170,7 @@ class MemoryStore:
 class EventClock:
     """A run's own time: each event takes a second, so that nothing depends on how fast the machine is."""
 
-    def __init__(self, now: float = START_SECONDS) -> None:
+    def __init__(self, now: float = _START_SECONDS) -> None:
         self._now = now
 
     def now(self) -> float:
@@ -178,7 +180,7 @@ class EventClock:
 
     def tick(self) -> float:
         """Let an event's second pass and return its time."""
-        self._now += EVENT_SECONDS
+        self._now += _EVENT_SECONDS
         return self._now
 
 
@@ -193,7 +195,7 @@ class MemoryPipeline:
         call_model: of every agent; None until it is set.
     """
 
-    def __init__(self, started: float = START_SECONDS, *, learn: bool = True) -> None:
+    def __init__(self, started: float = _START_SECONDS, *, learn: bool = True) -> None:
         self.clock = EventClock(started)
         self.store = MemoryStore()
         self.index = LoreIndex()
@@ -248,7 +250,7 @@ class _Fleet(Fleet):
     """Has the call model of its pipeline."""
 
     def __init__(self, agent: str, pipeline: MemoryPipeline) -> None:
-        super().__init__(agent, broker=NO_BROKER, tenant=DEFAULT_TENANT, clock=pipeline.clock)
+        super().__init__(agent, broker=_NO_BROKER, tenant=DEFAULT_TENANT, clock=pipeline.clock)
         self._lifetime.enter()  # nothing is to be sent
         self._pipeline = pipeline
 
@@ -261,7 +263,7 @@ class _Emitter(Emitter):
     """Keeps the events, each with the run's own time."""
 
     def __init__(self, kept: list[Event], clock: EventClock) -> None:
-        super().__init__(NO_BROKER, DEFAULT_TENANT)
+        super().__init__(_NO_BROKER, DEFAULT_TENANT)
         self._kept = kept
         self._clock = clock
 
@@ -272,7 +274,7 @@ class _Emitter(Emitter):
 
 class _Replica(LoreReplica):
     def __init__(self, index: LoreIndex) -> None:
-        super().__init__(NO_BROKER, DEFAULT_TENANT)
+        super().__init__(_NO_BROKER, DEFAULT_TENANT)
         self.index = index
 
 
@@ -299,7 +301,7 @@ async def run_logs(
     *,
     seed: int,
     learn: bool,
-    started: float = START_SECONDS,
+    started: float = _START_SECONDS,
 ) -> OfflineRun:
     """Process logged sessions, in an order drawn from `seed`, by all stages, or (not `learn`) by the first alone."""
     order = sorted(sessions, key=lambda each: each.session)

@@ -25,7 +25,9 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing, Store, split
 
-CHUNK = 1_000
+__all__ = ["States", "ask_owners", "beside_workers", "requests", "states_that"]
+
+_CHUNK = 1_000
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ async def ask_owners(
     chunk: list[Outgoing] = []
     async for record in records_of(settings.cluster, topic(tenant, "candidates")):
         chunk += contributed(tenant, [record.value or b""], items, gone)
-        if len(chunk) >= CHUNK:
+        if len(chunk) >= _CHUNK:
             await producer.deliver(chunk)
             chunk = []
     await producer.deliver(chunk)

@@ -23,14 +23,16 @@ from streams.offline.drain import wait_drained
 from streams.offline.state_hash import read_knowledge
 from streams.runtime.dead_letters import count_dead_letters
 
+__all__ = ["ReplayReport", "replay"]
+
 # Number of concurrent agents, and the time between two events on the replay's own clock.
 CONCURRENT_SESSIONS = 64
-TICK_SECONDS = 0.001
+_TICK_SECONDS = 0.001
 # Events emitted before the emitter's task gets a turn.
-BURST_EVENTS = 256
-BUFFER_EVENTS = 20_000
+_BURST_EVENTS = 256
+_BUFFER_EVENTS = 20_000
 
-Progress = Callable[[int], None]
+_Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +65,14 @@ def interleave(sessions: list[LoggedSession], tenant: str, seed: int, end_time: 
     """Yield the events of all sessions, each session in order, agents interleaved at random.
 
     Args:
-        end_time: time of the last event, in seconds since the Unix epoch; the others lie `TICK_SECONDS` apart before
+        end_time: time of the last event, in seconds since the Unix epoch; the others lie `_TICK_SECONDS` apart before
             it.
     """
     rng = Random(seed)
     waiting = list(sessions)
     rng.shuffle(waiting)
     active: list[tuple[LoggedSession, Iterator[tuple[int, Any]]]] = []
-    time = end_time - TICK_SECONDS * sum(len(session.events) + 2 for session in sessions)
+    time = end_time - _TICK_SECONDS * sum(len(session.events) + 2 for session in sessions)
     while waiting or active:
         while waiting and len(active) < CONCURRENT_SESSIONS:
             session = waiting.pop()
@@ -83,7 +85,7 @@ def interleave(sessions: list[LoggedSession], tenant: str, seed: int, end_time: 
             active.pop()
             continue
         sequence, (kind, data) = step
-        time += TICK_SECONDS
+        time += _TICK_SECONDS
         yield Event(kind, tenant, session.agent, session.session, sequence, time, data)
 
 
@@ -95,7 +97,7 @@ async def replay(
     seed: int,
     timeout_seconds: float,
     adapter_seconds: float,
-    progress: Progress,
+    progress: _Progress,
 ) -> ReplayReport:
     """Send the sessions, wait until the pipeline has processed them, and report the result.
 
@@ -148,9 +150,9 @@ async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float)
 
 
 async def _send(
-    events: Iterator[Event], settings: Settings, tenant: str, timeout_seconds: float, progress: Progress
+    events: Iterator[Event], settings: Settings, tenant: str, timeout_seconds: float, progress: _Progress
 ) -> int:
-    emitter = Emitter(settings.cluster, tenant, max_events=BUFFER_EVENTS)
+    emitter = Emitter(settings.cluster, tenant, max_events=_BUFFER_EVENTS)
     await emitter.start()
     try:
         for number, event in enumerate(events, 1):
@@ -158,7 +160,7 @@ async def _send(
             while emitter.full:
                 await asyncio.sleep(0.005)
             emitter.emit(event)
-            if number % BURST_EVENTS == 0:
+            if number % _BURST_EVENTS == 0:
                 progress(number)
                 await asyncio.sleep(0)
         if not await emitter.flush(timeout_seconds):

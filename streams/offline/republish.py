@@ -17,18 +17,20 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing
 
-CHUNK = 1_000
-LORE = ("patterns", "items")
+__all__ = ["fill_empty", "restore_topics"]
+
+_CHUNK = 1_000
+_LORE = ("patterns", "items")
 # Number of passes over the rows while workers write, and the pause between two. A worker may publish a newer row
 # between our reading and our sending it: without a second pass agents would keep the older one.
-PASSES = 3
-PASS_SECONDS = 1.0
-OPEN_SECONDS = 20.0
-OPEN_PAUSE_SECONDS = 0.2
+_PASSES = 3
+_PASS_SECONDS = 1.0
+_OPEN_SECONDS = 20.0
+_OPEN_PAUSE_SECONDS = 0.2
 # How long an answer of the store may take where it is asked besides.
-STORE_SECONDS = 5.0
+_STORE_SECONDS = 5.0
 
-Place = tuple[str, str, str]  # tenant, topic, key
+_Place = tuple[str, str, str]  # tenant, topic, key
 
 
 async def restore_topics(settings: Settings) -> int:
@@ -58,14 +60,14 @@ async def fill_empty(settings: Settings) -> int:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
     async with observer(settings.cluster) as consumer:
-        names = {topic(tenant, name): tenant for tenant in settings.tenants for name in LORE}
+        names = {topic(tenant, name): tenant for tenant in settings.tenants for name in _LORE}
         partitions = await partitions_of(consumer, *names)
         begins, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
     filled = {each.topic for each in partitions if ends[each] > begins[each]}
     empty = tuple(dict.fromkeys(tenant for name, tenant in names.items() if name not in filled))
     if not empty:
         return 0
-    async with MilvusStore.from_settings(settings, Metrics("republish"), timeout_seconds=STORE_SECONDS) as store:
+    async with MilvusStore.from_settings(settings, Metrics("republish"), timeout_seconds=_STORE_SECONDS) as store:
         if not await store.has_collections():
             return 0  # nothing was ever learned
         return await republish(settings.with_(tenants=empty), store)
@@ -74,7 +76,7 @@ async def fill_empty(settings: Settings) -> int:
 async def _open(store: MilvusStore) -> None:
     """Open the store. Retries while workers that start at the same time create the collections."""
     clock = SystemClock()
-    deadline = clock.monotonic() + OPEN_SECONDS
+    deadline = clock.monotonic() + _OPEN_SECONDS
     while True:
         try:
             await store.open()
@@ -82,10 +84,10 @@ async def _open(store: MilvusStore) -> None:
         except StoreUnavailable:
             if clock.monotonic() > deadline:
                 raise
-        await asyncio.sleep(OPEN_PAUSE_SECONDS)
+        await asyncio.sleep(_OPEN_PAUSE_SECONDS)
 
 
-async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES) -> int:
+async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSES) -> int:
     """Publish every pattern and item whose topic differs from its row, and delete those without a row.
 
     Returns the number of records sent.
@@ -98,7 +100,7 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
         known = await _on_topics(settings)
         for number in range(passes):
             if number:
-                await asyncio.sleep(PASS_SECONDS)
+                await asyncio.sleep(_PASS_SECONDS)
             sent = await _publish(producer, store, settings, known)
             total += sent
             if not sent:
@@ -106,9 +108,9 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = PASSES
     return total
 
 
-async def _publish(producer: BatchProducer, store: MilvusStore, settings: Settings, known: dict[Place, int]) -> int:
+async def _publish(producer: BatchProducer, store: MilvusStore, settings: Settings, known: dict[_Place, int]) -> int:
     """Make one pass, and update `known` to the topics after it."""
-    seen: set[Place] = set()
+    seen: set[_Place] = set()
     chunk: list[Outgoing] = []
     count = 0
     async for value in _lore(store, settings.tenants):
@@ -119,7 +121,7 @@ async def _publish(producer: BatchProducer, store: MilvusStore, settings: Settin
         known[place] = hash(value.value)
         chunk.append(value)
         count += 1
-        if len(chunk) == CHUNK:
+        if len(chunk) == _CHUNK:
             await producer.deliver(chunk)
             chunk = []
     gone = [Outgoing(*place, None) for place in known.keys() - seen]
@@ -131,16 +133,16 @@ async def _publish(producer: BatchProducer, store: MilvusStore, settings: Settin
 
 async def _lore(store: MilvusStore, tenants: Iterable[str]) -> AsyncIterator[Outgoing]:
     for tenant in tenants:
-        for collection in LORE:
+        for collection in _LORE:
             async for row in store.rows(collection, tenant, "body"):
                 if row["body"]:  # an incomplete item is stored for its state only
                     yield Outgoing(tenant, collection, row["id"].partition("/")[2], row["body"].encode())
 
 
-async def _on_topics(settings: Settings) -> dict[Place, int]:
+async def _on_topics(settings: Settings) -> dict[_Place, int]:
     """Return the hash of the value of every key on the lore topics."""
-    known: dict[Place, int] = {}
-    names = [topic(tenant, name) for tenant in settings.tenants for name in LORE]
+    known: dict[_Place, int] = {}
+    names = [topic(tenant, name) for tenant in settings.tenants for name in _LORE]
     async for record in records_of(settings.cluster, *names):
         place = tenant_of(record.topic), record.topic.rpartition(".")[2], (record.key or b"").decode()
         if record.value is None:

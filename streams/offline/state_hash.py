@@ -17,7 +17,7 @@ import orjson
 from sinks.collections import COLLECTIONS
 from sinks.milvus import MilvusStore
 
-TIMES = frozenset({"first_seen", "last_seen", "agents_lately", "hours", "days", "by_agent"})
+_TIMES = frozenset({"first_seen", "last_seen", "agents_lately", "hours", "days", "by_agent"})
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ async def read_knowledge(store: MilvusStore, tenant: str) -> Knowledge:
                 continue  # incomplete: an item that lacks a side, or feedback on a session that has not ended
             body = orjson.loads(row["body"])
             _count(knowledge, collection.name, body)
-            content = {name: value for name, value in body.items() if name not in TIMES}
+            content = {name: value for name, value in body.items() if name not in _TIMES}
             lines.append(orjson.dumps([collection.name, row["id"], content], option=orjson.OPT_SORT_KEYS))
     knowledge.state_hash = blake2b(b"\n".join(sorted(lines)), digest_size=16).hexdigest()
     return knowledge
@@ -88,4 +88,4 @@ async def stale_keys(
 
 
 def _content(body: str | bytes | None) -> dict[str, object] | None:
-    return {name: value for name, value in orjson.loads(body).items() if name not in TIMES} if body else None
+    return {name: value for name, value in orjson.loads(body).items() if name not in _TIMES} if body else None

@@ -43,18 +43,18 @@ from streams.stages.pipeline import language_model, pipeline
 
 log = logging.getLogger(__name__)
 
-BUFFER_PLACES = 1024  # of 16 KiB, for each stage: see `streams.runtime.faust_adapter.Buffer`
-BATCH_PLACES = 512
-COMMIT_SECONDS = 0.25
-IDLE_SECONDS = 0.25
-LAG_SECONDS = 1.0
+_BUFFER_PLACES = 1024  # of 16 KiB, for each stage: see `streams.runtime.faust_adapter.Buffer`
+_BATCH_PLACES = 512
+_COMMIT_SECONDS = 0.25
+_IDLE_SECONDS = 0.25
+_LAG_SECONDS = 1.0
 # Share of the session timeout after which a write is given up and tried again.
-WRITE_SHARE = 0.5
+_WRITE_SHARE = 0.5
 # Share of the group's time for a rebalance that batches under way may use.
-REBALANCE_SHARE = 0.7
-OPEN_SECONDS = 60.0
-OPEN_PAUSE_SECONDS = 0.2
-MAX_FETCH_BYTES = 4 * 1024 * 1024
+_REBALANCE_SHARE = 0.7
+_OPEN_SECONDS = 60.0
+_OPEN_PAUSE_SECONDS = 0.2
+_MAX_FETCH_BYTES = 4 * 1024 * 1024
 
 
 class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy can follow here
@@ -66,10 +66,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             **faust_settings(settings.cluster, settings.session_timeout_seconds),
             broker_credentials=faust_credentials(settings.cluster),
             consumer_auto_offset_reset="earliest",
-            consumer_max_fetch_size=MAX_FETCH_BYTES,
+            consumer_max_fetch_size=_MAX_FETCH_BYTES,
             # Acknowledgements are off, so there is nothing to wait for; waiting would only hang a stop.
             stream_wait_empty=False,
-            stream_buffer_maxsize=BUFFER_PLACES,
+            stream_buffer_maxsize=_BUFFER_PLACES,
             store="memory://",
             datadir=str(Path(tempfile.gettempdir()) / "fleetlore-faust"),
             topic_allow_declare=False,
@@ -84,7 +84,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         clock = SystemClock()
         self._lease = Lease(SHARE * settings.session_timeout_seconds)
         # Shorter than the session, so that what a worker began before it lost its partitions has landed soon after.
-        write_seconds = WRITE_SHARE * settings.session_timeout_seconds
+        write_seconds = _WRITE_SHARE * settings.session_timeout_seconds
         self._store = MilvusStore.from_settings(settings, metrics, check=self._lease.check, write_seconds=write_seconds)
         self._batch_producer = BatchProducer(settings.cluster, check=self._lease.check, delivery_seconds=write_seconds)
         breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
@@ -145,7 +145,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
 
         async def run(stream: Any) -> None:
-            async for events in faust_adapter.batches(stream, BATCH_PLACES, stage.linger_seconds):
+            async for events in faust_adapter.batches(stream, _BATCH_PLACES, stage.linger_seconds):
                 async with self._turns[stage.name]:
                     batch = faust_adapter.current(self, events) if self._open else []
                     if batch:
@@ -240,17 +240,17 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def _open_store(self) -> None:
         """Wait for Milvus: it may be starting, or another process may be creating the collections."""
         try:
-            async with asyncio.timeout(OPEN_SECONDS):
+            async with asyncio.timeout(_OPEN_SECONDS):
                 while True:
                     try:
                         await self._store.open()
                         return
                     except StoreUnavailable as error:
                         self._health.unready("milvus", str(error))
-                        await asyncio.sleep(OPEN_PAUSE_SECONDS)
+                        await asyncio.sleep(_OPEN_PAUSE_SECONDS)
         except TimeoutError:
             raise StoreUnavailable(
-                f"Milvus at {self._settings.milvus} does not answer after {OPEN_SECONDS:.0f} s"
+                f"Milvus at {self._settings.milvus} does not answer after {_OPEN_SECONDS:.0f} s"
             ) from None
         finally:
             self._health.ready("milvus")
@@ -287,7 +287,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._health.unready("partitions", "rebalancing")
         self._assigned = frozenset()
         # Commit now, so that the new owner need not do it again.
-        await self._drain(self._settings.session_timeout_seconds * REBALANCE_SHARE)
+        await self._drain(self._settings.session_timeout_seconds * _REBALANCE_SHARE)
         self._delivery.forget()
         for stage in self._stages:
             stage.forget()
@@ -298,7 +298,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         """Give an idle stage an empty batch, with which it writes what it holds."""
         while not self.should_stop:
             self._idle = {stage.name for stage in self._stages}
-            await self.sleep(IDLE_SECONDS)
+            await self.sleep(_IDLE_SECONDS)
             for stage in self._stages:
                 if (stage.holds or self._delivery.owes(stage)) and stage.name in self._idle:
                     async with self._turns[stage.name]:
@@ -308,7 +308,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def _commit_often(self) -> None:
         while not self.should_stop:
             await self._commit()
-            await self.sleep(COMMIT_SECONDS)
+            await self.sleep(_COMMIT_SECONDS)
 
     async def _commit(self) -> None:
         offsets = self._ledger.take()
@@ -337,7 +337,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             with contextlib.suppress(ConsumerNotStarted, KafkaError):  # what they say is told elsewhere
                 if lost := await faust_adapter.truncated(self, self._ledger.positions()):
                     await self._read_anew(lost)
-            await self.sleep(LAG_SECONDS)
+            await self.sleep(_LAG_SECONDS)
 
     async def _read_anew(self, lost: Mapping[TopicPartition, int]) -> None:
         """Read partitions from their beginning of which the broker has lost records that it had acknowledged.
@@ -353,7 +353,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 tp.partition,
                 records,
             )
-        await self._drain(self._settings.session_timeout_seconds * REBALANCE_SHARE)
+        await self._drain(self._settings.session_timeout_seconds * _REBALANCE_SHARE)
         await faust_adapter.read_anew(self, lost)
 
     async def _follow_operators(self) -> None:
@@ -378,12 +378,12 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 self._metrics.consumer_lag(tp.topic, tp.partition).set(lag)
             for tp, records in self._ledger.uncommitted().items():
                 self._metrics.uncommitted_records(tp.topic, tp.partition).set(records)
-            await self.sleep(LAG_SECONDS)
+            await self.sleep(_LAG_SECONDS)
 
 
 async def _answered(attempt: Callable[[], Awaitable[object]]) -> None:
     """Try until a broker answers that hangs, or that is starting; what it refuses it will refuse again."""
-    last = time.monotonic() + OPEN_SECONDS
+    last = time.monotonic() + _OPEN_SECONDS
     for pause in backoff():
         try:
             await attempt()

@@ -12,9 +12,11 @@ from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
+__all__ = ["count_dead_letters"]
+
 # The emitter puts no more events into a record. A record with more bad ones becomes one dead letter, or a megabyte
 # could make half a million of them.
-MAX_PER_RECORD = 64
+_MAX_PER_RECORD = 64
 
 
 def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
@@ -36,7 +38,7 @@ def records_of(stage: Stage, dead_letters: Sequence[DeadLetter]) -> list[RawReco
         by_record.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
     written: list[RawRecord] = []
     for each in by_record.values():
-        if len(each) > MAX_PER_RECORD:
+        if len(each) > _MAX_PER_RECORD:
             first = each[0]
             detail = f"{len(each)} bad events, of which the first: {first.detail}"
             each = [first._replace(value=first.record.value or b"", detail=detail)]

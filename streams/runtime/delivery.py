@@ -45,10 +45,10 @@ log = logging.getLogger(__name__)
 
 
 # How long to hold back the commit of a suspect run after it last grew: see `streams.runtime.circuit_breaker`.
-SUSPECT_SECONDS = 5.0
+_SUSPECT_SECONDS = 5.0
 
 
-class Producer(Protocol):
+class _Producer(Protocol):
     """Where values and dead letters go; `sinks.producer.BatchProducer` is the real one."""
 
     async def deliver(self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int]) -> None: ...
@@ -117,7 +117,7 @@ class Delivery:
     def __init__(
         self,
         store: Store,
-        producer: Producer,
+        producer: _Producer,
         metrics: Metrics,
         clock: Clock,
         ledger: Ledger,
@@ -229,7 +229,7 @@ class Delivery:
         tripped = self._breaker.weigh(batch, effects.dead_letters)
         for name in topics:
             self._metrics.lost_run(name).set(self._breaker.run(name))
-        self._hold_back(topics - tripped.keys(), SUSPECT_SECONDS)
+        self._hold_back(topics - tripped.keys(), _SUSPECT_SECONDS)
         if not tripped:
             return
         # For good: the worker still commits what is done elsewhere.

@@ -21,12 +21,12 @@ from mode.utils.queues import ThrowableQueue
 from streams.stage.base import Record, TopicPartition
 
 # A record takes up at least one place of a buffer: one of 1,024 places holds at most 16 MiB, or 1,024 small records.
-PLACE_BYTES = 16 * 1024
+_PLACE_BYTES = 16 * 1024
 
 
 def places(event: Any) -> int:
     """Return how many places of a `Buffer` an event of Faust takes up."""
-    return 1 + len(event.message.value or b"") // PLACE_BYTES
+    return 1 + len(event.message.value or b"") // _PLACE_BYTES
 
 
 class Buffer(ThrowableQueue):  # type: ignore[misc,unused-ignore]

@@ -32,16 +32,16 @@ from streams.runtime.lease import Lease
 _STILL_A_MEMBER = frozenset({0, 27})
 
 # What a worker belongs to between a revocation and the next assignment.
-NO_GENERATION = -1
+_NO_GENERATION = -1
 
 # How soon to fetch again from a partition that was paused. Faust waits a second, in which a worker would stand idle.
-RECHECK_SECONDS = 0.05
+_RECHECK_SECONDS = 0.05
 
 # Of a request's time: how long the group's coordinator may take to say what is committed.
-SEEK_SHARE = 0.8
+_SEEK_SHARE = 0.8
 
 # To the thread at a time: a fetch, commits of the loop and of a rebalance, a seek, and what is asked about offsets.
-CALLS = 8
+_CALLS = 8
 
 
 class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-ignore]
@@ -69,7 +69,7 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
         # Faust lets two calls wait at a time. Where a broker hangs, a fetch may wait for the next assignment and a
         # question about an offset for the broker, and the commit before that assignment stands behind them.
         if self._method_queue is None:
-            self._method_queue = MethodQueue(num_workers=CALLS, loop=self.thread_loop, beacon=self.beacon)
+            self._method_queue = MethodQueue(num_workers=_CALLS, loop=self.thread_loop, beacon=self.beacon)
         return self._method_queue
 
     async def on_start(self) -> None:
@@ -136,13 +136,13 @@ class FleetConsumer(Consumer):  # type: ignore[misc,unused-ignore]
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         # Until others are assigned, nothing that goes on is about partitions that this worker has.
-        self.app.consumer_generation_id = NO_GENERATION
+        self.app.consumer_generation_id = _NO_GENERATION
         await super().on_partitions_revoked(revoked)
 
     async def perform_seek(self) -> None:
         generation = self.app.consumer_generation_id
         try:
-            async with asyncio.timeout(SEEK_SHARE * self.app.conf.broker_request_timeout):
+            async with asyncio.timeout(_SEEK_SHARE * self.app.conf.broker_request_timeout):
                 await super().perform_seek()
         except TimeoutError:
             # Faust gives it a request's time, and takes its end for the end of the worker: no assignment after that
@@ -154,12 +154,12 @@ class FleetConsumer(Consumer):  # type: ignore[misc,unused-ignore]
             raise IllegalStateError("partitions were assigned anew during the seek")
 
     def resume_flow(self) -> None:
-        if self.app.consumer_generation_id != NO_GENERATION:
+        if self.app.consumer_generation_id != _NO_GENERATION:
             super().resume_flow()
 
     async def _wait_next_records(self, timeout: float) -> Any:
         if self._buffered_partitions and self.flow_active:
-            timeout = RECHECK_SECONDS
+            timeout = _RECHECK_SECONDS
             if not self._get_active_partitions():
                 await self.sleep(timeout)
                 return {}, set()

@@ -15,26 +15,28 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
+__all__ = ["at_first_signal", "leave"]
+
 # Beyond the drain time: to commit, leave the group and close. Where the broker hangs, that never ends.
 LEAVE_SECONDS = 5.0
-GIVEN_UP = 1
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_GIVEN_UP = 1
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def at_first_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], object], drain_seconds: float) -> None:
     """Call `stop` at the first SIGTERM or SIGINT."""
 
     def begin() -> None:
-        for number in SIGNALS:
+        for number in _SIGNALS:
             # The next signal kills the process, even where the event loop is blocked.
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
-        watchdog = threading.Timer(drain_seconds + LEAVE_SECONDS, leave, (GIVEN_UP,))
+        watchdog = threading.Timer(drain_seconds + LEAVE_SECONDS, leave, (_GIVEN_UP,))
         watchdog.daemon = True
         watchdog.start()
         stop()
 
-    for number in SIGNALS:
+    for number in _SIGNALS:
         loop.add_signal_handler(number, begin)
 
 

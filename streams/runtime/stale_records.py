@@ -29,8 +29,8 @@ from streams.stage.erased import Forget
 # What each compacted topic of the stages is made from. A key has the same partition on both.
 SOURCES = {"patterns": "observations", "items": "candidates"}
 # Records of each partition that are looked at from before the start: what came while nobody owned it.
-LOOK_BACK = 1_000
-POLL_MS = 500
+_LOOK_BACK = 1_000
+_POLL_MS = 500
 # How long a key that nobody owns waits for its owner.
 WAIT_SECONDS = 120.0
 
@@ -107,7 +107,7 @@ async def mend_stale(
 
     names = [topic(tenant, name) for tenant in tenants for name in SOURCES]
     follower = Follower(
-        bootstrap, names, take, what="stale lore", fetch_wait_ms=fetch_wait_ms, poll_ms=POLL_MS, newest=LOOK_BACK
+        bootstrap, names, take, what="stale lore", fetch_wait_ms=fetch_wait_ms, poll_ms=_POLL_MS, newest=_LOOK_BACK
     )
     await follower.run()
 

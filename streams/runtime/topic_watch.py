@@ -18,7 +18,7 @@ from sinks.topics import TopicAdmin
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 30.0
-POLICY = "cleanup.policy"
+_POLICY = "cleanup.policy"
 
 
 class Shape(NamedTuple):
@@ -28,7 +28,7 @@ class Shape(NamedTuple):
     policy: str | None  # None: the broker does not return it
 
     def __str__(self) -> str:
-        return f"{self.partitions} partitions" + (f", {POLICY}={self.policy}" if self.policy else "")
+        return f"{self.partitions} partitions" + (f", {_POLICY}={self.policy}" if self.policy else "")
 
 
 async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> None:
@@ -62,4 +62,4 @@ def describe(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> str:
 async def _shapes(settings: Settings) -> dict[str, Shape]:
     async with TopicAdmin(settings).connected() as admin:
         found = await admin.read()
-    return {name: Shape(each.partitions, (each.configs or {}).get(POLICY)) for name, each in found.items()}
+    return {name: Shape(each.partitions, (each.configs or {}).get(_POLICY)) for name, each in found.items()}

@@ -18,15 +18,15 @@ from sinks.metrics import Metrics
 from streams.runtime.app import FleetApp
 from streams.runtime.lifecycle import at_first_signal, leave
 
-GC_THRESHOLDS = 20_000, 20, 50
+_GC_THRESHOLDS = 20_000, 20, 50
 # How long a busy thread keeps the others waiting. One thread fetches records, a second processes them and a third
 # writes to Milvus, so an event waits several times; Python's own 5 ms double the time to read a large answer.
-SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0005
 # Each tenant is 45 partitions at four of a topic, and all of a group move when one of its workers comes or goes.
-MAX_TENANTS = 200
+_MAX_TENANTS = 200
 
 
-class Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that mypy can follow here
+class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that mypy can follow here
     """Faust's worker, which without this ignores a second signal and waits for ever for a broker that hangs."""
 
     drain_seconds = 0.0
@@ -41,10 +41,10 @@ def run_worker(settings: Settings) -> NoReturn:
     Raises:
         ConfigError: the metrics endpoint cannot listen there, or there are more tenants than one group serves.
     """
-    if len(settings.tenants) > MAX_TENANTS:
+    if len(settings.tenants) > _MAX_TENANTS:
         raise ConfigError(
             f"FLEETLORE_TENANTS names {len(settings.tenants)} tenants, and one group of workers serves at most "
-            f"{MAX_TENANTS}: give the others to workers with another FLEETLORE_GROUP"
+            f"{_MAX_TENANTS}: give the others to workers with another FLEETLORE_GROUP"
         )
     metrics = Metrics("worker")
     health = Readiness("milvus", "partitions")
@@ -54,12 +54,12 @@ def run_worker(settings: Settings) -> NoReturn:
     gc.freeze()
     # A batch makes tens of thousands of objects that die with it, and nearly no cycles. The states live on, and every
     # collection walks them: at Python's own threshold of 700 that takes three times as long.
-    gc.set_threshold(*GC_THRESHOLDS)
-    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):
         # Faust hides and shows the cursor there, terminal or not.
         nowhere = open(os.devnull, "w")  # noqa: SIM115  # as long as the process
-        worker = Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False, stdout=nowhere)
+        worker = _Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False, stdout=nowhere)
         worker.drain_seconds = settings.drain_seconds
         try:
             worker.execute_from_commandline()

@@ -17,6 +17,20 @@ import msgspec
 
 from fleetlore.errors import InvalidEvent
 
+__all__ = [
+    "DeadLetter",
+    "Effects",
+    "Outgoing",
+    "Record",
+    "Stage",
+    "Store",
+    "TopicPartition",
+    "Values",
+    "dead_letter",
+    "split",
+    "yielding",
+]
+
 T = TypeVar("T")
 
 # Sessions to judge or states to write between two turns of the event loop: some milliseconds of work.

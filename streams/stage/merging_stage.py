@@ -20,12 +20,14 @@ from streams.stage.bounded_cache import BoundedCache
 from streams.stage.distrusted import Distrusted, Reconsider
 from streams.stage.erased import Erased, Forget
 
-State = TypeVar("State")
-Value = TypeVar("Value")
+__all__ = ["Key", "MergingStage"]
+
+_State = TypeVar("_State")
+_Value = TypeVar("_Value")
 Key = tuple[str, str]  # tenant, id
 
 
-class MergingStage(Stage, Generic[State, Value]):
+class MergingStage(Stage, Generic[_State, _Value]):
     """A stage of states that many sessions contribute to.
 
     Args:
@@ -50,8 +52,8 @@ class MergingStage(Stage, Generic[State, Value]):
         store: Store,
         clock: Clock,
         collection: str,
-        values: Values[Value | Forget | Reconsider],
-        restore: Callable[[dict[str, Any]], State],
+        values: Values[_Value | Forget | Reconsider],
+        restore: Callable[[dict[str, Any]], _State],
         erased: Erased | None = None,
         distrusted: Distrusted | None = None,
     ) -> None:
@@ -59,31 +61,31 @@ class MergingStage(Stage, Generic[State, Value]):
         self._distrusted = distrusted or Distrusted()
         self._collection = collection
         self._values = values
-        self._states: StateCache[State] = StateCache(store, collection, restore, self.weigh, self.most_bytes)
-        self._changes: WriteBuffer[State] = WriteBuffer(clock, self.write_seconds, self.most_waiting)
+        self._states: StateCache[_State] = StateCache(store, collection, restore, self.weigh, self.most_bytes)
+        self._changes: WriteBuffer[_State] = WriteBuffer(clock, self.write_seconds, self.most_waiting)
 
     @abstractmethod
-    def id_of(self, value: Value) -> str:
+    def id_of(self, value: _Value) -> str:
         """Return the id of the state that a value contributes to."""
 
     @abstractmethod
-    def session_of(self, value: Value) -> int:
+    def session_of(self, value: _Value) -> int:
         """Return the hash of the session that a value comes from."""
 
     @abstractmethod
-    def weigh(self, state: State) -> int:
+    def weigh(self, state: _State) -> int:
         """Return how many bytes a state takes up, about."""
 
     @abstractmethod
-    def discard(self, state: State, sessions: Collection[int]) -> bool:
+    def discard(self, state: _State, sessions: Collection[int]) -> bool:
         """Take sessions out of a state; say whether any was there. It is published at once then, and where no session
         is given.
         """
 
     @abstractmethod
     def merge(
-        self, tenant: str, state: State | None, values: Sequence[Value], effects: Effects
-    ) -> tuple[State, bool, bool]:
+        self, tenant: str, state: _State | None, values: Sequence[_Value], effects: Effects
+    ) -> tuple[_State, bool, bool]:
         """Merge values into their state; return it, whether it has changed, and whether to publish it at once.
 
         The state is None where there is none yet; there are no values where it is only to forget. Only the counters of
@@ -91,11 +93,11 @@ class MergingStage(Stage, Generic[State, Value]):
         """
 
     @abstractmethod
-    def publish(self, key: Key, state: State, effects: Effects) -> object:
+    def publish(self, key: Key, state: _State, effects: Effects) -> object:
         """Add what other agents are to know of a state to the outgoing values."""
 
     @abstractmethod
-    def row(self, key: Key, state: State, effects: Effects) -> dict[str, Any]:
+    def row(self, key: Key, state: _State, effects: Effects) -> dict[str, Any]:
         """Publish a state and return its row."""
 
     @property
@@ -105,7 +107,7 @@ class MergingStage(Stage, Generic[State, Value]):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         # Each state is looked up once: most of a batch is about a few of them.
-        came: defaultdict[Key, list[Value]] = defaultdict(list)
+        came: defaultdict[Key, list[_Value]] = defaultdict(list)
         forgets: dict[Key, tuple[int, ...]] = {}
         for record, value in self._values.read(batch, effects):
             tenant = tenant_of(record.topic)
@@ -126,7 +128,7 @@ class MergingStage(Stage, Generic[State, Value]):
             # A backfill has taken the name over. The changes that wait were made to rows of the old collection, and
             # what is being written goes there; the new one has those events already, or gets them handed over.
             self._changes.drop()
-        at_once: list[tuple[Key, State]] = []
+        at_once: list[tuple[Key, _State]] = []
         for key in dict.fromkeys((*came, *forgets)):
             # A state that waits or is being written may have left the cache, and is newer than its row.
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
@@ -165,7 +167,7 @@ class MergingStage(Stage, Generic[State, Value]):
         effects.acknowledged = self._changes.write()
 
 
-class StateCache(Generic[State]):
+class StateCache(Generic[_State]):
     """The states of one collection, by tenant and id: an LRU cache that reads the store where it misses.
 
     It is dropped when partitions move, and when the collection's name comes to mean another collection.
@@ -178,20 +180,20 @@ class StateCache(Generic[State]):
         self,
         store: Store,
         collection: str,
-        restore: Callable[[dict[str, Any]], State],
-        weigh: Callable[[State], int],
+        restore: Callable[[dict[str, Any]], _State],
+        weigh: Callable[[_State], int],
         most_bytes: int,
     ) -> None:
         self._store = store
         self._collection = collection
         self._restore = restore
-        self._states: BoundedCache[str, State] = BoundedCache(weigh, most_bytes)
+        self._states: BoundedCache[str, _State] = BoundedCache(weigh, most_bytes)
         self._stored: dict[
             str, set[int]
         ] = {}  # by tenant: hashes of the ids of all rows, so that no new state is asked for
         self.source = ""
 
-    async def load(self, keys: Iterable[Key]) -> dict[Key, State]:
+    async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:
         """Return the states of (tenant, id) that exist, in the store or in memory.
 
         Raises:
@@ -212,14 +214,14 @@ class StateCache(Generic[State]):
             for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
                 if fields["state"]:  # else nothing is left of it, but an erased session was in it
                     known[row] = self._restore(fields)
-        found: dict[Key, State] = {}
+        found: dict[Key, _State] = {}
         for row, key in rows.items():
             if row in known:
                 self._states.put(row, known[row])
                 found[key] = known[row]
         return found
 
-    def remember(self, tenant: str, id: str, state: State) -> None:
+    def remember(self, tenant: str, id: str, state: _State) -> None:
         """Keep a new state, which the caller is about to write; `load` was asked for it before."""
         row = row_id(tenant, id)
         self._states.put(row, state)
@@ -230,7 +232,7 @@ class StateCache(Generic[State]):
         self._stored.clear()
 
 
-class WriteBuffer(Generic[State]):
+class WriteBuffer(Generic[_State]):
     """Changes that are written together; no commit passes the first record whose change is not acknowledged.
 
     The cost of a busy state then depends on the time and not on how often it changes.
@@ -249,14 +251,14 @@ class WriteBuffer(Generic[State]):
         self._written = clock.monotonic()
         # The first offset of each partition whose change waits; and of each write under way, beside its states.
         self._first: dict[TopicPartition, int] = {}
-        self._under_way: list[tuple[dict[Key, State], dict[TopicPartition, int]]] = []
-        self.waiting: dict[Key, State] = {}
+        self._under_way: list[tuple[dict[Key, _State], dict[TopicPartition, int]]] = []
+        self.waiting: dict[Key, _State] = {}
 
     def __bool__(self) -> bool:
         """Whether a change waits or is being written."""
         return bool(self.waiting or self._under_way)
 
-    def newest(self, key: Key) -> State | None:
+    def newest(self, key: Key) -> _State | None:
         """Return the state that waits or is being written: it is newer than the store's."""
         state = self.waiting.get(key)
         if state is None and self._under_way:
@@ -302,5 +304,5 @@ class WriteBuffer(Generic[State]):
         self._first.clear()
         self._under_way.clear()
 
-    def _states_under_way(self) -> list[dict[Key, State]]:
+    def _states_under_way(self) -> list[dict[Key, _State]]:
         return [states for states, _ in reversed(self._under_way)]

@@ -13,9 +13,11 @@ from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.topics import tenant_of, topic
 
+__all__ = ["OperatorTopic"]
+
 log = logging.getLogger(__name__)
 
-READ_SECONDS = 30.0
+_READ_SECONDS = 30.0
 
 
 class OperatorTopic(ABC):
@@ -50,7 +52,7 @@ class OperatorTopic(ABC):
         Raises:
             BrokerUnavailable: they cannot be read.
         """
-        for record in await read_to_end(bootstrap, self._topics(tenants), READ_SECONDS):
+        for record in await read_to_end(bootstrap, self._topics(tenants), _READ_SECONDS):
             self.take(tenant_of(record.topic), record.value)
 
     async def follow(self, bootstrap: Bootstrap, tenants: Iterable[str], clock: Clock, fetch_wait_ms: int) -> None:

@@ -16,7 +16,7 @@ from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 
 # Refusals are not urgent, and each waiting fetch costs the broker some work.
-FETCH_WAIT_MS = 2_000
+_FETCH_WAIT_MS = 2_000
 # The reasons of `AdapterRefused`. They bound the values of the label: clients control the acks.
 REASONS = frozenset(
     [
@@ -38,7 +38,7 @@ REASONS = frozenset(
         "unwritable",
     ]
 )
-ACCEPTED = frozenset({"applied", "revoked"})
+_ACCEPTED = frozenset({"applied", "revoked"})
 
 
 def refusal_of(ack: bytes | None) -> str | None:
@@ -47,7 +47,7 @@ def refusal_of(ack: bytes | None) -> str | None:
         result = orjson.loads(ack or b"null")["result"]
     except (orjson.JSONDecodeError, TypeError, KeyError):
         return None
-    if not isinstance(result, str) or result in ACCEPTED:
+    if not isinstance(result, str) or result in _ACCEPTED:
         return None
     return result if result in REASONS else "other"
 
@@ -61,4 +61,4 @@ async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Me
                 metrics.adapters_refused(reason).inc()
 
     names = [topic(tenant, "adapters.acks") for tenant in tenants]
-    await Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=FETCH_WAIT_MS, newest=0).run()
+    await Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=_FETCH_WAIT_MS, newest=0).run()

@@ -24,7 +24,7 @@ from streams.training.window import trajectories_of
 
 
 @dataclass(frozen=True, slots=True)
-class Remade:
+class _Remade:
     """What came out: `version` as it is published and `remade`, the hash of the weights that its sessions give."""
 
     adapter: str
@@ -39,7 +39,7 @@ class Remade:
 
 async def remade(
     settings: Settings, tenant: str, version: str, adapter: str | None = None, timeout_seconds: float = 60.0
-) -> Remade:
+) -> _Remade:
     """Learn the version anew from the window of records that its manifest names.
 
     Raises:
@@ -49,7 +49,7 @@ async def remade(
     manifest = await _published(settings, tenant, version, adapter, timeout_seconds)
     sessions = await _window(settings, manifest, timeout_seconds)
     weights = await asyncio.to_thread(_learned, manifest, sessions)
-    return Remade(manifest.name, manifest.version, hashlib.sha256(weights).hexdigest(), manifest.sessions)
+    return _Remade(manifest.name, manifest.version, hashlib.sha256(weights).hexdigest(), manifest.sessions)
 
 
 async def _published(

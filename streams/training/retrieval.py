@@ -17,9 +17,9 @@ from streams.training.window import Cadence, Decided, WindowTrainer
 if TYPE_CHECKING:
     from models.adapter.contrastive import TrainedRetrieval
 
-PROBE_SEED = 1
+_PROBE_SEED = 1
 # Learning takes seconds for each thousand cases; the newest say most.
-MOST_CASES = 1_000
+_MOST_CASES = 1_000
 
 
 class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
@@ -87,8 +87,8 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
                 alpha=config.alpha,
                 tensors=dict(tensor_shapes(config.rank, encoder.dimensions)),
                 probe=Probe(
-                    PROBE_SEED,
-                    probe_answers(candidate.adapter(encoder.dimensions), PROBE_SEED, encoder.dimensions),
+                    _PROBE_SEED,
+                    probe_answers(candidate.adapter(encoder.dimensions), _PROBE_SEED, encoder.dimensions),
                 ),
                 torch=str(torch.__version__),
             )
@@ -116,7 +116,7 @@ def teaches(session: Trajectory) -> bool:
 
 def newest_cases(sessions: Sequence[Trajectory]) -> list[tuple[Case, float]]:
     """The last cases of sessions, with the time when each session ended, in their order."""
-    return [(case, session.ended) for session in sessions for case in cases_of(session)][-MOST_CASES:]
+    return [(case, session.ended) for session in sessions for case in cases_of(session)][-_MOST_CASES:]
 
 
 def _newest(chosen: Sequence[KeptSession]) -> tuple[list[Case], list[float]]:

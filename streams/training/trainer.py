@@ -30,17 +30,19 @@ from streams.training.refusals import count_refusals
 from streams.training.retrieval import RetrievalTrainer
 from streams.training.window import horizon_of, train
 
+__all__ = ["run_trainer"]
+
 log = logging.getLogger(__name__)
 
-AUTOGROUP = Path("/proc/self/autogroup")
+_AUTOGROUP = Path("/proc/self/autogroup")
 # The workers on the same cores go first. How much it takes is bounded by `trainer_cpu_share`: a process of niceness 19
 # would get next to nothing where they are busy.
-NICENESS = 5
+_NICENESS = 5
 # What the retrieval adapter is learned with.
-LEARNING = ("torch", "peft", "wordllama")
+_LEARNING = ("torch", "peft", "wordllama")
 
 
-async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
+async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
     """Train until SIGTERM or SIGINT, then return; see `streams.runtime.lifecycle`.
 
     What is being learned then is dropped, and the next trainer learns it again. Its thread goes on, so end the process
@@ -64,7 +66,7 @@ async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
             with contextlib.suppress(OSError):
                 # If Linux groups processes by session, a nice value counts within the session only, and each role is
                 # one.
-                AUTOGROUP.write_text(str(niceness))
+                _AUTOGROUP.write_text(str(niceness))
             horizon, share = horizon_of(settings), settings.canary_share
             calls_trainers = [
                 CallsTrainer(
@@ -78,7 +80,7 @@ async def run_trainer(settings: Settings, *, niceness: int = NICENESS) -> None:
                 train(settings, calls_trainers, clock),
                 health.keep_beating(),
             ]
-            missing = [name for name in LEARNING if not _is_installed(name)]
+            missing = [name for name in _LEARNING if not _is_installed(name)]
             if missing:
                 log.warning("only the call model is trained: the retrieval adapter needs %s", ", ".join(missing))
             else:

@@ -37,11 +37,11 @@ from streams.training.publication import Describe, Publication
 
 log = logging.getLogger(__name__)
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 # How long after an erasure it looks again whether the version in service was revoked.
-FORGETTING_SECONDS = 60.0
+_FORGETTING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         if self._erased_seen != self._erased.count:
             self._erased_seen = self._erased.count
             self._window.forget(lambda each: self._erased.holds(self._tenant, each.id))
-            self._forgetting_until = self._clock.monotonic() + FORGETTING_SECONDS
+            self._forgetting_until = self._clock.monotonic() + _FORGETTING_SECONDS
         if self._clock.monotonic() < self._forgetting_until:
             await self.resume()  # what learned of it is being revoked
         for partition, offset in self._read_to.items():
@@ -184,8 +184,8 @@ class WindowTrainer(ABC, Generic[Manifest]):
         self._learned_at = self._clock.monotonic()
 
     def _timed(
-        self, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
-    ) -> Result:
+        self, work: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
+    ) -> _Result:
         began = time.thread_time()
         try:
             return work(*arguments, **named)

@@ -19,7 +19,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.wire import decision
 from fleetlore.wire.decision import Decision, Kind
 
-MAX_WHY = 500
+_MAX_WHY = 500
 
 
 def register(app: typer.Typer) -> None:
@@ -36,13 +36,13 @@ class Lore(StrEnum):
 
 
 def _why(text: str) -> str:
-    if not text.strip() or len(text) > MAX_WHY:
-        raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters")
+    if not text.strip() or len(text) > _MAX_WHY:
+        raise typer.BadParameter(f"say why, in 1 to {_MAX_WHY} characters")
     return text.strip()
 
 
 Why = Annotated[str, typer.Option("--why", help="Reason; it is kept with the decision.", callback=_why)]
-By = Annotated[str, typer.Option("--by", help="Who decides it. Default: your name on this machine.")]
+_By = Annotated[str, typer.Option("--by", help="Who decides it. Default: your name on this machine.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Take the decision back.")]
 
 
@@ -53,7 +53,7 @@ def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", help="Its whole id, as `items` and `patterns --json` print it.")],
     why: Why,
     undo: Undo = False,
-    by: By = "",
+    by: _By = "",
 ) -> None:
     """Hide a memory item or a failure pattern from all agents.
 
@@ -81,7 +81,7 @@ def distrust(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name, as its events say it.")],
     why: Why,
     undo: Undo = False,
-    by: By = "",
+    by: _By = "",
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds in which the workers do their part.")
     ] = 300.0,

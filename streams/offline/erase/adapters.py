@@ -15,7 +15,7 @@ from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest, LanguageM
 from sinks.adapter_publisher import AdapterPublisher
 from streams.offline.erase.found import Found
 
-REASON = "it learned from what was erased"
+_REASON = "it learned from what was erased"
 
 
 async def learned_versions(settings: Settings, tenant: str, found: Found, *, erase: bool) -> list[str]:
@@ -39,7 +39,7 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
             # The newest last: until then its place is not taken by another one that has learned of it.
             for each in reversed(mine) if erase else ():
                 if not registry.revoked(each.version):
-                    await publisher.revoke(tenant, each.version, REASON)
+                    await publisher.revoke(tenant, each.version, _REASON)
                 await publisher.delete(registry, each)
     return learned
 

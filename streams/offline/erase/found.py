@@ -22,8 +22,10 @@ from streams.stage.base import Effects, Record, Store
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from streams.stages.s1_sessions.parse import read_events
 
+__all__ = ["Wanted"]
+
 # Whose records name sessions; each is kept for so many days.
-BY_TIME = {
+_BY_TIME = {
     spec.name: spec.retention_days
     for spec in TOPICS
     if spec.retention_days is not None and not spec.name.startswith("adapters.")
@@ -165,7 +167,7 @@ def _take_row(row: dict[str, Any], wanted: Wanted, found: Found) -> None:
 async def _look_through(settings: Settings, tenant: str, found: Found) -> None:
     hashes = {each for of_session in found.hashes.values() for each in of_session}
     names = [orjson.dumps(session) for session in found.parts]
-    for name, days in BY_TIME.items():
+    for name, days in _BY_TIME.items():
         async for record in records_of(settings.cluster, topic(tenant, name)):
             if name == definitions.TOPIC:
                 named = [(0, 0)] * (record.key in found.definitions)

@@ -32,10 +32,12 @@ from streams.stage.base import Outgoing, Store
 from streams.stage.erased import TOPIC, Erasure, Forget
 from streams.stages.s3_judgments.judge_records import LABEL
 
+__all__ = ["erase"]
+
 # A worker hears of an erasure within a fetch.
-HEARD_SECONDS = 2.0
+_HEARD_SECONDS = 2.0
 # Rounds in which what was under way at the first is found.
-ROUNDS = 5
+_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ async def _erase(
         versions = await learned_versions(settings, wanted.tenant, found, erase=False)
     if not dry_run and (found.parts or wanted.agent):
         await _announce(producer, wanted, found, now)
-        await asyncio.sleep(HEARD_SECONDS)
+        await asyncio.sleep(_HEARD_SECONDS)
         # Now: what is published from here on has not learned of it.
         versions = await learned_versions(settings, wanted.tenant, found, erase=True)
         await _until_forgotten(settings, store, producer, wanted, found, timeout_seconds)
@@ -138,7 +140,7 @@ async def _until_forgotten(
         StackError: some state still does after several rounds.
     """
     tenant = wanted.tenant
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         await wait_drained(settings, tenant, timeout_seconds, BEHIND)
         # What a worker had judged before it heard of the erasure.
         await look_at_rows(store, wanted, found)
@@ -146,7 +148,7 @@ async def _until_forgotten(
         if not left:
             return
         await ask_owners(settings, producer, tenant, forgets(tenant, left, found.hashes), left.items, _flat(found))
-    raise StackError(f"states of tenant {tenant} still know what was erased after {ROUNDS} rounds: run it again")
+    raise StackError(f"states of tenant {tenant} still know what was erased after {_ROUNDS} rounds: run it again")
 
 
 async def touched(store: Store, tenant: str, sessions: Iterable[int]) -> States:

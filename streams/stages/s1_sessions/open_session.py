@@ -30,13 +30,15 @@ from streams.stages.s1_sessions.steps import (
     texts,
 )
 
+__all__ = ["PART_EVENTS"]
+
 # A long session is closed in parts of this many events. An event's part follows from its sequence alone, so the parts
 # are the same wherever processing starts again.
 PART_EVENTS = 512
 # Of an event beside its texts, and of a session beside its events: estimates from above. Sessions of 1, 8 and 64 calls
 # take 39 to 75 % of what is reckoned so (tracemalloc).
-EVENT_BYTES = 900
-SESSION_BYTES = 2_500
+_EVENT_BYTES = 900
+_SESSION_BYTES = 2_500
 
 
 def after_end() -> InvalidEvent:
@@ -49,7 +51,7 @@ def judgment_id(session: str, part: int) -> str:
     return session if part == 0 else f"{session}#{part}"
 
 
-class SubjectCounts(msgspec.Struct, gc=False):
+class _SubjectCounts(msgspec.Struct, gc=False):
     """Counts of one subject in the session; mutable, because every call changes two to five of them."""
 
     subject: Subject
@@ -99,11 +101,11 @@ class OpenSession(msgspec.Struct):
     steps: dict[int, Step] = {}
     sequences: dict[int, float | None] = {}
     ended_at: int | None = None
-    size: int = SESSION_BYTES
+    size: int = _SESSION_BYTES
     out_of_order: dict[int, DeadLetter] = {}
     persisted_up_to: int = 0
     left_out: tuple[LeftOut, ...] = ()
-    _counts: dict[str, SubjectCounts] = {}
+    _counts: dict[str, _SubjectCounts] = {}
     _waiting: dict[int, tuple[float, str]] = {}
     _next: int = 0
     _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
@@ -168,7 +170,7 @@ class OpenSession(msgspec.Struct):
             self.ending = data.outcome
             self.reward = data.reward
         # An action about to run says nothing that its outcome does not repeat.
-        self.size += EVENT_BYTES + (text_bytes(step) if (step := self.steps.get(sequence)) is not None else 0)
+        self.size += _EVENT_BYTES + (text_bytes(step) if (step := self.steps.get(sequence)) is not None else 0)
         if sequence == self._next:
             self._advance()
 
@@ -203,7 +205,7 @@ class OpenSession(msgspec.Struct):
         for subject in subjects:
             counts = known.get(subject.id)
             if counts is None:
-                counts = known[subject.id] = SubjectCounts(subject, time, time)
+                counts = known[subject.id] = _SubjectCounts(subject, time, time)
                 new = True
             counts.calls += calls
             counts.failures += failed * calls
@@ -323,7 +325,7 @@ class OpenSession(msgspec.Struct):
             session.ending, session.ended_at = known.ending, last - 1
         for step in known.steps:
             session.steps[step.sequence] = step
-            session.size += EVENT_BYTES + text_bytes(step)
+            session.size += _EVENT_BYTES + text_bytes(step)
             if step.role == "tool":
                 session._count(subjects_of_step(step), known.ended, failed=step.failed)
         for kind in known.left_out:

@@ -18,12 +18,12 @@ from streams.stages.s1_sessions.open_session import OpenSession
 FIRST_CHECK_SECONDS = 5.0
 LONGEST_CHECK_SECONDS = 60.0
 # Closed sessions in memory, by which duplicates and late events are recognised without the store.
-REMEMBERED_SESSIONS = 2_000
+_REMEMBERED_SESSIONS = 2_000
 
 Key = tuple[str, str, int]  # agent, session, part
 
 
-class StoreCheck:
+class _StoreCheck:
     """When to ask the store about what holds a partition back: with exponential backoff."""
 
     def __init__(self) -> None:
@@ -91,8 +91,8 @@ class Partition:
     incomplete: dict[Key, float] = field(default_factory=dict)
     closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
     failed: dict[Key, OpenSession] = field(default_factory=dict)
-    redelivery: StoreCheck = field(default_factory=StoreCheck)
-    unknown: StoreCheck = field(default_factory=StoreCheck)
+    redelivery: _StoreCheck = field(default_factory=_StoreCheck)
+    unknown: _StoreCheck = field(default_factory=_StoreCheck)
     newest_time: float = 0.0
     swept_time: float = 0.0
     size: int = 0
@@ -145,7 +145,7 @@ class Partition:
         self.open.pop(key, None)
         self.incomplete.pop(key, None)
         self.closed[key] = session
-        while len(self.closed) > REMEMBERED_SESSIONS:
+        while len(self.closed) > _REMEMBERED_SESSIONS:
             self.forget_closed()
 
     def restore(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:

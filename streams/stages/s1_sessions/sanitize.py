@@ -17,7 +17,7 @@ from fleetlore.redact.redact import redact, suspects
 from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming
 
 # Of a text: no stage keeps more than 2,000 characters or reads more than 8,000. The rest only tells two calls apart.
-MAX_READ = 8192
+_MAX_READ = 8192
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
 _NAMES = ("tool", "error_type", "role", "guard", "place", "user", "agent_group", "definitions")
@@ -43,8 +43,8 @@ def clean(events: Sequence[Incoming]) -> None:
     _clean_names(events)
     rests: dict[int, str] = {}
     for place, text in enumerate(texts):
-        if len(text) > MAX_READ:
-            texts[place], rests[place] = text[:MAX_READ], text[MAX_READ:]
+        if len(text) > _MAX_READ:
+            texts[place], rests[place] = text[:_MAX_READ], text[_MAX_READ:]
     for place, text in enumerate(texts):
         if OPENING in text:
             texts[place] = redact_fenced(text)
@@ -66,9 +66,9 @@ def _clean_names(events: Sequence[Incoming]) -> None:
             if value is not None:
                 found.update([each for each in (value if type(value) is list else (value,)) if type(each) is str])
     names = [name for name in found if name]
-    masked = {name: name[:MAX_READ] for name in names if len(name) > MAX_READ}
-    for place in suspects([name[:MAX_READ] for name in names]):
-        masked[names[place]] = redact(names[place][:MAX_READ])
+    masked = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
+    for place in suspects([name[:_MAX_READ] for name in names]):
+        masked[names[place]] = redact(names[place][:_MAX_READ])
     if not masked:
         return
     for event in events:

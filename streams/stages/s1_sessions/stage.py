@@ -40,10 +40,12 @@ from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean
 from streams.stages.s1_sessions.steps import bound_warnings
 
+__all__ = ["SessionsStage"]
+
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
 # Kafka's default limit of a batch is 1 MiB, and a long session of texts that do not compress may have six times that.
-MAX_TRAJECTORY_BYTES = 900_000
+_MAX_TRAJECTORY_BYTES = 900_000
 # How long a session that has ended waits for a missing event. Clients keep a session in order, so an event is late by a
 # moment; one that is still missing then was lost or refused.
 GAP_SECONDS = 2.0
@@ -54,7 +56,7 @@ MAX_BYTES = 96 * 2**20
 # Of all tails, which are stored nowhere else: what is beyond becomes dead letters.
 MAX_TAIL_BYTES = 32 * 2**20
 # Sessions of a partition that the store is asked about at once, the oldest: events come in records of many sessions.
-MOST_CHECKED = 256
+_MOST_CHECKED = 256
 
 
 class SessionsStage(Stage):
@@ -260,7 +262,7 @@ class SessionsStage(Stage):
         trajectory, left_out = session.close()
         effects.dead_letters.extend(left_out)
         effects.outgoing.append(
-            Outgoing(session.tenant, "trajectories", session.session, trajectory.to_bounded_json(MAX_TRAJECTORY_BYTES))
+            Outgoing(session.tenant, "trajectories", session.session, trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES))
         )
         self._metrics.sessions_closed(trajectory.ending).inc()
 
@@ -281,7 +283,7 @@ class SessionsStage(Stage):
         if not partition.redelivery.due(now):
             return
         partition.redelivery.checked(now)
-        oldest = list(islice(partition.open.items(), MOST_CHECKED))
+        oldest = list(islice(partition.open.items(), _MOST_CHECKED))
         persisted = await self._find_persisted([session for _, session in oldest])
         for (key, session), is_persisted in zip(oldest, persisted, strict=True):
             if is_persisted and key in partition.open:
@@ -297,7 +299,7 @@ class SessionsStage(Stage):
         every = partition.unknown.due(now)
         if every:
             partition.unknown.checked(now)
-        asked = [(key, tail) for key, tail in partition.tails.items() if every or not tail.asked][:MOST_CHECKED]
+        asked = [(key, tail) for key, tail in partition.tails.items() if every or not tail.asked][:_MOST_CHECKED]
         if not asked:
             return
         tenants = {key: tenant_of(tail.events[0][1].record.topic) for key, tail in asked}

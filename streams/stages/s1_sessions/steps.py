@@ -31,7 +31,7 @@ def how_it_ended(ending: str | None, reward: float | None) -> int:
     return {"success": WELL, "failure": BADLY}.get(ended or rewarded or "", 0)
 
 
-def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
+def _subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
     """Return the subjects of every call: the health of its tool and of its kind."""
     return (
         Subject(tool_id(tool), "tool", tool),
@@ -39,7 +39,7 @@ def subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
     )
 
 
-def subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
+def _subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
     """Return the further subjects of a failed call: its pattern at three levels."""
     tool, error_class, transient = failure.tool, failure.error_class, failure.transient
     return (
@@ -89,7 +89,7 @@ def subjects_of_loop(loop: LoopPattern) -> tuple[Subject, ...]:
 
 # Bounds of stored fields that the sender fills in: length of a role, an id of lore or a version; number of ids.
 MAX_WORD = 64
-MAX_ADVICE = 64
+_MAX_ADVICE = 64
 
 
 def step_of(
@@ -124,7 +124,7 @@ def step_of(
 def recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
     """Return the call's id and its subjects. Cached: a fleet makes few kinds of calls, and many of each."""
     call = shaped_call_id(tool, shape)
-    return call, subjects_of_call(tool, call, shape)
+    return call, _subjects_of_call(tool, call, shape)
 
 
 @lru_cache(maxsize=16_384)
@@ -132,13 +132,13 @@ def recognise_failure(tool: str, shape: str, error_type: str, message: str) -> t
     """Return the failure and all subjects of a call that failed."""
     failure = shaped_failure(tool, shape, error_type, message)
     call, subjects = recognise_call(tool, shape)
-    return failure, subjects + subjects_of_failure(failure, call)
+    return failure, subjects + _subjects_of_failure(failure, call)
 
 
 def texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         return ()
-    return tuple([each[:MAX_WORD] for each in value if isinstance(each, str)][:MAX_ADVICE])
+    return tuple([each[:MAX_WORD] for each in value if isinstance(each, str)][:_MAX_ADVICE])
 
 
 def text_bytes(step: Step) -> int:
@@ -148,13 +148,13 @@ def text_bytes(step: Step) -> int:
 def subjects_of_step(step: Step) -> tuple[Subject, ...]:
     """The subjects of a call that is known from its step: those that `OpenSession.add` counted."""
     shape = argument_shape(step.arguments)
-    subjects = subjects_of_call(step.tool, step.call, shape)
+    subjects = _subjects_of_call(step.tool, step.call, shape)
     if step.family is not None and step.pattern is not None and step.exact is not None:
         template = shaped_failure(step.tool, shape, step.error_type or "", step.error_message or "").template
         failure = Failure(
             step.tool, step.error_type or "", template, shape, step.family, step.pattern, step.exact, step.transient
         )
-        subjects += subjects_of_failure(failure, step.call)
+        subjects += _subjects_of_failure(failure, step.call)
     if step.advice:
         subjects += tuple(subjects_of_warnings(step.tool, step.arguments, step.advice))
     return subjects

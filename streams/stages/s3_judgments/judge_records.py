@@ -17,10 +17,12 @@ from sinks.metrics import Metrics
 from streams.stage.base import Store
 from streams.stage.bounded_cache import BoundedCache
 
+__all__ = ["LABEL"]
+
 LABEL = "judge"
 
 # Tool names make the families, so a client that invents names invents records: this bounds those in memory, in bytes.
-MOST_BYTES = 64 * 2**20
+_MOST_BYTES = 64 * 2**20
 # Of a record beside its cases, and of a case: estimates from above.
 RECORD_BYTES, CASE_BYTES = 2_000, 480
 
@@ -45,7 +47,7 @@ class JudgeRecords:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        self._records: BoundedCache[RecordKey, JudgeRecord] = BoundedCache(_weigh, MOST_BYTES)
+        self._records: BoundedCache[RecordKey, JudgeRecord] = BoundedCache(_weigh, _MOST_BYTES)
         self._used: dict[RecordKey, JudgeRecord] = {}  # those of the batch
         self._changed: dict[RecordKey, JudgeRecord] = {}
         self._collection = ""

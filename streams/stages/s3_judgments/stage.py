@@ -39,17 +39,19 @@ from streams.stages.s3_judgments.judge_records import JudgeRecords, RecordKey
 if TYPE_CHECKING:
     from streams.stages.s3_judgments.language_model import LanguageModel
 
-Value = Trajectory | Feedback | Opinion | Notes
-_VALUES: Values[Value | Forget] = Values(Value, Forget)
+__all__ = ["JudgmentsStage"]
+
+_Value = Trajectory | Feedback | Opinion | Notes
+_VALUES: Values[_Value | Forget] = Values(_Value, Forget)
 
 # Label of a row that holds a correction whose session has not been closed yet.
-PENDING = "pending"
+_PENDING = "pending"
 
 
 Key = tuple[str, str]  # tenant, id of the judgment
 
 
-class PendingJudgment(NamedTuple):
+class _PendingJudgment(NamedTuple):
     """A session that is to be judged.
 
     Attributes:
@@ -102,7 +104,7 @@ class JudgmentsStage(Stage):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        came: dict[Key, list[Value]] = {}
+        came: dict[Key, list[_Value]] = {}
         records: dict[Key, Record] = {}
         forgets: dict[TopicPartition, set[int]] = {}
         for record, value in _VALUES.read(batch, effects):
@@ -120,7 +122,7 @@ class JudgmentsStage(Stage):
         if forgets:  # which may have come behind what they are about
             came = {key: values for key, values in came.items() if not self._erased.holds(*key)}
         states = await self._load(list(came))
-        sessions: list[PendingJudgment] = []
+        sessions: list[_PendingJudgment] = []
         for key, values in came.items():
             session = self._merge(*key, records[key], values, states.get(key) or SessionState(), effects)
             if session is not None:
@@ -153,8 +155,8 @@ class JudgmentsStage(Stage):
         return {ids[id]: SessionState.from_json(row["state"]) for id, row in rows.items()}
 
     def _merge(
-        self, tenant: str, id: str, record: Record, values: list[Value], state: SessionState, effects: Effects
-    ) -> PendingJudgment | None:
+        self, tenant: str, id: str, record: Record, values: list[_Value], state: SessionState, effects: Effects
+    ) -> _PendingJudgment | None:
         """Merge values into a session's state; return the session, or None where its trajectory has not arrived."""
         before = state.said
         _refuse_others(record, state, values, effects)
@@ -170,7 +172,7 @@ class JudgmentsStage(Stage):
         place = tenant, record.partition, tool_family(state.trajectory) if measured else ""
         notes = [value for value in values if isinstance(value, Notes)]
         only_model = all(isinstance(value, Notes | Opinion) for value in values)
-        return PendingJudgment(state, state.trajectory, before, measured, place, notes, only_model)
+        return _PendingJudgment(state, state.trajectory, before, measured, place, notes, only_model)
 
     def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
         """Merge a model's stored opinion of the same session: a replay does not ask it again."""
@@ -188,13 +190,13 @@ class JudgmentsStage(Stage):
             {
                 "id": row_id(tenant, id),
                 "tenant": tenant,
-                "label": PENDING,
+                "label": _PENDING,
                 "body": "",
                 "state": state.to_json().decode(),
             }
         )
 
-    def _judge_session(self, session: PendingJudgment, votes: tuple[Verdict, ...], effects: Effects) -> None:
+    def _judge_session(self, session: _PendingJudgment, votes: tuple[Verdict, ...], effects: Effects) -> None:
         state, trajectory, tenant = session.state, session.trajectory, session.place[0]
         effects.newest = max(effects.newest, trajectory.ended)
         verdict = self._judge.conclude(trajectory, votes)
@@ -239,7 +241,7 @@ class JudgmentsStage(Stage):
         )
 
 
-def _refuse_others(record: Record, state: SessionState, values: Sequence[Value], effects: Effects) -> None:
+def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value], effects: Effects) -> None:
     """Make dead letters of other sessions under the same id than the one that counts: the one that began first."""
     sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
     first = max(sessions, key=lambda each: each.claim, default=None)

@@ -10,8 +10,8 @@ from collections import OrderedDict
 
 from fleetlore.wire.trajectory import Judgment
 
-MOST_GROUPS = 256
-MOST_ATTEMPTS = 64
+_MOST_GROUPS = 256
+_MOST_ATTEMPTS = 64
 
 Key = tuple[str, str]  # tenant, group
 
@@ -30,12 +30,12 @@ class AttemptGroups:
         key = tenant, trajectory.group
         attempts = self._groups.setdefault(key, {})
         self._groups.move_to_end(key)
-        while len(self._groups) > MOST_GROUPS:
+        while len(self._groups) > _MOST_GROUPS:
             self._groups.popitem(last=False)
         known = attempts.get(trajectory.id)
         if known is not None and (known == judgment or known.trajectory.revision > trajectory.revision):
             return None
-        if known is None and len(attempts) >= MOST_ATTEMPTS:
+        if known is None and len(attempts) >= _MOST_ATTEMPTS:
             return None
         attempts[trajectory.id] = judgment
         return key

@@ -26,20 +26,20 @@ from streams.stages.s5_opinions.attempt_groups import AttemptGroups, Key
 _JUDGMENTS: Values[Judgment] = Values(Judgment)
 
 # Open questions; with more of them the next batch waits.
-MOST_WAITING = 256
+_MOST_WAITING = 256
 # How long an empty batch waits for an answer.
-FETCH_SECONDS = 0.05
+_FETCH_SECONDS = 0.05
 
-Answer = Sequence[Outgoing]
-About = TypeVar("About", Judgment, Trajectory)
+_Answer = Sequence[Outgoing]
+_About = TypeVar("_About", Judgment, Trajectory)
 
 
-class Question(NamedTuple):
+class _Question(NamedTuple):
     """A question, and where its judgment lies in the log."""
 
     tp: TopicPartition
     offset: int
-    answer: asyncio.Task[Answer]
+    answer: asyncio.Task[_Answer]
 
 
 class OpinionsStage(Stage):
@@ -53,7 +53,7 @@ class OpinionsStage(Stage):
         self._erased = erased or Erased()
         self._erased_seen = 0
         self._slots = asyncio.Semaphore(concurrency)
-        self._questions: list[Question] = []
+        self._questions: list[_Question] = []
         self._groups = AttemptGroups()
 
     @property
@@ -81,7 +81,7 @@ class OpinionsStage(Stage):
         for group, record in groups.items():
             self._put(record, self._contrast(group[0], self._groups.attempts(group)))
         await self._fetch(effects, wait=not batch)
-        while len(self._questions) > MOST_WAITING:
+        while len(self._questions) > _MOST_WAITING:
             await self._fetch(effects, wait=True)
         return effects
 
@@ -94,10 +94,10 @@ class OpinionsStage(Stage):
         self._questions.clear()
         self._groups.forget()
 
-    def _put(self, record: Record, asking: Coroutine[Any, Any, Answer]) -> None:
-        self._questions.append(Question(record.tp, record.offset, asyncio.create_task(self._in_turn(asking))))
+    def _put(self, record: Record, asking: Coroutine[Any, Any, _Answer]) -> None:
+        self._questions.append(_Question(record.tp, record.offset, asyncio.create_task(self._in_turn(asking))))
 
-    async def _contrast(self, tenant: str, group: Sequence[Judgment]) -> Answer:
+    async def _contrast(self, tenant: str, group: Sequence[Judgment]) -> _Answer:
         read = chosen_attempts(group)
         if not read and not any(each.trajectory.feedback for each in group):
             return ()  # one side has not arrived; where a correction has removed it, the notes are withdrawn below
@@ -110,7 +110,7 @@ class OpinionsStage(Stage):
             for each in contributions(group, notes, version)
         ]
 
-    async def _in_turn(self, asking: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _in_turn(self, asking: Coroutine[Any, Any, _Answer]) -> _Answer:
         try:
             async with self._slots:
                 return await asking
@@ -121,7 +121,7 @@ class OpinionsStage(Stage):
         """Add the answers that have come to the outgoing values."""
         if wait and self._questions:
             tasks = [question.answer for question in self._questions]
-            await asyncio.wait(tasks, timeout=FETCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=_FETCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for question in self._questions:
             if question.answer.done():
                 effects.outgoing += question.answer.result()
@@ -129,8 +129,8 @@ class OpinionsStage(Stage):
 
 
 async def _back(
-    tenant: str, session: str, ask: Callable[[About], Coroutine[Any, Any, Opinion | Notes | None]], about: About
-) -> Answer:
+    tenant: str, session: str, ask: Callable[[_About], Coroutine[Any, Any, Opinion | Notes | None]], about: _About
+) -> _Answer:
     """Ask, and address the answer to the session in question."""
     answer = await ask(about)
     return [] if answer is None else [Outgoing(tenant, "trajectories", session, answer.to_json())]
