@@ -85,7 +85,8 @@ _VALUE = (
     r"""(?:(?:(?<![a-z0-9_])[rbf@$]{0,2}(?=["'`]))?"""
     r"""(?:(?P<triple>\"{3}|'{3})(?P<long>(?s:.){3,400}?)(?P=triple)|`(?P<tick>[^`\n]*)`"""
     r"""|"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
-    r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&])|&(?![\w.-]{1,40}=|gt;|lt;))+)))"""
+    r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)"""
+    r"""|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&])|&(?![\w.-]{1,40}=|gt;|lt;))+)))"""
 )
 # What stands in a secret's place in documentation, code and error texts.
 _FILLERS = (

@@ -97,7 +97,8 @@ def _beside(signs: str) -> str:
     """What may stand between the word and the sign behind the whole name; `signs` are more characters of it."""
     return (
         rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret"""
-        r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base|s){0,24}+"""
+        r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base"""
+        r"""|s){0,24}+"""
     )
 
 

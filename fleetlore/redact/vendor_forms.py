@@ -123,7 +123,8 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "(": (
         ("password", "roperty(|.put(|.set(|etItem(",
-         r"\b(?:put|set|setItem|\w{0,20}Property)\(\s?\\*[\"'][\w.-]{0,40}(?i:password|passwd|secret|token|api[._-]?key)"
+         r"\b(?:put|set|setItem|\w{0,20}Property)\(\s?\\*[\"'][\w.-]{0,40}"
+         r"(?i:password|passwd|secret|token|api[._-]?key)"
          r"\\*[\"'],\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})"),
         ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(",
          r"\b(?:HTTP(?:Basic|Digest)Auth|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*[\"'][^\"'\n]{1,64}[\"']"
