@@ -27,6 +27,7 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.attempts import Attempts, Choose, Result, parallel, sequential
 from fleetlore.agent.lifetime import Lifetime
+from fleetlore.agent.long_calls import LongCalls
 from fleetlore.agent.options import SessionOptions, arguments_of
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
@@ -137,6 +138,7 @@ class Fleet:
         # Each is called with a session's id and what it was told, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
         self.adapters = AgentAdapters(self.settings, self.tenant, self.agent, self.clock, self.lock, retrieval=adapters)
+        self.long_calls = LongCalls(self.clock, self.lock, self.settings.long_call_seconds)
         self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
@@ -155,6 +157,7 @@ class Fleet:
         await self.reviews.start()
         await self.definitions.start()
         await self.replica.start()
+        self.long_calls.start()
         self._warns_of_missing_lore = True
         if self._ready_seconds:
             try:
@@ -170,6 +173,7 @@ class Fleet:
             return
         self._lifetime.leave()
         self.lore_search.close()
+        await self.long_calls.close()
         senders = (self.emitter, self.reviews, self.definitions)
         await asyncio.gather(*(sender.close(timeout_seconds) for sender in senders))
         await asyncio.gather(self.replica.close(), self.adapters.close())

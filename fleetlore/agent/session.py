@@ -218,7 +218,7 @@ class Session:
             self.warn(f"{reward!r} is no reward, which is a finite number: it is left out")
 
     def begin_call(self, action: Action) -> BegunCall:
-        """Send that a call begins and claim the advice that it follows. `Action` does this when it begins."""
+        """Note a call and claim the advice that it follows. `Action` does this when it begins."""
         with self._locked():
             self.fleet.replica.uses(action.tool)
             return self._events.begin_call(action, self.fleet.adapters.action_opens())
@@ -238,6 +238,7 @@ class Session:
         if self._lifetime.is_forked:
             return
         with self.fleet.lock:
+            self.fleet.long_calls.end(id(call))
             if not cancelled and self.is_open:
                 if duration_seconds is None:
                     duration_seconds = self.fleet.clock.monotonic() - call.started

@@ -58,7 +58,8 @@ class SessionEvents:
         self._emit("session.started", data)
 
     def end(self, outcome: Outcome, reward: float | None, rule: str) -> None:
-        """Send how the session ended. `rule`: that it broke; empty for none."""
+        """Send how the session ended, after its calls that still run. `rule`: that it broke; empty for none."""
+        self._fleet.long_calls.leave(self)
         data: dict[str, Any] = {names.OUTCOME: outcome}
         if reward is not None:
             data[names.REWARD] = reward
@@ -70,13 +71,20 @@ class SessionEvents:
         self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
 
     def begin_call(self, action: Action, adapter: str | None) -> BegunCall:
-        """Send that a call begins, and claim the advice that it follows. `adapter`: version in use."""
+        """Claim the advice that a call follows, and send that it was made if it does not end soon.
+
+        Args:
+            adapter: version in use.
+        """
         text = arguments_text(action.arguments)
         advice, withheld, cited = self._ledger.take(asked(action.call_id, action.tool, text))
         recorded = self._ledger.redact_shown(action.arguments)
-        self._emit("action", {names.TOOL: action.tool, names.ARGUMENTS: recorded})
         followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.CITED: cited, names.ADAPTER: adapter}
-        return BegunCall(text, recorded, _known(followed), self._fleet.clock.monotonic())
+        call = BegunCall(text, recorded, _known(followed), self._fleet.clock.monotonic())
+        self._watchdog.saw_event(call.started)
+        data = {names.TOOL: action.tool, names.ARGUMENTS: recorded}
+        self._fleet.long_calls.begin(id(call), self, lambda: self._emit("action", data))
+        return call
 
     def end_call(
         self, action: Action, call: BegunCall, duration_seconds: float, met: Collection[str]

@@ -22,7 +22,7 @@ def schema(
         str | None, typer.Argument(metavar="[TOPIC]", help="Print the JSON Schema of this topic's values instead.")
     ] = None,
 ) -> None:
-    """Print the AsyncAPI 3 document of the topics that agents write and read, for generators of code."""
+    """Print what the topics hold, as AsyncAPI 3 or JSON Schema."""
     from fleetlore.relay.asyncapi import SCHEMAS, asyncapi, json_schema
 
     if topic is not None and topic not in SCHEMAS:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetlore.agent.action import Action
 from fleetlore.agent.fleet import Fleet
+from fleetlore.agent.long_calls import LongCalls
 from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire import events as names
@@ -61,6 +62,8 @@ class _RemoteSession:
         self._id = id
         self._emitter = fleet.emitter
         self._member = Member(fleet, agent, self)
+        # What an agent sends of the beginning of a call goes on at once.
+        self._member.long_calls = LongCalls(fleet.clock, fleet.lock, 0.0)
         self._seen: set[int] = set()
         self._given: Event | None = None
         self._sent = False

@@ -7,7 +7,7 @@ twice is the same event.
 | kind | says |
 | --- | --- |
 | `session.started` | a session began: its goal, task, place; of several attempts at one goal which one it is |
-| `action` | a tool call is about to run (optional) |
+| `action` | a tool call still runs after some seconds (optional) |
 | `outcome` | a tool call ended: tool, arguments, result or error, duration; advice given, withheld, cited; adapter |
 | `message` | what a person or the model said between calls |
 | `session.ended` | success, failure or unknown, and a reward where the environment gave one |

@@ -25,7 +25,6 @@ def test_flipped_labels_cost_less_than_they_are() -> None:
     report = label_noise.run(True, SMOKE)
     rows = {(row.name, row.note[:2]): row.figure for row in report.rows}
     assert rows["all: right", "0%"] == rows["all: right, appended", "0%"] == 1.0
-    assert rows["all: hit@3 strict", "30"] <= rows["all: hit@3 strict", "0%"]
     assert report.figure > 0.6
 
 

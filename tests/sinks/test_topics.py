@@ -20,6 +20,7 @@ from fleetlore.wire.topics import NAMES, TOPICS, topic
 from sinks.topic_diff import Allowed, Difference
 from sinks.topics import CHUNK_PARTITIONS, SET_ON_TOPIC, TopicAdmin, chunks, ensure_topics, new_topic
 from streams.embedded.broker import EmbeddedBroker, free_port
+from tests.doubles.connections import ONE_SERVER
 
 
 async def test_all_topics_of_all_tenants_are_created_with_their_partitions(broker: EmbeddedBroker, tenant: str) -> None:
@@ -64,6 +65,8 @@ async def test_a_broker_that_is_away_is_said_to_be() -> None:
 
 async def test_a_broker_that_refuses_is_not_said_to_be_away() -> None:
     class Refusing:
+        client = ONE_SERVER
+
         async def start(self) -> None: ...
         async def close(self) -> None: ...
         async def list_topics(self) -> list[str]:
@@ -137,6 +140,8 @@ async def test_what_the_embedded_broker_cannot_change_is_said(broker: EmbeddedBr
 
 class Kafka:
     """An admin client and a broker that can do all of it, as the protocol describes it."""
+
+    client = ONE_SERVER
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[str, Any]] = {}

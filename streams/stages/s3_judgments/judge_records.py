@@ -24,7 +24,7 @@ LABEL = "judge"
 # Tool names make the families, so a client that invents names invents records: this bounds those in memory, in bytes.
 _MOST_BYTES = 64 * 2**20
 # Of a record beside its cases, and of a case: estimates from above.
-RECORD_BYTES, CASE_BYTES = 2_000, 480
+RECORD_BYTES, CASE_BYTES = 1_000, 480
 
 
 class RecordKey(NamedTuple):

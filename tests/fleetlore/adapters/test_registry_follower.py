@@ -15,6 +15,7 @@ from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.errors import AdapterRefused
 from fleetlore.kafka.follower import Follower
 from fleetlore.wire.adapter_manifest import CallsManifest
+from tests.doubles.connections import ONE_SERVER
 
 
 class Taker:
@@ -110,6 +111,8 @@ async def test_the_last_one_ends_it_and_the_next_one_begins_anew(follower: Regis
 
 class Producer:
     """Fails as often as it is told to, then keeps what it is sent."""
+
+    client = ONE_SERVER
 
     failures = 0
     sent: list[tuple[bytes, bytes]]

@@ -49,10 +49,10 @@ async def test_a_session_tells_its_whole_story(fleet: Fleet, recorder: Recorder)
             action.result = {"rows": 3}
         session.message("assistant", "there are three")
         session.succeed(reward=1)
-    assert recorder.kinds == ["session.started", "action", "outcome", "message", "session.ended"]
-    assert [event.sequence for event in recorder.events] == [0, 1, 2, 3, 4]
+    assert recorder.kinds == ["session.started", "outcome", "message", "session.ended"]
+    assert [event.sequence for event in recorder.events] == [0, 1, 2, 3]
     assert {(event.tenant, event.agent, event.session) for event in recorder.events} == {("default", "agent", "s1")}
-    started, _, outcome, message, ended = (event.data for event in recorder.events)
+    started, outcome, message, ended = (event.data for event in recorder.events)
     assert started == {events.GOAL: "count the cars", events.TASK: "count"}
     assert outcome == {
         events.TOOL: "sql", events.ARGUMENTS: CALL[1], events.RESULT: {"rows": 3}, events.DURATION: 0.5
@@ -67,8 +67,47 @@ async def test_a_call_that_is_cancelled_has_not_failed(fleet: Fleet, recorder: R
         async with fleet.session("g") as session, session.action(*CALL):
             raise error
     assert session.errors == 0
-    assert [event.kind for event in recorder.events] == ["session.started", "action", "session.ended"]
+    assert [event.kind for event in recorder.events] == ["session.started", "session.ended"]
     assert recorder.events[-1].data[events.OUTCOME] == "unknown"
+
+
+async def test_a_call_that_runs_for_long_is_known_of_before_it_ends(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session:
+        async with session.action(*CALL), session.action("wait", {}):
+            fleet.clock.advance(1.9)  # type: ignore[attr-defined]
+            fleet.long_calls.send_due()
+            assert recorder.kinds == ["session.started"]
+            fleet.clock.advance(0.1)  # type: ignore[attr-defined]
+            async with session.action("sleep", {}):
+                fleet.long_calls.send_due()
+                fleet.long_calls.send_due()
+        assert recorder.kinds == ["session.started", "action", "action", "outcome", "outcome", "outcome"]
+        assert recorder.events[1].data == {events.TOOL: "sql", events.ARGUMENTS: CALL[1]}
+        session.begin("left", {"open": True})
+    assert recorder.kinds[6:] == ["action", "session.ended"]
+    assert recorder.events[6].data[events.TOOL] == "left"
+
+
+async def test_each_call_is_sent_as_it_begins_where_that_is_asked_for(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLORE_LONG_CALL_SECONDS", "0")
+    fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
+    fleet.emitter = recorder  # type: ignore[assignment]
+    async with fleet.session("g") as session, session.action(*CALL):
+        assert recorder.kinds == ["session.started", "action"]
+    assert recorder.kinds == ["session.started", "action", "outcome", "session.ended"]
+
+
+async def test_a_running_fleet_looks_for_calls_that_run_for_long(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topics(broker.address, tenant, "events", "patterns", "items")
+    monkeypatch.setenv("FLEETLORE_LONG_CALL_SECONDS", "0.1")
+    fleet = Fleet("agent", broker=broker.address, tenant=tenant)
+    async with asyncio.timeout(60), fleet, fleet.session("g") as session, session.action(*CALL):
+        while fleet.sent < 2:
+            await asyncio.sleep(0.05)
 
 
 async def test_an_agents_own_time_out_is_no_failure_of_the_tool(fleet: Fleet, recorder: Recorder) -> None:
@@ -93,7 +132,7 @@ async def test_an_exception_is_recorded_and_goes_on(fleet: Fleet, recorder: Reco
 async def test_a_reported_error_is_recorded_like_a_raised_one(fleet: Fleet, recorder: Recorder) -> None:
     async with fleet.session("g") as session, session.action(*CALL) as action:
         action.fail("NoSuchTable", "table 'cars' doesn't exist")
-    outcome = recorder.events[2].data
+    outcome = recorder.events[1].data
     assert (outcome[events.ERROR_TYPE], outcome[events.ERROR_MESSAGE]) == ("NoSuchTable", "table 'cars' doesn't exist")
     assert recorder.events[-1].data[events.OUTCOME] == "unknown"
 
@@ -114,7 +153,7 @@ async def test_a_dropped_event_uses_up_no_number(fleet: Fleet, recorder: Recorde
         recorder.full = False
         async with session.action(*CALL):
             pass
-    assert [event.sequence for event in recorder.events] == [0, 1, 2, 3]
+    assert [event.sequence for event in recorder.events] == [0, 1, 2]
 
 
 def teach(fleet: Fleet) -> str:
@@ -291,7 +330,7 @@ async def test_recalled_text_never_leaves_as_evidence(fleet: Fleet, recorder: Re
         pass
     for event in recorder.events:
         assert b"instead of" not in orjson.dumps(event.data), event.kind
-    assert orjson.dumps([event.data for event in recorder.events]).count(MARK.encode()) == 6
+    assert orjson.dumps([event.data for event in recorder.events]).count(MARK.encode()) == 5
 
 
 async def test_a_failure_is_taken_into_account_until_the_tool_works_again(fleet: Fleet) -> None:
@@ -384,7 +423,7 @@ async def test_a_dangerous_call_is_warned_of_once_asked_and_the_lesson_credited_
             action.fail("Refused", "protected branch")
         session.fail()
     assert fleet.safety.right == {"git-force-push": 1} and fleet.safety.wrong == {}
-    assert recorder.events[2].data[events.ADVICE] == ["safety:git-force-push"]
+    assert recorder.events[1].data[events.ADVICE] == ["safety:git-force-push"]
     async with fleet.session("g") as session:
         assert not session.advise("bash", {"command": "git push"})
         assert session.advise(*force)
@@ -485,9 +524,9 @@ async def test_an_agent_without_a_broker_goes_on(unused_address: str, caplog: py
         assert not await fleet.flush(0.1)
         assert fleet.adapter_version is None and fleet.retrieval is None and fleet.adapters_refused == {}
     assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
-    assert (fleet.sent, fleet.dropped) == (0, 4)
+    assert (fleet.sent, fleet.dropped) == (0, 3)
     assert [each.message for each in caplog.records if "dropped" in each.message] == [
-        f"4 events were dropped: broker {unused_address} did not take them in time"
+        f"3 events were dropped: broker {unused_address} did not take them in time"
     ]
 
 
@@ -557,7 +596,7 @@ async def test_an_agent_on_a_stack_s_folder(
         async with fleet.session("g") as session, session.action(*CALL):
             pass
         assert await fleet.flush(30)
-        assert (fleet.sent, fleet.dropped) == (4, 0)
+        assert (fleet.sent, fleet.dropped) == (3, 0)
 
 
 def test_the_public_names_are_what_all_says() -> None:

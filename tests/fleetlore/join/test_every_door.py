@@ -367,8 +367,7 @@ async def test_a_call_is_held_once_and_made_when_it_is_sent_again(world: World, 
     model = Scripted(WRONG, WRONG, obeys=False)
     await DOORS[door](world, world.fleet(), model)
     assert model.chosen == [WRONG, WRONG, RIGHT] and world.made == [WRONG, RIGHT]
-    kinds = [kind for kind in world.recorder.kinds if kind in ("action", "outcome")]
-    assert kinds == ["action", "outcome"] * 2, "what was not made was recorded"
+    assert world.recorder.kinds.count("outcome") == 2, "what was not made was recorded"
 
 
 @pytest.mark.parametrize("door", DOORS)

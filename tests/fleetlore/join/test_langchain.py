@@ -105,7 +105,7 @@ async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await agent(calls("x", name="wait"), tools=[wait]).ainvoke(GO)
-    assert recorder.kinds == ["session.started", "action", "session.ended"]
+    assert recorder.kinds == ["session.started", "session.ended"]
 
 
 async def test_a_run_that_is_resumed_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:
@@ -117,7 +117,7 @@ async def test_a_run_that_is_resumed_is_a_further_part_of_its_thread(fleet: Flee
     config = {"configurable": {"thread_id": "t1"}}
     async with fleet.session("g", session_id="t1", resume=True):
         await graph.ainvoke(GO, config)
-    assert recorder.kinds == ["session.started", "action", "session.ended"]
+    assert recorder.kinds == ["session.started", "session.ended"]
     async with fleet.session("g", session_id="t1", resume=True):
         await graph.ainvoke(Command(resume="yes"), config)
     assert [each[events.RESULT] for each in recorder.outcomes] == ["yes"]

@@ -153,7 +153,7 @@ async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await run(Script(("wait", "{}")), wait)
-    assert recorder.kinds == ["session.started", "action", "session.ended"]
+    assert recorder.kinds == ["session.started", "session.ended"]
 
 
 async def test_the_model_is_told_before_each_turn(fleet: Fleet, recorder: Recorder) -> None:

@@ -76,7 +76,7 @@ async def test_a_call_that_waits_for_approval_has_not_ended(fleet: Fleet, record
 
     async with fleet.session("g"):
         await agent("x", name="ask", tools=[ask], output_type=[str, DeferredToolRequests]).run("go")
-    assert recorder.kinds == ["session.started", "action", "session.ended"]
+    assert recorder.kinds == ["session.started", "session.ended"]
 
 
 async def test_an_approved_run_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:
@@ -121,7 +121,7 @@ async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: 
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-    assert recorder.kinds == ["session.started", "action", "session.ended"]
+    assert recorder.kinds == ["session.started", "session.ended"]
 
 
 async def test_the_model_is_told_before_each_request(fleet: Fleet) -> None:

@@ -167,7 +167,7 @@ def test_a_silent_conversation_is_left(told: Any, fleet: Fleet, recorder: Record
     told(chat(("c1", ERROR)))
     fleet.clock.advance(SILENT_SECONDS + 1.0)  # type: ignore[attr-defined]
     told(chat(prompt="another"))
-    assert recorder.kinds[:4] == ["session.started", "action", "outcome", "session.ended"]
+    assert recorder.kinds[:3] == ["session.started", "outcome", "session.ended"]
 
 
 def test_of_a_stored_response_only_what_is_new_comes(told: Any, fleet: Fleet, recorder: Recorder) -> None:
@@ -199,7 +199,7 @@ def test_a_system_message_that_changes_is_no_other_conversation(told: Any, recor
         body = chat(*results)
         body["messages"][0]["content"] = f"Be kind. Request {number}."
         told(body)
-    assert recorder.kinds == ["session.started", "action", "outcome"]
+    assert recorder.kinds == ["session.started", "outcome"]
 
 
 def test_a_request_without_tools_is_no_session(told: Any, recorder: Recorder) -> None:

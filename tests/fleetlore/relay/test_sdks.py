@@ -154,7 +154,7 @@ async def run(world: World, agent: str, model: Scripted) -> Provider:
 async def test_the_second_agent_reads_the_way_out_before_its_first_choice(world: World, agent: str) -> None:
     provider = await run(world, agent, Scripted(WRONG))
     assert world.made == [WRONG, RIGHT], "nothing was known, so nothing was said"
-    assert world.recorder.kinds == ["session.started", *("action", "outcome") * 2, "session.ended"]
+    assert world.recorder.kinds == ["session.started", "outcome", "outcome", "session.ended"]
     failed, worked = world.recorder.outcomes
     assert failed[names.ARGUMENTS] == {"index": WRONG} and ERROR in failed[names.ERROR_MESSAGE]
     assert worked[names.ARGUMENTS] == {"index": RIGHT} and names.ERROR_TYPE not in worked

@@ -134,9 +134,10 @@ async def test_a_browser_shows_a_failure_within_two_seconds_and_finds_no_fault(s
         for path, table in (("", "#block-breaks table"), ("patterns", "main > table")):
             await narrow.goto(stack.console + path)
             assert await narrow.evaluate("document.documentElement.scrollWidth") == 390
-            first = narrow.locator(f"{table} tbody th").first
-            # In one step: between two, news may put a new block in the place of the one that was found.
-            width = await first.evaluate("row => row.getBoundingClientRect().width")
+            row = f"{table} tbody th"
+            await narrow.locator(row).first.wait_for()
+            # In one step of the page: between two, news may put another block in the place of the one that was found.
+            width = await narrow.evaluate("row => document.querySelector(row).getBoundingClientRect().width", row)
             assert width >= 200, "words are cut into letters"
             await clean(narrow, axe.Axe())
         await browser.close()

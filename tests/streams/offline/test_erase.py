@@ -9,7 +9,6 @@ from pathlib import Path
 import orjson
 import pytest
 import typer
-from fleetlore.risk.encoder import StaticEncoder
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -17,6 +16,7 @@ from fleetlore.adapters.signatures import public_keys, signed_by
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.stats.hashing import user_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.definitions import Definitions, id_of
