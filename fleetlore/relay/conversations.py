@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from contextvars import copy_context
 from hashlib import blake2b
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -108,7 +109,8 @@ class Conversations:
             session = Member(fleet, agent).session(
                 goal[:_MAX_GOAL], about.task, about.name or None, place=about.place, resume=bool(about.name)
             )
-            found = Conversation(session.__enter__(), now)
+            # Entered so that it is nobody's current session here.
+            found = Conversation(copy_context().run(session.__enter__), now)
         # One that waits for its second turn is the next of the same beginning.
         self._link(found, keys or [start])
         if keys:

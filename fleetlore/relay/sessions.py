@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
 
 from fleetlore.agent.action import Action
@@ -106,7 +107,8 @@ class _RemoteSession:
         return self._sent
 
     def _begin(self, goal: str, task: str, place: str) -> Session:
-        return self._member.session(goal, task, self._id, place=place).__enter__()
+        session = self._member.session(goal, task, self._id, place=place)
+        return copy_context().run(session.__enter__)  # so that it is nobody's current session here
 
     def _record(self, kind: names.Kind, data: dict[str, Any]) -> None:
         session = self.session

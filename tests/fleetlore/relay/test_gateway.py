@@ -13,7 +13,7 @@ import httpx2
 import orjson
 import pytest
 
-from fleetlore import Fleet
+from fleetlore import Fleet, current_session
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller
@@ -161,6 +161,11 @@ def test_a_named_conversation_is_ended_by_its_name(told: Any, fleet: Fleet, reco
     assert (started.data[names.GOAL], started.data[names.TASK], started.data[names.PLACE]) == ("find", "shop", "eu")
     assert ended.data == {names.OUTCOME: "success", names.REWARD: 1.0}
     assert results_of(recorder) == [("s0", True), ("s0", False)]
+
+
+def test_a_conversation_is_nobody_s_current_session(told: Any) -> None:
+    told(chat(("c1", ERROR)))
+    assert current_session() is None
 
 
 def test_a_silent_conversation_is_left(told: Any, fleet: Fleet, recorder: Recorder) -> None:
