@@ -156,7 +156,19 @@ MAY = {
     ),
     "worker": (
         {"observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"},
-        {"events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"},
+        # Of what it writes for agents it reads whether a former owner has written over it.
+        {
+            "events",
+            "feedback",
+            "observations",
+            "patterns",
+            "trajectories",
+            "judgments",
+            "candidates",
+            "items",
+            "erasures",
+            "decisions",
+        },
     ),
     "reviewer-a": ({"feedback"}, set()),
     "nobody": (set(), set()),
