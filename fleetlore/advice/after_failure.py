@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from fleetlore.advice.at_start import look_up_parts, structure_parts
-from fleetlore.advice.before_call import need_tip, program_tip, replacements
+from fleetlore.advice.at_start import structure_parts
+from fleetlore.advice.before_call import look_up_quote, need_tip, program_tip, replacements
 from fleetlore.advice.changes import change_tip, is_of_tool, is_own, names_beside
 from fleetlore.advice.gate import Tip
 from fleetlore.advice.situation import Situation
@@ -20,6 +20,7 @@ from fleetlore.recall.default_hints import default_hint
 from fleetlore.recall.index import LoreIndex
 
 _MAX_STRUCTURE = 300
+_MOST_NAMED = 3
 
 
 def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -59,19 +60,23 @@ def looked_up(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """The call by which other sessions found what such a call lacked."""
     failed = at.failed
     found = _look_up(at, failed) if failed is not None else None
-    if found is not None:
-        id = pattern_id("look-up", found.tool, found.kind)
-        yield Tip(id, "looked up", look_up_parts(found), key=id, agents=found.agents)
+    if failed is not None and found is not None:
+        id, names = pattern_id("look-up", found.tool, found.kind), _quoted(_kind(failed).names)
+        instead = f" instead of {names}" if names else ""
+        parts = ("Send ", look_up_quote(found), f" next: it shows what there is{instead}.")
+        yield Tip(id, "looked up", parts, key=id, agents=found.agents)
 
 
 def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What the place has, the nearest to the call and the goal first, where a name of the call is unknown there."""
     failed, place = at.failed, at.known_place
-    if failed is None or place is None or not any(map(place.rejects, _kind(failed).names)):
+    if failed is None or place is None:
         return
-    found = structure(place, failed.goal, failed.text, _MAX_STRUCTURE)
+    rejected = [name for name in _kind(failed).names if place.rejects(name)]
+    found = structure(place, failed.goal, failed.text, _MAX_STRUCTURE) if rejected else ()
     if found:
-        yield Tip("place:names", "known here", structure_parts(found), key=f"place:names\x1f{failed.failure.class_}")
+        parts = structure_parts(found, f"There is no {_quoted(rejected)} here. Use these names alone:")
+        yield Tip("place:names", "known here", parts, key=f"place:names\x1f{failed.failure.class_}")
 
 
 def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -99,6 +104,11 @@ def usual(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     if at.failed is not None and (hint := default_hint(at.failed.failure)) is not None:
         id = pattern_id("usual", at.failed.failure.class_)
         yield Tip(id, "usual", (hint,), key=f"usual\x1f{hint}")
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Names of the asker's own call."""
+    return ", ".join(f"`{name}`" for name in names[:_MOST_NAMED])
 
 
 def _kind(failed: FailedCall) -> FailureKind:

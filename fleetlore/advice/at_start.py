@@ -54,9 +54,9 @@ def way(index: LoreIndex, at: Situation) -> Iterator[Tip]:
             yield item_tip(item, "way")
 
 
-def structure_parts(found: Sequence[tuple[str, Sequence[str]]]) -> tuple[Part, ...]:
+def structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "Here there are:") -> tuple[Part, ...]:
     """Owners with their members, one a line."""
-    return ("Here there are:\n", _place_quote("\n".join(f"{owner}({', '.join(members)})" for owner, members in found)))
+    return (f"{lead}\n", _place_quote("\n".join(f"{owner}({', '.join(members)})" for owner, members in found)))
 
 
 def _place_quote(text: str) -> Quote:

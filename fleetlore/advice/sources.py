@@ -31,8 +31,8 @@ AFTER_FAILURE: tuple[Source, ...] = (
     after_failure.renamed,
     after_failure.got_past,
     after_failure.programs,
-    after_failure.looked_up,
     after_failure.known_here,
+    after_failure.looked_up,
     after_failure.usual,
 )
 # Of these all, as far as they fit: where no call is asked about, and beside a call.
@@ -62,8 +62,8 @@ SOURCES: tuple[str, ...] = (
     "renamed",
     "got past",
     "programs",
-    "looked up",
     "known here",
+    "looked up",
     "usual",
     "prepared",
     "way",

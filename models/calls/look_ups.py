@@ -98,12 +98,14 @@ def _is_free_text(step: Step) -> bool:
 
 def _said(step: Step) -> str:
     """The text of a call, or `(names, of, arguments)` where they are no free text."""
-    if _is_free_text(step):
-        return text_of(step.arguments)
     try:
         arguments = orjson.loads(step.arguments)
     except orjson.JSONDecodeError:
-        return ""
+        arguments = None
+    if _is_free_text(step):
+        only = list(arguments.values()) if isinstance(arguments, dict) else []
+        # One that takes a text alone is that text: the name of its argument is no part of it.
+        return only[0] if len(only) == 1 and isinstance(only[0], str) else text_of(step.arguments)
     return f"({', '.join(arguments)})" if isinstance(arguments, dict) else ""
 
 
