@@ -21,6 +21,7 @@ import numpy as np
 import typer
 from msgspec.structs import replace
 
+from benchmarks.auroc import auroc
 from benchmarks.backtest.advice.places import Task, places_of, slices_by_place, split_by_place
 from benchmarks.backtest.scores import calibration_error
 from fleetlore.calls.context import CallContext
@@ -34,7 +35,6 @@ from fleetlore.wire.trajectory import Trajectory
 from models.backtest.heard import CallLog
 from models.backtest.splitting import split
 from models.calls.training import CallTraining, kind_of, said_by
-from models.data.auroc import auroc
 from streams.offline.hear import call_log
 from streams.offline.memory_pipeline import run_logs
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.auroc import auroc
 from benchmarks.demo.world import NETWORK
 from benchmarks.evaluate.arms.agent import Mind, caution
 from benchmarks.evaluate.arms.memory import Memory, Situation
 from benchmarks.evaluate.worlds.recorded import Recorded, step_of
 from benchmarks.evaluate.worlds.world import Call, Environment, Reply
-from models.data.auroc import auroc
 
 BATCH = 32
 # Of the old domains, before the new ones come.

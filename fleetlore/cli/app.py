@@ -16,8 +16,8 @@ from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
 from fleetlore.cli import relay as cli_relay
 from fleetlore.cli import tools as cli_tools
-from fleetlore.cli import topics as cli_topics
 from fleetlore.cli import transcripts as cli_transcripts
+from fleetlore.cli.options import group
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
 
@@ -98,7 +98,6 @@ def build_app() -> typer.Typer:
     cli_transcripts.register(app)
     cli_ingest.register(app)
     cli_relay.register(app)
-    cli_topics.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
     for each in app.registered_groups:
@@ -147,13 +146,3 @@ def _stand_in(app: typer.Typer, name: str, reason: str) -> None:
     (group(app, parent) if parent else app).command(
         command, help="Needs an extra that is not installed.", context_settings={"ignore_unknown_options": True}
     )(unavailable)
-
-
-def group(app: typer.Typer, name: str) -> typer.Typer:
-    """The group of commands `name` of `app`; it is made where there is none."""
-    for each in app.registered_groups:
-        if each.name == name and each.typer_instance is not None:
-            return each.typer_instance
-    made = typer.Typer(no_args_is_help=True)
-    app.add_typer(made, name=name)
-    return made

@@ -166,3 +166,13 @@ def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
     for each in signature(of).parameters.values():
         # Given by name: one that has a default may stand before one that has none.
         yield each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)
+
+
+def group(app: typer.Typer, name: str) -> typer.Typer:
+    """The group of commands `name` of `app`; it is made where there is none."""
+    for each in app.registered_groups:
+        if each.name == name and each.typer_instance is not None:
+            return each.typer_instance
+    made = typer.Typer(no_args_is_help=True)
+    app.add_typer(made, name=name)
+    return made

@@ -1,4 +1,4 @@
-"""Run `relay`: agents in any language join over HTTP."""
+"""Run `relay` and `topics schema`: agents in any language join over HTTP, or write the topics themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, connection
+from fleetlore.cli.options import Broker, Data, connection, group
+from fleetlore.cli.output import print_json
 from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.loopback import is_loopback, without_pages
 from fleetlore.tenants import check_tenant
@@ -34,6 +35,9 @@ def _url(name: str, help: str) -> Any:
 
 def register(app: typer.Typer) -> None:
     app.command()(relay)
+    topics = group(app, "topics")
+    topics.info.help = "Describe the topics of a broker."  # the server's commands say more
+    topics.command("schema")(schema)
 
 
 def relay(
@@ -111,3 +115,16 @@ def _address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise typer.BadParameter(f"{text!r} is no HOST:PORT", param_hint="--http")
     return host.strip("[]"), int(port)
+
+
+def schema(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="Print the JSON Schema of this topic's values instead.")
+    ] = None,
+) -> None:
+    """Print what the topics hold, as AsyncAPI 3 or JSON Schema."""
+    from fleetlore.relay.asyncapi import SCHEMAS, asyncapi, json_schema
+
+    if topic is not None and topic not in SCHEMAS:
+        raise typer.BadParameter(f"agents write and read {', '.join(SCHEMAS)}", param_hint="TOPIC")
+    print_json(asyncapi() if topic is None else json_schema(topic))

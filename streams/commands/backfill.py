@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fleetlore.cli.app import group
-from fleetlore.cli.options import Data, Json, Milvus, Stack, command, connection
+from fleetlore.cli.options import Data, Json, Milvus, Stack, command, connection, group
 from fleetlore.cli.output import ask, confirm, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.app import group
 from fleetlore.cli.dead_letters import Reason, Topic, place, source_topic
-from fleetlore.cli.options import Asked, command
+from fleetlore.cli.options import Asked, command, group
 from fleetlore.cli.output import ask, print_json, safe
 
 if TYPE_CHECKING:

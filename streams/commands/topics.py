@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.app import group
-from fleetlore.cli.options import Broker, Data, Json, connection
+from fleetlore.cli.options import Broker, Data, Json, connection, group
 from fleetlore.cli.output import ask, print_json, print_table
 from fleetlore.config import Settings
 

@@ -396,6 +396,5 @@ async def _answered(attempt: Callable[[], Awaitable[object]]) -> None:
 
 
 def _may_pass(cause: BaseException | None) -> bool:
-    if isinstance(cause, ConnectionRefused):
-        return False
-    return isinstance(cause, OSError | KafkaTimeoutError) or (isinstance(cause, KafkaError) and cause.retriable)
+    may = isinstance(cause, OSError | KafkaTimeoutError) or (isinstance(cause, KafkaError) and cause.retriable)
+    return may and not isinstance(cause, ConnectionRefused)

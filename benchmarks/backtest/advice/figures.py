@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.auroc import auroc
 from benchmarks.backtest.advice.rivals import RIVALS, Calls
 from benchmarks.backtest.advice.ways_out import (
     Foreign,
@@ -25,7 +26,6 @@ from models.backtest.heard import FAILED, WORKED, CallLog, Heard, Turn
 from models.backtest.hearing import Told
 from models.backtest.report import advice_row
 from models.backtest.ways_out import mean, ways_out
-from models.data.auroc import auroc
 
 Figures = dict[str, Any]
 BySlice = dict[str, Figures]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from fleetlore.cli.app import group
-from fleetlore.cli.options import Asked, command
+from fleetlore.cli.options import Asked, command, group
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import typer
 
-from fleetlore.cli.app import group
-from fleetlore.cli.options import Adapter, Asked, Timeout, Version, command
+from fleetlore.cli.options import Adapter, Asked, Timeout, Version, command, group
 from fleetlore.cli.output import ask, print_json
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.app import group
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.options import Json, Reader, Stack, Tenant, command
+from fleetlore.cli.options import Json, Reader, Stack, Tenant, command, group
 from fleetlore.cli.output import Columns, ask, print_json, print_list
 
 if TYPE_CHECKING:

@@ -1,21 +1,17 @@
 """Assemble sessions from events, and hand on observations and trajectories (stage 1).
 
-Observations of tools and failures go out with every batch, so other agents need not wait for a session's end. No state
-is kept outside: the commit of a partition never passes the first event of an open session, so after a crash the log
-gives every open session back, whole. How much a restart reads again is bounded by event time and by distance in the
-log.
+Observations go out with every batch, so other agents need not wait for a session's end. No state is kept outside: the
+commit of a partition never passes the first event of an open session, so after a crash the log gives every open session
+back, whole. How much a restart reads again is bounded by event time and by distance in the log.
 
-Only three things depend on the clock, and none changes what is known in the end. A session whose end overtook other
-events waits a while for them; a later arrival still replaces its trajectory. A tail waits a minute at least for the
-judgment of its session. And where a session holds the commit back
-for seconds, the store is asked whether it was redelivered: a worker that was restarted, or has closed many sessions
-since, cannot tell a redelivered session from a new one. Its end lies before the commit and does not come again, so it
-would hold the commit back for ever; but its judgment is in the store and says up to which event the session is known.
+Three things depend on the clock, and none changes what is known in the end. A session whose end overtook other events
+waits a while for them. A tail waits a minute at least for the judgment of its session. And where a session holds the
+commit back for seconds, the store is asked whether it was redelivered: its end lies before the commit and does not come
+again, but its judgment says up to which event the session is known.
 
-What comes late is the same whether this worker remembers the session or has it from the store: a session that was
-closed for its silence is opened again and goes on, and what follows an end is a dead letter (`after_end`) and counts
-nowhere. Only a failure that both follows its session's end and overtakes it stays counted in its pattern, for an
-observation that has left cannot be taken back.
+What comes late is the same whether this worker remembers the session or has it from the store: one that was closed for
+its silence goes on, and what follows an end is a dead letter (`after_end`). Only a failure that both follows its
+session's end and overtakes it stays counted in its pattern.
 """
 
 from __future__ import annotations
@@ -39,8 +35,6 @@ from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean
 from streams.stages.s1_sessions.steps import bound_warnings
-
-__all__ = ["SessionsStage"]
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000

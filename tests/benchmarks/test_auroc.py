@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.data.auroc import auroc
+from benchmarks.auroc import auroc
 
 PAIRS = st.lists(st.tuples(st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(-3, 3)), st.booleans()), max_size=30)
 
