@@ -16,6 +16,7 @@ _LOOK_SECONDS = 0.5
 
 
 class _Open(NamedTuple):
+    call: object  # held, so that no other has its identity
     began: float
     session: object
     send: Callable[[], None]
@@ -34,22 +35,21 @@ class LongCalls:
         self._open: dict[int, _Open] = {}  # in the order in which they began
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, call: int, session: object, send: Callable[[], None]) -> None:
-        """Note a call of a session under a number of its own; `send` sends that it was made."""
+    def begin(self, call: object, session: object, send: Callable[[], None]) -> None:
+        """Note a call of a session, told by its identity; `send` sends that it was made."""
         if not self._seconds:
             send()
             return
-        self._open.pop(call, None)
-        self._open[call] = _Open(self._clock.monotonic(), session, send)
+        self._open[id(call)] = _Open(call, self._clock.monotonic(), session, send)
 
-    def end(self, call: int) -> None:
+    def end(self, call: object) -> None:
         """Forget it: its outcome says that it was made."""
-        self._open.pop(call, None)
+        self._open.pop(id(call), None)
 
     def leave(self, session: object) -> None:
         """Send the calls of a session that ends before they do."""
-        for call in [call for call, each in self._open.items() if each.session is session]:
-            self._open.pop(call).send()
+        for key in [key for key, each in self._open.items() if each.session is session]:
+            self._open.pop(key).send()
 
     def start(self) -> None:
         """Begin to look, in the running loop."""
@@ -67,10 +67,10 @@ class LongCalls:
         with self._lock:
             latest = self._clock.monotonic() - self._seconds
             while self._open:
-                call, first = next(iter(self._open.items()))
+                key, first = next(iter(self._open.items()))
                 if first.began > latest:
                     return
-                del self._open[call]
+                del self._open[key]
                 first.send()
 
     async def _look(self) -> None:

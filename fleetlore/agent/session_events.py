@@ -83,7 +83,7 @@ class SessionEvents:
         call = BegunCall(text, recorded, _known(followed), self._fleet.clock.monotonic())
         self._watchdog.saw_event(call.started)
         data = {names.TOOL: action.tool, names.ARGUMENTS: recorded}
-        self._fleet.long_calls.begin(id(call), self, lambda: self._emit("action", data))
+        self._fleet.long_calls.begin(call, self, lambda: self._emit("action", data))
         return call
 
     def end_call(

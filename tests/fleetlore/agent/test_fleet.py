@@ -83,9 +83,10 @@ async def test_a_call_that_runs_for_long_is_known_of_before_it_ends(fleet: Fleet
                 fleet.long_calls.send_due()
         assert recorder.kinds == ["session.started", "action", "action", "outcome", "outcome", "outcome"]
         assert recorder.events[1].data == {events.TOOL: "sql", events.ARGUMENTS: CALL[1]}
-        session.begin("left", {"open": True})
-    assert recorder.kinds[6:] == ["action", "session.ended"]
-    assert recorder.events[6].data[events.TOOL] == "left"
+        for place in range(3):  # nobody holds these, and none takes another's place
+            session.begin("left", {"place": place})
+    assert recorder.kinds[6:] == ["action", "action", "action", "session.ended"]
+    assert [each.data[events.ARGUMENTS] for each in recorder.events[6:9]] == [{"place": place} for place in range(3)]
 
 
 async def test_each_call_is_sent_as_it_begins_where_that_is_asked_for(
