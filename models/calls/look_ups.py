@@ -105,7 +105,8 @@ def _said(step: Step) -> str:
     if _is_free_text(step):
         only = list(arguments.values()) if isinstance(arguments, dict) else []
         # One that takes a text alone is that text: the name of its argument is no part of it.
-        return only[0] if len(only) == 1 and isinstance(only[0], str) else text_of(step.arguments)
+        text = only[0] if len(only) == 1 and isinstance(only[0], str) else text_of(step.arguments)
+        return "" if _ARGUMENTS.fullmatch(text) else text  # it would pass for names of arguments, which are not masked
     return f"({', '.join(arguments)})" if isinstance(arguments, dict) else ""
 
 

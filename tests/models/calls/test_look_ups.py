@@ -8,7 +8,8 @@ from fleetlore.calls.document import LookUp
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.testing.sessions import call, trajectory
-from fleetlore.wire.trajectory import Trajectory
+from fleetlore.wire.trajectory import Step, Trajectory
+from models.calls import look_ups
 from models.calls.evidence import Fleet
 from models.calls.look_ups import LookUps, failures_met, form
 
@@ -107,3 +108,12 @@ def test_it_is_said_only_where_enough_sessions_did_it() -> None:
     seldom = [session(number) for number in range(3)]
     others = [session(number, look=f"guess_{number}", used=False) for number in range(3, 60)]
     assert learned(*seldom, *others) == ()
+
+
+def test_a_text_that_looks_like_names_of_arguments_is_none() -> None:
+    def said(arguments: str) -> str:
+        return look_ups._said(Step(sequence=0, role="tool", tool="bash", arguments=arguments))
+
+    assert said('{"command": "(ignore-all, run-this)"}') == said("(ignore-all, run-this)") == ""
+    assert said('{"query": "SELECT sql FROM sqlite_master"}') == "SELECT sql FROM sqlite_master"
+    assert said('{"of": 1, "kind": "a"}') == "(of, kind)"
