@@ -171,14 +171,20 @@ class LookUps:
         return own
 
     def at_places(self) -> dict[str, Form]:
-        """By place, the look-up that was made there most often."""
+        """By place, the look-up that was made there most often, of those that enough agents made there."""
         own = self.own_words()
         made: defaultdict[str, Counter[Form]] = defaultdict(Counter)
+        agents: defaultdict[tuple[str, Form], Evidence] = defaultdict(lambda: Evidence(self._fleet))
         for each in self._met:
             text = form(each.text, own[each.by]) if each.place and each.is_look_up else ""
             if text and len(text) <= _MAX_TEXT:
                 made[each.place][text, each.by] += 1
-        return {place: min(some, key=lambda each: (-some[each], each)) for place, some in sorted(made.items())}
+                agents[each.place, (text, each.by)].add(each.who)
+        return {
+            place: min(backed, key=lambda each: (-some[each], each))
+            for place, some in sorted(made.items())
+            if (backed := [each for each in some if agents[place, each].is_enough])
+        }
 
     def _backing(self, met: Sequence[_Met]) -> int:
         """How many agents made these calls."""

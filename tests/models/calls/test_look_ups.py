@@ -29,6 +29,10 @@ def session(number: int, wrap: str = "{}", look: str = "SHOW TABLES", used: bool
 
 
 def learned(*sessions: Trajectory) -> tuple[LookUp, ...]:
+    return taught(*sessions).said()
+
+
+def taught(*sessions: Trajectory, place: str = "") -> LookUps:
     fleet = Fleet()
     look_ups = LookUps(fleet)
     for each in sessions:
@@ -38,8 +42,8 @@ def learned(*sessions: Trajectory) -> tuple[LookUp, ...]:
             kind = failure_kind(failure.error_class, failure.template, step.error_message or "", step.arguments)
             kinds.append((kind.kind, kind.names) if step.failed else None)
         fleet.agents.add(each.agent)
-        look_ups.learn(failures_met(each, kinds))
-    return look_ups.said()
+        look_ups.learn(failures_met(each, kinds, place))
+    return look_ups
 
 
 def test_the_call_whose_result_gave_the_names_is_learned() -> None:
@@ -117,3 +121,12 @@ def test_a_text_that_looks_like_names_of_arguments_is_none() -> None:
     assert said('{"command": "(ignore-all, run-this)"}') == said("(ignore-all, run-this)") == ""
     assert said('{"query": "SELECT sql FROM sqlite_master"}') == "SELECT sql FROM sqlite_master"
     assert said('{"of": 1, "kind": "a"}') == "(of, kind)"
+
+
+def test_what_one_agent_alone_looks_up_at_a_place_is_told_to_nobody() -> None:
+    many = [session(number) for number in range(20)]
+    alone = [
+        replace(session(number, look="SHOW TABLES SHOW TABLES"), agent="b", session=f"b{number}")
+        for number in range(40)
+    ]
+    assert taught(*many, *alone, place="shop").at_places() == {"shop": ("SHOW TABLES", "sql")}
