@@ -79,7 +79,7 @@ class Arms:
         held: Counter[str] = Counter()
         for played in self._past:
             if played.task.place == task.place:
-                worked = [f"{step.call.text}\n{step.ran.said}" for step in played.steps if not step.ran.error]
+                worked = [f"{step.call.text}\n{step.ran.returned}" for step in played.steps if not step.ran.error]
                 held.update(names("\n".join(worked)) & there)
         text = ""
         for name, _ in sorted(held.items(), key=lambda each: (-each[1], each[0])):

@@ -104,7 +104,7 @@ def record(world: World, session: Session, call: Call, ran: Ran) -> None:
         if ran.error:
             action.fail(ran.error, ran.said)
         else:
-            action.result = ran.said
+            action.result = ran.returned
 
 
 def end(session: Session, solved: bool) -> None:

@@ -34,14 +34,21 @@ class Ran(NamedTuple):
     """What became of a call.
 
     Attributes:
-        said: its result or its error, as the model reads it.
+        said: its result or its error, as the model reads it: cut, for a small context.
         error: class of the error; empty where the call worked.
         solved: it was the hand-in, and right.
+        whole: the result as the tool returned it, where that is more.
     """
 
     said: str
     error: str = ""
     solved: bool = False
+    whole: str = ""
+
+    @property
+    def returned(self) -> str:
+        """What the tool returned: what an agent's code sees of it, whatever its model reads."""
+        return self.whole or self.said
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetlore.advice.at_start import structure_parts
-from fleetlore.advice.before_call import look_up_quote, need_tip, program_tip, replacements
+from fleetlore.advice.before_call import look_up_quote, members_of, need_tip, program_tip, replacements
 from fleetlore.advice.changes import change_tip, is_of_tool, is_own, names_beside
 from fleetlore.advice.gate import Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.calls.card import structure
+from fleetlore.calls.card import missing, structure, unknown
 from fleetlore.calls.context import CALL_CHARACTERS, words_of
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
+from fleetlore.calls.objects import values_of
+from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.recall.default_hints import default_hint
@@ -32,13 +34,14 @@ def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 
 def renamed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """A name that works at the place in place of each that the error rejects, where one is near."""
+    """A name that works at the place in place of each of the call that does not, where one is near to each."""
     failed, place = at.failed, at.known_place
     if failed is None or place is None:
         return
-    rejected = [name for name in _kind(failed).names if place.rejects(name)]
-    parts, swaps = replacements(at, rejected)
-    if parts:
+    rejected = _rejected(failed, place)
+    parts, swaps = replacements(at, rejected, failed.text)
+    parts = (*parts, *members_of(swaps.values(), place))
+    if swaps and (len(swaps) == len(rejected) or not place.members):
         id = pattern_id("renamed", failed.failure.class_)
         yield Tip(id, "renamed", parts, key=f"{id}\x1f{' '.join(swaps)}", brings=tuple(swaps.values()))
 
@@ -68,15 +71,26 @@ def looked_up(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 
 def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """What the place has, the nearest to the call and the goal first, where a name of the call is unknown there."""
+    """What the place has, what the call names and what is nearest to the goal first, where names of the call are not
+    there, or are there of something else.
+    """
     failed, place = at.failed, at.known_place
     if failed is None or place is None:
         return
-    rejected = [name for name in _kind(failed).names if place.rejects(name)]
-    found = structure(place, failed.goal, failed.text, _MAX_STRUCTURE) if rejected else ()
+    rejected = _rejected(failed, place)
+    elsewhere = () if rejected else missing(failed.text, place, _kind(failed).names)
+    instead, swaps = replacements(at, rejected, failed.text)
+    call = f"{failed.text} {' '.join(swaps.values())}"
+    found = structure(place, failed.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
     if found:
-        parts = structure_parts(found, f"There is no {_quoted(rejected)} here. Use these names alone:")
-        yield Tip("place:names", "known here", parts, key=f"place:names\x1f{failed.failure.class_}")
+        lead = " " if instead else ""
+        if left := [name for name in rejected if name not in swaps]:
+            lead += f"There is no {_quoted(left)} here. "
+        elif elsewhere:
+            lead += f"{_quoted(elsewhere)} is of something else. "
+        parts = (*instead, *structure_parts(found, f"{lead}Use these names alone:"))
+        key = f"place:names\x1f{failed.failure.class_}\x1f{' '.join((*rejected, *elsewhere))}"
+        yield Tip("place:names", "known here", parts, key=key, brings=tuple(swaps.values()))
 
 
 def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -104,6 +118,17 @@ def usual(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     if at.failed is not None and (hint := default_hint(at.failed.failure)) is not None:
         id = pattern_id("usual", at.failed.failure.class_)
         yield Tip(id, "usual", (hint,), key=f"usual\x1f{hint}")
+
+
+def _rejected(failed: FailedCall, place: PlaceNames) -> list[str]:
+    """Names of the call that do not work at the place, as it spells them: those that the error names, and all others
+    that a place of known structure has not.
+    """
+    named = _kind(failed).names
+    if not named or not place.members:
+        return [name for name in named if place.rejects(name)]
+    keys = frozenset(key.lower() for key in values_of(failed.arguments))
+    return [name for name in unknown(failed.text, place, named) if name.lower() not in keys]
 
 
 def _quoted(names: Sequence[str]) -> str:

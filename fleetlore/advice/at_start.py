@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetlore.advice.before_call import look_up_quote
+from fleetlore.advice.before_call import look_up_quote, name_quote
 from fleetlore.advice.changes import change_tip, is_of_argument, is_own, is_sure, item_tip
-from fleetlore.advice.gate import SEVERAL, Part, Quote, Tip
+from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.situation import Situation
 from fleetlore.calls.card import structure
 from fleetlore.calls.document import LookUp
@@ -32,7 +32,7 @@ def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     if found:
         look_up: tuple[Part, ...] = ()
         if place.look_up:
-            look_up = ("\nThere may be more: look it up by ", _place_quote(f"`{place.look_up}`"), ".")
+            look_up = ("\nThere may be more: look it up by ", name_quote(f"`{place.look_up}`"), ".")
         yield Tip("place:card", "card", (*structure_parts(found), *look_up), key="place:card")
 
 
@@ -56,12 +56,7 @@ def way(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 def structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "Here there are:") -> tuple[Part, ...]:
     """Owners with their members, one a line."""
-    return (f"{lead}\n", _place_quote("\n".join(f"{owner}({', '.join(members)})" for owner, members in found)))
-
-
-def _place_quote(text: str) -> Quote:
-    # All that the call model holds of a place two agents met.
-    return Quote(text, SEVERAL, 0, "name")
+    return (f"{lead}\n", name_quote("\n".join(f"{owner}({', '.join(members)})" for owner, members in found)))
 
 
 def look_up_parts(of: LookUp) -> tuple[Part, ...]:

@@ -8,7 +8,7 @@ call fails. In free text the kind of a call says little, so there the failure mu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from fleetlore.advice.changes import (
@@ -30,6 +30,7 @@ from fleetlore.calls.context import CALL_CHARACTERS, warning_id
 from fleetlore.calls.document import EQUAL, LookUp, Need, Program
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
+from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in
 from fleetlore.recall.hints import transient_weight
@@ -220,8 +221,10 @@ def _names_tip(id: str, at: Situation, call: Call, expected: Expected, fails: fl
     """All rejected names at once, each with the working name first where one is near, else what will happen."""
     spelled = {token.lower(): token for token in reversed(call.tokens)}
     rejected = [spelled.get(name, name) for name in expected.names[:_MAX_NAMES]]
-    parts, swaps = replacements(at, rejected)
-    if not swaps:
+    parts, swaps = replacements(at, rejected, call.text)
+    if swaps and at.known_place is not None:
+        parts = (*parts, *members_of(swaps.values(), at.known_place))
+    else:
         last = ", ".join(f"`{name}`" for name in rejected)
         look_up = at.look_up(expected.kind)
         first: tuple[Part, ...] = ()
@@ -243,25 +246,34 @@ def look_up_quote(of: LookUp) -> Quote:
     return Quote(f"`{by}{of.text}`", of.agents, 0, "call")
 
 
-def replacements(at: Situation, rejected: Collection[str]) -> tuple[tuple[Part, ...], dict[str, str]]:
-    """One working name for each rejected one that has a near one at the place, and the members behind it."""
+def replacements(at: Situation, rejected: Collection[str], call: str) -> tuple[tuple[Part, ...], dict[str, str]]:
+    """One working name for each rejected one that has a near one at the place."""
     place = at.known_place
     parts: list[Part] = []
     swaps: dict[str, str] = {}
     if place is None:
         return (), swaps
     for name in rejected:
-        near = nearest(name, place)
-        if near is None or near in swaps.values():
-            continue
-        swaps[name] = near
-        # All that the call model holds of a place two agents met.
-        working = Quote(f"`{near}`", SEVERAL, 0, "name")
-        parts += [f"{' ' if parts else ''}Use ", working, f" instead of `{name}`."]
-        members = place.members.get(near, ())[:_MOST_MEMBERS]
-        if members:
-            parts += [" It has: ", Quote(", ".join(members), SEVERAL, 0, "name"), "."]
+        near = nearest(name, place, f"{call} {' '.join(swaps.values())}")
+        if near is not None and near not in swaps.values():
+            swaps[name] = near
+            parts += [f"{' ' if parts else ''}Use ", name_quote(f"`{near}`"), f" instead of `{name}`."]
     return tuple(parts), swaps
+
+
+def members_of(names: Iterable[str], place: PlaceNames) -> tuple[Part, ...]:
+    """What each of these names has at a place, where it has something."""
+    found: list[Part] = []
+    for name in names:
+        if members := place.members.get(name, ())[:_MOST_MEMBERS]:
+            found += [" ", name_quote(f"`{name}`"), " has: ", name_quote(", ".join(members)), "."]
+    return tuple(found)
+
+
+def name_quote(text: str) -> Quote:
+    """A name of a place, or several."""
+    # All that the call model holds of a place two agents met.
+    return Quote(text, SEVERAL, 0, "name")
 
 
 def _kind_quote(expected: Expected) -> Quote:

@@ -1,22 +1,15 @@
-"""Choose what a session most likely needs next of a place: names, what has what, and the one name near a wrong one."""
+"""Choose what a session most likely needs next of a place: what has what, and the one name near a wrong one."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterable
-from functools import lru_cache
-from itertools import islice
-from math import log
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, words_of
-from fleetlore.calls.places import PlaceNames
+from fleetlore.calls.places import QUERY_WORDS, PlaceNames
 
-__all__ = ["nearest", "structure"]
+__all__ = ["missing", "nearest", "structure", "unknown"]
 
-MOST = 12
-_MOST_LIKE = 6
 # Of one owner.
 _MOST_MEMBERS = 16
 # Letters from which names that differ in one are alike, and in two.
@@ -25,54 +18,20 @@ _LONG_ENOUGH, _LONG = 6, 9
 _IN_GOAL, _IN_CALL = 0.75, 0.5
 # Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
 _STEM = 5
-_PARTS = re.compile(r"[^\W_]+")
-
-
-def card(known: PlaceNames, goal: str, call: str, seen: Collection[str] = ()) -> list[str]:
-    """At most 12 names that worked at a place, those nearest to the goal and the call first, ties by name.
-
-    How often a name worked counts as its logarithm, beside the parts that it shares with the goal and the call.
-
-    Args:
-        call: the call that failed, as text.
-        seen: names that the session knows already.
-    """
-    ranks = _ranks(known)
-    in_goal, in_call = _stems(words_of(goal, GOAL_CHARACTERS)), _stems(words_of(call, CALL_CHARACTERS))
-    # Of the names that share nothing, the first in rank are enough.
-    names = {name for stem in in_goal | in_call for name in ranks.of_stem.get(stem, ()) if name not in seen}
-    names.update(islice((name for name in ranks.best if name not in seen), MOST))
-
-    def worth(name: str) -> float:
-        stems = ranks.stems[name]
-        shared = _IN_GOAL * len(stems & in_goal) + _IN_CALL * len(stems & in_call)
-        return log(1.0 + known.ended(name).worked) + shared / (len(stems) or 1)
-
-    return [_spelled(known, name) for name in sorted(names, key=lambda name: (-worth(name), name))[:MOST]]
-
-
-def like(known: PlaceNames, rejected: Iterable[str], seen: Collection[str] = ()) -> list[str]:
-    """At most 6 other names that work at a place and share a part with a rejected one: those that share most first.
-
-    Args:
-        seen: names that the session knows already.
-    """
-    rejected = frozenset(rejected)
-    ranks, stems = _ranks(known), _stems(rejected)
-    found = {name for stem in stems for name in ranks.of_stem.get(stem, ()) if name not in seen} - rejected
-
-    def worth(name: str) -> tuple[float, int, str]:
-        of_name = ranks.stems[name]
-        return -len(of_name & stems) / len(of_name | stems), -known.ended(name).worked, name
-
-    return [_spelled(known, name) for name in sorted(found, key=worth)[:_MOST_LIKE]]
+_LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.])")
+# `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`
+_OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|join)\s+\w+\s+(\w+)")
+# `dailyPrice`, `HTTPServer`, `daily_price`, `PRICE`
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
     """What has what at a place: the owners nearest to the goal and the call first, and as much as fits.
 
-    An owner is near by the parts that it and its members share with them. Of an owner with many members those that
-    share a part come first. One line each, `owner(member, member)`, takes at most `most_chars` together.
+    One that the call names comes before all; others are near by the parts that they and their members share with goal
+    and call. Of an owner with many members those that share a part come first. One line each, `owner(member, member)`,
+    takes at most `most_chars` together.
     """
     in_goal, in_call = _stems(words_of(goal, GOAL_CHARACTERS)), _stems(words_of(call, CALL_CHARACTERS))
 
@@ -80,10 +39,13 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
         stems = _stems((name,))
         return (_IN_GOAL * len(stems & in_goal) + _IN_CALL * len(stems & in_call)) / (len(stems) or 1)
 
-    def worth(owner: str) -> tuple[float, float, str]:
+    named = words_of(call, CALL_CHARACTERS)
+
+    def worth(owner: str) -> tuple[bool, float, float, str]:
         # Members that every owner has (`id`, `name`) tell little: the best three count.
         of_members = sorted((near(member) for member in known.members[owner]), reverse=True)[:3]
-        return -(2.0 * near(owner) + sum(of_members)), -float(known.ended(owner.lower()).worked), owner
+        worked = known.ended(owner.lower()).worked
+        return owner.lower() not in named, -(2.0 * near(owner) + sum(of_members)), -float(worked), owner
 
     found: list[tuple[str, tuple[str, ...]]] = []
     left = most_chars
@@ -102,11 +64,12 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
     return found
 
 
-def nearest(rejected: str, known: PlaceNames) -> str | None:
+def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
     """The one name that works at a place and is spelled nearly like a rejected one; None where none is, or several are.
 
     Alike are names that differ in case, in `_` or in a plural's ending, and long ones that differ in one letter, or
-    from nine letters on in two; the first letter is the same.
+    from nine letters on in two; the first letter is the same. Else it is the one member of what the call names that
+    has all parts of the rejected name: `departure_time` for `departure`.
     """
     asked = rejected.lower()
     found = {
@@ -116,18 +79,38 @@ def nearest(rejected: str, known: PlaceNames) -> str | None:
     }
     least = min(found.values(), default=0)
     best = [name for name, distance in found.items() if distance == least]
-    return _spelled(known, best[0]) if len(best) == 1 else None
+    if best:
+        return _spelled(known, best[0]) if len(best) == 1 else None
+    parts, named = _stems((rejected,)), words_of(call, CALL_CHARACTERS)
+    owners = [owner for owner in known.members if owner.lower() in named]
+    holding = {member for owner in owners for member in known.members[owner] if parts <= _stems((member,))}
+    return holding.pop() if parts and len(holding) == 1 else None
 
 
-def around(name: str, known: PlaceNames) -> list[tuple[str, tuple[str, ...]]]:
-    """What a name has, or what has it: (owner, members) each, the owner that worked most first."""
-    asked = name.lower()
-    found = [
-        (owner, members)
-        for owner, members in known.members.items()
-        if owner.lower() == asked or any(member.lower() == asked for member in members)
-    ]
-    return sorted(found, key=lambda each: (each[0].lower() != asked, -known.ended(each[0].lower()).worked, each[0]))
+def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str]:
+    """Names in a call that are none of a place whose structure is known, as they are spelled, in order.
+
+    Words in quotes, in capitals or before a parenthesis are no names, nor are those that the call defines itself
+    (`orders AS o`) or qualifies others with (`o.total`).
+
+    Args:
+        named: lower-case, of the call, by the error: these come first, and may be any word.
+    """
+    text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
+    own = {name.lower() for found in _OWN.findall(text) for name in found if name}
+    there = {name.lower() for owner, members in known.members.items() for name in (owner, *members)}
+    spelled = {name.lower(): name for name in _NAME.findall(text) if not name.isupper() and len(name) > 2}
+    first = [name for name in named if known.rejects(name) and name not in own]
+    rest = [name for name in spelled if name not in there and name not in QUERY_WORDS and known.rejects(name)]
+    return [spelled.get(name, name) for name in dict.fromkeys((*first, *rest)) if name not in own]
+
+
+def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
+    """Names that an error names, which the place has, but no owner that the call names."""
+    words = words_of(call, CALL_CHARACTERS)
+    owners = {owner.lower(): members for owner, members in known.members.items()}
+    there = {member.lower() for owner, members in owners.items() if owner in words for member in members}
+    return [name for name in named if there and name not in there and name not in owners]
 
 
 def _spelled(known: PlaceNames, name: str) -> str:
@@ -168,26 +151,5 @@ def _edits(one: str, other: str, most: int) -> int:
     return before[-1]
 
 
-class _Ranks(NamedTuple):
-    """Names that work at a place: those that worked most first, the stems of each, and the names of each stem."""
-
-    best: list[str]
-    stems: dict[str, frozenset[str]]
-    of_stem: dict[str, list[str]]
-
-
-@lru_cache(maxsize=64)
-def _ranks(known: PlaceNames) -> _Ranks:
-    """Once for each place of a version, which is never written to."""
-    working = [name for name, ended in known.names.items() if ended.worked >= max(1, ended.failed)]
-    working.sort(key=lambda name: (-known.names[name].worked, name))
-    stems = {name: _stems((name,)) for name in working}
-    of_stem: defaultdict[str, list[str]] = defaultdict(list)
-    for name in working:
-        for stem in stems[name]:
-            of_stem[stem].append(name)
-    return _Ranks(working, stems, dict(of_stem))
-
-
 def _stems(words: Iterable[str]) -> frozenset[str]:
-    return frozenset(part[:_STEM].rstrip("s") for word in words for part in _PARTS.findall(word))
+    return frozenset(part.lower()[:_STEM].rstrip("s") for word in words for part in _PARTS.findall(word))

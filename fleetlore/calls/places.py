@@ -8,8 +8,18 @@ from heapq import nlargest
 from math import log
 from typing import NamedTuple
 
-from fleetlore.calls.context import CallContext
+from fleetlore.calls.context import KEYWORDS, CallContext
 
+# How one asks, wherever one is.
+QUERY_WORDS = KEYWORDS.union(
+    """
+    add alter auto_increment begin case cast coalesce column columns concat create cross current_date database databases
+    delete desc describe drop end except exists explain extract foreign full glob information_schema insert interval
+    intersect into key limit natural null nullif offset over partition pragma primary references replace rowid schema
+    schemas set show sql sqlite_master sqlite_schema strftime table table_info table_name table_schema tables then
+    unique update using values view when
+    """.split()  # noqa: SIM905
+)
 # A place is recognised where what speaks for it is so many natural logarithms above the next one, and at least this
 # share of what was said at all: sure enough that the goal alone tells most places, and hardly ever a wrong one.
 _SURE = 3.0

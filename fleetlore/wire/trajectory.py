@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 __all__ = [
+    "MAX_SCHEMA",
     "MAX_TEXT",
     "Ending",
     "Feedback",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 MAX_TEXT = 2000
+# Of a result that says what there is (`models.data.place_names.shows_schema`): databases of 24 tables take half of it.
+MAX_SCHEMA = 6000
 
 # Of a digest: it fits a Milvus field (65,535 bytes) with room for what is kept beside it.
 DIGEST_BYTES = 60_000
@@ -67,7 +70,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         sequence: its place in the session.
         role: `tool` for a call; else who spoke (`user`, `assistant`, …), with the text in `result`.
         arguments: JSON or text, at most `MAX_TEXT` characters (`clip`).
-        result: at most `MAX_TEXT` characters.
+        result: at most `MAX_TEXT` characters, or `MAX_SCHEMA` where it says what there is.
         call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`); empty for a message.
         family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class
             level.

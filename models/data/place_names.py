@@ -15,26 +15,17 @@ from typing import NamedTuple
 
 import orjson
 
-from fleetlore.calls.context import KEYWORDS, RESULT_CHARACTERS, text_of
+from fleetlore.calls.context import RESULT_CHARACTERS, text_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.objects import values_of
+from fleetlore.calls.places import QUERY_WORDS
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.fingerprint.names import failure_kind
-from fleetlore.wire.trajectory import Step
+from fleetlore.wire.trajectory import MAX_SCHEMA, Step
 
 MAX_NAME, MAX_PARTS = 40, 5
 _MAX_MEMBERS = 64
-# How one asks, wherever one is.
-_QUERY_WORDS = KEYWORDS.union(
-    """
-    add alter auto_increment begin case cast coalesce column columns concat create cross current_date database databases
-    delete desc describe drop end except exists explain extract foreign full glob information_schema insert interval
-    intersect into key limit natural null nullif offset over partition pragma primary references replace rowid schema
-    schemas set show sql sqlite_master sqlite_schema strftime table table_info table_name table_schema tables then
-    unique update using values view when
-    """.split()  # noqa: SIM905
-)
 # A model that talks to a tool instead of calling it is often answered, and not refused.
 _SPOKEN = frozenset(
     "apologize are can have how it me please sorry that the this was we what will you your".split()  # noqa: SIM905
@@ -216,9 +207,9 @@ def _owners(text: str) -> tuple[dict[str, str], dict[str, str]]:
             if found is None:
                 continue
             _, owner, alias = found.groups()
-            if owner.lower() not in _QUERY_WORDS:
+            if owner.lower() not in QUERY_WORDS:
                 owners[owner.lower()] = owner
-                if alias and alias.lower() not in _QUERY_WORDS:
+                if alias and alias.lower() not in QUERY_WORDS:
                     aliases[alias.lower()] = owner
     return {name: owner for name, owner in owners.items() if name not in aliases}, aliases
 
@@ -248,11 +239,11 @@ def _alone(result: str) -> Iterator[str]:
 
 def _plain(result: str) -> str:
     """Without the escapes of JSON: what a tool returns is often a string in it."""
-    return result[:RESULT_CHARACTERS].replace("\\n", " ").replace("\\t", " ").replace('\\"', '"').replace("\\'", "'")
+    return result[:MAX_SCHEMA].replace("\\n", " ").replace("\\t", " ").replace('\\"', '"').replace("\\'", "'")
 
 
 def _is_name(word: str) -> bool:
     """Whether a word may be a name of a thing: no word of a query, no id, no sentence in one word."""
-    if not 1 < len(word) <= MAX_NAME or word.lower() in _QUERY_WORDS or _ID.search(word):
+    if not 1 < len(word) <= MAX_NAME or word.lower() in QUERY_WORDS or _ID.search(word):
         return False
     return len(word.strip("_").split("_")) <= MAX_PARTS

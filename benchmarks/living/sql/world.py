@@ -25,8 +25,10 @@ from fleetlore.errors import ConfigError
 NOW = "2026-11-24 12:00:00"
 SECONDS = 5.0
 MOST_ROWS = 5_000
+# What the model reads of a result, for its context is small; and what the tool returned to the agent's code.
 SHOWN_ROWS = 12
 SHOWN = 800
+RETURNED_ROWS = 100
 MOST_NOTE = 300
 LOOK_UP = "SELECT sql FROM sqlite_master"
 ERROR = "OperationalError"
@@ -95,7 +97,8 @@ You have few calls, the submit included. Never repeat a call that failed."""
             return Ran(str(error), ERROR)
         if call.tool == "submit":
             return Ran("Accepted.", solved=self._is_right(task, found))
-        return Ran(_shown(found))
+        text = _shown(found, SHOWN_ROWS)
+        return Ran(text if len(text) <= SHOWN else f"{text[:SHOWN]} … (cut)", whole=_shown(found, RETURNED_ROWS))
 
     def query(self, place: str, text: str, seconds: float = SECONDS) -> Result:
         """Rows of a query; nothing is written. Raises sqlite3.Error, whose text is the database's own."""
@@ -135,11 +138,10 @@ def _question(of: dict[str, str]) -> Question:
     return Question(of["id"], of["db"], of["db"], of["question"], asked, of["gold"], of.get("category", ""))
 
 
-def _shown(result: Result) -> str:
-    lines = [" | ".join(result.columns), *(" | ".join(map(str, row)) for row in result.rows[:SHOWN_ROWS])]
-    if len(result.rows) > SHOWN_ROWS:
+def _shown(result: Result, most: int) -> str:
+    lines = [" | ".join(result.columns), *(" | ".join(map(str, row)) for row in result.rows[:most])]
+    if len(result.rows) > most:
         lines.append(f"… {len(result.rows)} rows in all")
     if not result.rows:
         lines.append("(no rows)")
-    text = "\n".join(lines)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]} … (cut)"
+    return "\n".join(lines)

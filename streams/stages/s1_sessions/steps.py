@@ -14,7 +14,8 @@ from fleetlore.fingerprint.loops import LoopPattern
 from fleetlore.watch.safety import PREFIX, dangers, rule_id
 from fleetlore.wire.incoming import Data, Incoming
 from fleetlore.wire.lore import LOOP
-from fleetlore.wire.trajectory import MAX_TEXT, Step, clip
+from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step, clip
+from models.data.place_names import shows_schema
 from models.memory.bottom_k import BADLY, WELL
 from models.memory.pattern_state import Subject
 
@@ -92,6 +93,15 @@ MAX_WORD = 64
 _MAX_ADVICE = 64
 
 
+def _kept(result: str) -> str:
+    """A result as long as a trajectory keeps it: what says what there is, such as a database's schema, is kept longer,
+    since names after a cut would be unknown to all.
+    """
+    if len(result) <= MAX_TEXT:
+        return result
+    return clip(result, MAX_SCHEMA if shows_schema(result) else MAX_TEXT)
+
+
 def step_of(
     sequence: int, data: Data, call: str, failure: Failure | None, message: str | None, advice: tuple[str, ...]
 ) -> Step:
@@ -102,7 +112,7 @@ def step_of(
         role="tool",
         tool=data.tool or "",
         arguments=clip(data.arguments, MAX_TEXT),
-        result=clip(data.result, MAX_TEXT),
+        result=_kept(data.result),
         error_type=failure.error_class if failure else None,
         error_message=clip(message, MAX_TEXT) if message else None,
         duration_seconds=float(duration) if isinstance(duration, int | float) else None,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.card import MOST, around, card, like, nearest, structure
+from fleetlore.calls.card import missing, nearest, structure, unknown
 from fleetlore.calls.places import Ended, PlaceNames
 
 
@@ -12,33 +12,8 @@ def place(**names: tuple[int, int]) -> PlaceNames:
     return PlaceNames(9, {name: Ended(*ended) for name, ended in names.items()})
 
 
-def test_names_like_the_goal_come_before_those_that_worked_more() -> None:
-    known = place(car_makers=(3, 0), countries=(3, 0), stadium=(5, 0))
-    assert card(known, "How many makers does the country have?", "select 1 from cars") == [
-        "countries",
-        "car_makers",
-        "stadium",
-    ]
-
-
-def test_what_fails_there_and_what_the_session_knows_is_left_out() -> None:
-    known = place(cars=(1, 9), cars_data=(2, 0), model=(4, 0))
-    assert card(known, "cars", "", {"model"}) == ["cars_data"]
-
-
-def test_a_card_is_short_and_its_order_is_one() -> None:
-    known = place(**{f"{letter}{other}": (1, 0) for letter in "abcdefgh" for other in "abcdefgh"})
-    found = card(known, "", "")
-    assert found == sorted(known.names)[:MOST]
-
-
-def test_names_like_a_rejected_one_are_other_names() -> None:
-    assert like(place(make=(9, 0), car_make=(3, 0), model=(1, 0)), ["make"]) == ["car_make"]
-
-
 def test_names_are_told_as_they_are_spelled() -> None:
-    known = place(sbCustId=(3, 0))
-    assert card(known, "", "") == ["sbCustId"] and nearest("sb_cust_ids", known) == "sbCustId"
+    assert nearest("sb_cust_ids", place(sbCustId=(3, 0))) == "sbCustId"
 
 
 MEMBERS = {
@@ -98,7 +73,44 @@ def test_a_near_name_is_another_that_works_here(rejected: str, names: list[str])
     assert found is None or (found in names and found != rejected)
 
 
-def test_around_a_name_is_what_it_has_or_what_has_it() -> None:
-    known = PlaceNames(9, {"singer": Ended(9, 0), "stadium": Ended(2, 0)}, members=MEMBERS)
-    assert around("Singer", known) == [("singer", MEMBERS["singer"])]
-    assert [owner for owner, _ in around("name", known)] == ["singer", "stadium"]
+def test_a_member_of_what_the_call_names_is_near_where_it_has_all_parts_of_a_name() -> None:
+    known = PlaceNames(9, {}, members=MEMBERS)
+    assert nearest("stadium", known, "select stadium from concert") == "stadium_id"
+    assert nearest("name", known, "select name from concert") is None  # it has none
+    assert nearest("id", known, "select 1 from concert") is None  # two have that part
+    assert nearest("stadium", known, "select stadium from singer") is None
+
+
+def test_parts_of_a_name_are_told_apart_by_capitals_too() -> None:
+    known = PlaceNames(9, {}, members={"sbPrice": ("sbClose", "sbDate"), "sbCustomer": ("sbName",)})
+    assert structure(known, "the highest close and its date")[0][0] == "sbPrice"
+    assert nearest("date", known, "select date from sbPrice") == "sbDate"
+
+
+def test_what_a_call_names_comes_before_what_is_near_to_the_goal() -> None:
+    known = PlaceNames(9, {}, members=MEMBERS)
+    assert structure(known, "the concert's year", "select age from singer")[0][0] == "singer"
+
+
+@pytest.mark.parametrize(
+    ("call", "named", "expected"),
+    [
+        ("SELECT s.age, s.height FROM singer AS s", [], ["height"]),
+        ("SELECT s.age FROM singers s WHERE s.Born > 1990", ["singers"], ["singers", "Born"]),
+        ("SELECT 'tall' FROM singer WHERE NAME LIKE \"a b\"", [], []),  # words in quotes and in capitals
+        ("SELECT upper(name) AS big FROM singer ORDER BY big", [], []),
+        ("WITH old AS (SELECT name FROM singer) SELECT name FROM old", [], []),
+        ("SELECT references FROM singer", ["references"], ["references"]),  # a word of queries, but the error names it
+        ("SELECT t1.age FROM singer AS t1", ["t1"], []),
+    ],
+)
+def test_names_that_a_place_has_not_are_found_in_a_call(call: str, named: list[str], expected: list[str]) -> None:
+    assert unknown(call, PlaceNames(9, {}, members=MEMBERS), named) == expected
+
+
+def test_a_name_of_something_else_is_missing_of_what_the_call_names() -> None:
+    known = PlaceNames(9, {}, members=MEMBERS)
+    assert missing("select capacity from singer", known, ["capacity"]) == ["capacity"]
+    assert missing("select age from singer", known, ["age"]) == []
+    assert missing("create table singer (id int)", known, ["singer"]) == []  # it is there already
+    assert missing("select capacity from elsewhere", known, ["capacity"]) == []

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.testing.sessions import call
+from fleetlore.wire.trajectory import MAX_SCHEMA
 from models.data.place_names import MAX_NAME, shows_schema, told_of_place
 
 
@@ -130,6 +131,12 @@ def test_of_a_call_that_failed_the_name_is_told_that_it_failed_for() -> None:
 def test_an_error_that_says_what_was_meant_tells_it() -> None:
     error = 'column "nam" does not exist. HINT: Perhaps you meant to reference the column "singer.name".'
     assert members("SELECT nam FROM singer", error=error) == {"singer": {"name"}}
+
+
+def test_a_long_schema_is_read_as_far_as_it_is_kept() -> None:
+    tables = "\n".join(f"CREATE TABLE table_{number} (id INTEGER, label TEXT NOT NULL)" for number in range(90))
+    found = members("SELECT sql FROM sqlite_master", tables)
+    assert len(tables) < MAX_SCHEMA and found["table_89"] == {"id", "label"}
 
 
 @given(st.text(max_size=300), st.text(max_size=300))

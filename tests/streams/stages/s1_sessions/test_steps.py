@@ -4,12 +4,13 @@ import msgspec
 import pytest
 
 from fleetlore.clock import SystemClock
+from fleetlore.wire.incoming import Data
 from fleetlore.wire.topics import topic
-from fleetlore.wire.trajectory import encode
+from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, encode
 from models.memory.pattern_state import Observation, Subject
 from sinks.metrics import Metrics
 from streams.stage.base import Record
-from streams.stages.s1_sessions.steps import how_it_ended
+from streams.stages.s1_sessions.steps import how_it_ended, step_of
 from streams.stages.s2_patterns import PatternsStage
 
 
@@ -32,6 +33,17 @@ from streams.stages.s2_patterns import PatternsStage
 )
 def test_how_a_session_ended(ending: str | None, reward: float | None, ended: int) -> None:
     assert how_it_ended(ending, reward) == ended
+
+
+def test_what_says_what_there_is_is_kept_longer_than_any_other_result() -> None:
+    tables = "\n".join(f"CREATE TABLE t{number} (id INTEGER, name TEXT)" for number in range(200))
+
+    def kept(result: str) -> int:
+        return len(step_of(0, Data(tool="sql", arguments="{}", result=result), "", None, None, ()).result)
+
+    assert kept(tables) == MAX_SCHEMA
+    assert kept(tables[:3_000]) == 3_000
+    assert kept("a row of words\n" * 200) == MAX_TEXT
 
 
 def test_an_observation_of_an_older_worker_is_read() -> None:
