@@ -28,7 +28,7 @@ from fleetlore.errors import StackError
 from fleetlore.wire.topics import topic
 from streams.embedded import broker as embedded
 from streams.embedded.broker import EmbeddedBroker
-from tests.cluster.jars import java_command
+from streams.embedded.kafka import java_command
 from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
 
 # How long an input takes, to make or to test, says how busy the machine is, and nothing of the code.

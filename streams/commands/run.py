@@ -149,7 +149,7 @@ def register_up(app: typer.Typer) -> None:
     ) -> None:
         """Run broker, Milvus, workers, trainer and page on one folder.
 
-        Until Ctrl-C; what was learned stays in the folder.
+        Until Ctrl-C; the event log and what was learned stay in the folder.
         """
         asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console))
 
@@ -196,6 +196,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
         data,
         workers=workers,
         trainer=trainer,
+        keep_log=True,
         tenants=tenants,
         console_port=CONSOLE_PORT if page else None,
         broker_port=DEFAULT_PORT,
@@ -223,7 +224,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
             free = shutil.disk_usage(data).free
             if free < _LITTLE_SPACE_BYTES:
                 console.print(
-                    f"only {free // 2**20} MiB are free on the disk of {data}: lore that finds no room is lost"
+                    f"only {free // 2**20} MiB are free on the disk of {data}: where none is left, the stack stops"
                 )
             console.print("Ctrl-C stops it.")
             failing = asyncio.create_task(stack.failed())
@@ -233,7 +234,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
             failing.cancel()
         finally:
             await stack.stop()
-            console.print(f"stopped; what was learned stays in {data}", markup=False)
+            console.print(f"stopped; log and lore stay in {data}", markup=False)
 
 
 async def _first(*tasks: asyncio.Task[object]) -> None:

@@ -1,8 +1,8 @@
 """Run the embedded stack: broker, Milvus Lite, workers and trainer as child processes on one folder.
 
-The broker keeps its topics in memory, so a restart fills the durable ones (patterns, items, adapters, and what
-operators decided) again from the folder. The rest of the log has been processed by then: the stack stops its workers
-first and the broker last.
+With `keep_log` the broker is Apache Kafka, and its log stays. Else it is `tansu`, which keeps its topics in memory: a
+restart fills the durable ones (patterns, items, adapters, and what operators decided) again from the folder. The rest
+of the log has been processed by then: the stack stops its workers first and the broker last.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port
 from streams.embedded.child import Child
+from streams.embedded.kafka import KafkaMissing, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
 from streams.embedded.searchable import keep_searchable
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
@@ -55,6 +56,7 @@ class Stack:
         tenants: tenants to serve.
         workers: number of worker processes.
         trainer: whether to train adapters.
+        keep_log: whether a restart finds the event log too, where Kafka can run (else a warning says why not).
         partitions: of each topic; by default as many as there are workers, since more would only cost: the embedded
             broker looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller
             records.
@@ -75,6 +77,7 @@ class Stack:
         tenants: tuple[str, ...] = (DEFAULT_TENANT,),
         workers: int = 1,
         trainer: bool = True,
+        keep_log: bool = False,
         partitions: int | None = None,
         console_port: int | None = None,
         broker_port: int = 0,
@@ -84,6 +87,7 @@ class Stack:
         self.console = "" if console_port is None else f"http://127.0.0.1:{free_port(console_port)}/"
         self._workers = workers
         self._trainer = trainer
+        self._keep_log = keep_log
         self._ports = {"broker": free_port(broker_port), "milvus": free_port()}
         self.settings = Settings.from_env(
             embedded_environ(),
@@ -125,7 +129,7 @@ class Stack:
         self._watchers.append(asyncio.create_task(self._cut_logs()))
         key = create_signing_key(self.settings.signing_key)
         self.settings = self.settings.with_(public_key=key.public_base64)
-        broker = Child("broker", broker_command(self._ports["broker"]), logs)
+        broker = Child("broker", await asyncio.to_thread(self._broker_command), logs)
         milvus = Child("milvus", _milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
         for child in (broker, milvus):
             await self._launch(child, restarts=0)
@@ -133,7 +137,10 @@ class Stack:
         # Created before any request: a topic that a request creates has other partitions and is not compacted.
         await ensure_topics(self.settings)
         decisions = KeptDecisions(self.data / "orders.json", self.settings)
-        await decisions.restore()  # workers read it as they start
+        restored = self.data / "kafka" / "restored"
+        fresh = not (self._keep_log and restored.exists())
+        if fresh:
+            await decisions.restore()  # workers read it as they start
         self._watchers.append(asyncio.create_task(decisions.follow()))
         # Workers start together with Milvus, because each imports for seconds. The trainer has the heaviest imports and
         # nothing to do before the first judgments, so it starts when they are ready.
@@ -141,7 +148,10 @@ class Stack:
         for name in workers:
             await self._launch_role("worker", name, logs)
         await self._answering(milvus)
-        await restore_topics(self.settings)
+        if fresh:
+            await restore_topics(self.settings)
+            if self._keep_log:
+                restored.touch()
         await asyncio.gather(*(self._ready(name) for name in workers))
         self._watchers.append(asyncio.create_task(keep_searchable(self.settings)))
         if self._trainer:
@@ -164,6 +174,18 @@ class Stack:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _broker_command(self) -> list[str]:
+        folder = self.data / "kafka"
+        if self._keep_log:
+            try:
+                return kafka_command(folder, self._ports["broker"], free_port())
+            except KafkaMissing as missing:
+                if folder.exists():  # a broker without that log would take events that nobody finds again
+                    raise
+                log.warning("the event log is kept in memory and ends with the stack, since %s", missing)
+                self._keep_log = False
+        return broker_command(self._ports["broker"])
 
     async def _launch_role(self, role: str, name: str, logs: Path) -> None:
         port = free_port()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.jars import KafkaMissing, java_command
+from streams.embedded.kafka import KafkaMissing, java_command
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.secured import Secured, secured_cluster
 from tests.streams.conftest import reference, start_worker

@@ -21,9 +21,9 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from streams.embedded.broker import free_port
+from streams.embedded.kafka import RELEASE
 from tests.chaos.fleet import fleet_events
-from tests.cluster.jars import BEFORE, RELEASE
-from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
+from tests.cluster.kafka_cluster import BEFORE, KafkaBroker, KafkaCluster
 
 BURST = 32
 SESSION_TIMEOUT_SECONDS = 6.0

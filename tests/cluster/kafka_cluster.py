@@ -18,9 +18,10 @@ from confluent_kafka.admin import AdminClient
 
 from fleetlore.config import Settings
 from streams.embedded.broker import free_port
-from tests.cluster.jars import RELEASE, java_command
+from streams.embedded.kafka import CLUSTER_ID, RELEASE, java_command
 
-CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
+# The release that brokers are upgraded from.
+BEFORE = "4.0.1"
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 LOG_LINES = 15

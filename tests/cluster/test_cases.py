@@ -38,8 +38,7 @@ from tests.cluster.faults import (
     all_ended,
     signal_child,
 )
-from tests.cluster.jars import BEFORE
-from tests.cluster.kafka_cluster import KafkaCluster
+from tests.cluster.kafka_cluster import BEFORE, KafkaCluster
 from tests.streams.conftest import end, guarded, wait_ready, worker_environ
 
 SESSIONS = 60

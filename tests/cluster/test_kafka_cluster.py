@@ -14,7 +14,6 @@ from fleetlore.kafka.client import connected, make_producer
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.topics import ensure_topics
-from tests.cluster import jars
 from tests.cluster.kafka_cluster import KafkaCluster
 
 
@@ -66,20 +65,3 @@ def _commands() -> list[bytes]:
         except OSError:  # ended meanwhile
             continue
     return found
-
-
-def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars.shutil, "which", lambda name: None)
-    with pytest.raises(jars.KafkaMissing, match="apt install"):
-        jars.java_command.__wrapped__()
-
-
-def test_a_jar_that_is_not_the_stated_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "REPOSITORY", tmp_path.as_uri())
-    file = tmp_path / "group" / "name" / "1" / "name-1.jar"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"something else")
-    with pytest.raises(jars.KafkaMissing, match="not the file"):
-        jars._fetched("group:name:1", "0" * 64, tmp_path)
-    with pytest.raises(jars.KafkaMissing, match="cannot be had"):
-        jars._fetched("group:other:1", "0" * 64, tmp_path)

