@@ -39,7 +39,8 @@ __all__ = ["Stack"]
 
 log = logging.getLogger(__name__)
 
-_READY_SECONDS = 60.0
+# A process that dies is noticed at once; one that starts slowly, on a machine with other work, is waited for.
+_READY_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 _LOG_SECONDS = 10.0
 _RESTARTS = 100
