@@ -1,9 +1,9 @@
-# What a fresh machine needs is Python 3.11 to 3.13 and make. The first target run makes .venv; the later ones reuse it.
+# What a fresh machine needs is Python 3.11 to 3.14 and make. The first target run makes .venv; the later ones reuse it.
 # Another interpreter: make test PYTHON=/opt/python3.12/bin/python3
-# PyTorch for the CPU alone, without gigabytes of CUDA: make demo PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# PyTorch for the CPU alone, without gigabytes of CUDA: make test PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
-SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c '$(SUPPORTED)' >/dev/null 2>&1 && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,10 +19,10 @@ IN_PARALLEL := -n $(WORKERS) --dist loadfile
 ON_KAFKA := tests/contract tests/fleetlore/kafka tests/fleetlore/emit tests/sinks tests/streams
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Two distributions from one tree: the agents' package and the pipeline.
-PROJECTS := pyproject.toml deploy/server/pyproject.toml constraints.txt
+PROJECTS := pyproject.toml deploy/server/pyproject.toml deploy/encoder/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-failed test-slow security cluster cluster-short chaos chaos-short lint format types check wheels bench docs site lock sbom audit upgrade clean
+.PHONY: help install demo test test-all test-failed test-slow security cluster cluster-short chaos chaos-short lint format types check wheels release bench docs site lock sbom audit upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -31,14 +31,14 @@ install: $(STAMP)  ## Make .venv with everything that the checks need
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { \
-		echo "fleetlore needs Python 3.11, 3.12 or 3.13 with venv (Debian: python3-venv); name one: make PYTHON=python3.12"; exit 1; }
+		echo "fleetlore needs Python 3.11, 3.12, 3.13 or 3.14 with venv (Debian: python3-venv); name one: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --upgrade pip
 
 # Not before one of the files changed again: a second run starts at once.
 $(STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the checks need into $(VENV): some minutes, once"
-	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,backtest,console,llm]'
+	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable deploy/encoder --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,backtest,console,llm,retrieval]'
 	$(PIP) install $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
 	@touch $@ $(DEMO_STAMP)
 
@@ -46,7 +46,7 @@ $(STAMP): $(BIN)/python $(PROJECTS)
 # they are first imported: most of what comes never is.
 $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the demo needs into $(VENV), once"
-	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable . --editable 'deploy/server[embedded]'
+	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable deploy/encoder --editable . --editable 'deploy/server[embedded]'
 	@touch $@
 
 demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine
@@ -111,7 +111,10 @@ docs: $(STAMP)  ## Write the pages and tables that are made from the code, and t
 site: $(STAMP)  ## Build the documentation's site in build/site; a dead link or a warning fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-lock: $(STAMP)  ## Write deploy/requirements.txt: what the image installs, each file by its hash
+release: $(STAMP)  ## Build what a release consists of into dist/: wheels, image context, chart, client, checksums
+	$(BIN)/python deploy/release.py
+
+lock: $(STAMP)  ## Write deploy/requirements*.txt: what the images install, each file by its hash
 	$(BIN)/python deploy/lock.py
 
 sbom: $(STAMP)  ## Write build/sbom.json: what the image installs beside PyTorch, as CycloneDX has it

@@ -1,4 +1,4 @@
-"""Build both distributions and install each into an empty environment: `make wheels`.
+"""Build the distributions and install each into an empty environment: `make wheels`.
 
 What an agent gets: five dependencies, and nothing named `models`, `streams` or `sinks`, which would shadow modules of
 its own. What a server gets: every command.
@@ -6,12 +6,13 @@ its own. What a server gets: every command.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from zipfile import ZipFile
+
+from release import build_wheels
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -22,7 +23,7 @@ import fleetlore
 assert "site-packages" in fleetlore.__file__, f"imported {fleetlore.__file__}, not the wheel"
 others = [name for name in ("models", "streams", "sinks", "tests", "benchmarks") if importlib.util.find_spec(name)]
 assert not others, f"an agent's environment gets {others}"
-heavy = ("torch", "faust", "pymilvus", "peft", "wordllama", "prometheus_client", "typer", "safetensors", "fsspec")
+heavy = ("torch", "faust", "pymilvus", "peft", "fleetlore_encoder", "prometheus_client", "typer", "fsspec")
 installed = [name for name in heavy if importlib.util.find_spec(name)]
 assert not installed, f"an agent gets {installed} without asking for an extra"
 # No optional dependency at module level, but for the rooms that an extra is for.
@@ -38,17 +39,7 @@ print("fleetlore", importlib.metadata.version("fleetlore"), "imports without ext
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheels = Path(folder) / "wheels"
-        for built in (ROOT / "build/lib", ROOT / "deploy/server/build/lib"):  # deleted modules would stay
-            shutil.rmtree(built, ignore_errors=True)
-        _pip(
-            Path(sys.executable),
-            "wheel",
-            "--no-deps",
-            "--wheel-dir",
-            str(wheels),
-            str(ROOT),
-            str(ROOT / "deploy/server"),
-        )
+        build_wheels(ROOT, wheels)
         (agent,) = wheels.glob("fleetlore-*.whl")
         (server,) = wheels.glob("fleetlore_server-*.whl")
         _hold(agent, {"fleetlore"})

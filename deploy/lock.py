@@ -1,4 +1,4 @@
-"""Write deploy/requirements.txt, what the image installs, with hashes: `make lock`.
+"""Write what each image installs, with hashes, into deploy/requirements*.txt: `make lock`.
 
 Versions are those of constraints.txt. PyTorch stays out, as in there: its build for the CPU comes from an index of its
 own, which gives no hashes that PyPI has.
@@ -14,22 +14,31 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LOCK = ROOT / "deploy" / "requirements.txt"
+FOLDER = ROOT / "deploy"
 HEAD = """\
-# What the image installs beside PyTorch, each file by its hash. Made by `make lock`.
+# What an image installs beside PyTorch, each file by its hash. Made by `make lock`.
 """
 #: Whose builds are each machine's choice, with what comes with them; and our own.
 UNPINNED = re.compile(r"(torch|triton|nvidia-|cuda-|fleetlore)", re.IGNORECASE)
 PYTHON = "3.12"
 
 
-def requirements() -> list[str]:
-    """What both distributions require with the extras that the image has."""
+# What is installed for what the images run: extras of the agents' distribution and of the server's. What a setting of a
+# role asks for is in each: a model that judges, weights in an object store.
+ROLES = (("cli", "adapters", "personal", "s3"), ("console", "llm"))
+LOCKS = {
+    "requirements.txt": ROLES,
+    "requirements-trainer.txt": (ROLES[0], (*ROLES[1], "retrieval")),
+    "requirements-box.txt": ((*ROLES[0], "relay"), (*ROLES[1], "embedded")),
+}
+
+
+def requirements(lock: str) -> list[str]:
+    """What both distributions require with the extras of a lock."""
     agents = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     server = tomllib.loads((ROOT / "deploy" / "server" / "pyproject.toml").read_text())["project"]
     found = {*agents["dependencies"], *server["dependencies"]}
-    # What a setting of a role asks for: a model that judges, weights in an object store.
-    for project, extras in ((agents, ("cli", "adapters", "personal", "s3")), (server, ("console", "llm"))):
+    for project, extras in zip((agents, server), LOCKS[lock], strict=True):
         for extra in extras:
             found.update(project["optional-dependencies"][extra])
     # To build our own without fetching anything.
@@ -37,17 +46,19 @@ def requirements() -> list[str]:
     return sorted(each for each in found if not each.startswith("fleetlore"))
 
 
-def lock() -> None:
+def write(lock: str) -> None:
+    """Resolve a lock, and write it with the hash of each file."""
     with tempfile.TemporaryDirectory() as folder:
         wanted, locked = Path(folder, "requirements.in"), Path(folder, "requirements.txt")
-        wanted.write_text("\n".join(requirements()) + "\n")
+        wanted.write_text("\n".join(requirements(lock)) + "\n")
         command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", wanted, "--output-file", locked]
         options = ["--generate-hashes", "--no-annotate", "--no-header", "--python-version", PYTHON]
         options += ["--python-platform", "linux", "--constraint", ROOT / "constraints.txt"]
         subprocess.run([*command, *options], check=True)
         packages = re.findall(r"^\S.*(?:\n .*)*\n", locked.read_text(), re.MULTILINE)
-    LOCK.write_text(HEAD + "".join(each for each in packages if not UNPINNED.match(each)))
+    (FOLDER / lock).write_text(HEAD + "".join(each for each in packages if not UNPINNED.match(each)))
 
 
 if __name__ == "__main__":
-    lock()
+    for each in LOCKS:
+        write(each)

@@ -19,7 +19,7 @@ HEAD = """\
 # Versions that the tests passed with. Made by `make upgrade`; a release of another package never changes a build of
 # ours. PyTorch only within the bounds of pyproject.toml, given here as well so that pip does not look at newer ones
 # first.
-torch>=2.9,<2.14
+torch>=2.9,<2.16
 """
 
 
@@ -28,8 +28,10 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], check=True)
-        server = f"{ROOT}/deploy/server[embedded,backtest,console,llm]"
-        subprocess.run([python, "-m", "pip", "install", f"{ROOT}[dev,docs,bench,s3]", server], check=True)
+        server = f"{ROOT}/deploy/server[embedded,backtest,console,llm,retrieval]"
+        subprocess.run(
+            [python, "-m", "pip", "install", f"{ROOT}/deploy/encoder", f"{ROOT}[dev,docs,bench,s3]", server], check=True
+        )
         frozen = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True).stdout
     pins = [line for line in frozen.splitlines() if "==" in line and not UNPINNED.match(line)]
     (ROOT / "constraints.txt").write_text(HEAD + "".join(f"{pin}\n" for pin in pins))

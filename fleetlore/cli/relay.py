@@ -48,6 +48,9 @@ def relay(
     ] = None,
     certificate: Annotated[Path | None, _file("--tls-certificate", "PEM, with its chain. Needed off loopback.")] = None,
     key: Annotated[Path | None, _file("--tls-key", "PEM, of the certificate.")] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Without TLS off loopback: a proxy ends it, or a container's port is local.")
+    ] = False,
     tenant: Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat.")] = None,
     openai: Annotated[str | None, _url("--openai", "Where requests to /openai/v1 go. Default: OpenAI.")] = None,
     anthropic: Annotated[
@@ -64,8 +67,10 @@ def relay(
     host, port = _address(http)
     if (certificate is None) != (key is None):
         raise typer.BadParameter("give --tls-certificate and --tls-key, or neither")
-    if not is_loopback(host) and (tokens is None or certificate is None):
-        raise typer.BadParameter(f"{host} is reached by others: give --tokens, --tls-certificate and --tls-key")
+    if not is_loopback(host) and (tokens is None or (certificate is None and not plain)):
+        raise typer.BadParameter(
+            f"{host} is reached by others: give --tokens, and --tls-certificate and --tls-key or --plain"
+        )
     tenants = [check_tenant(each) for each in tenant or ["default"]]
     connection(broker, data, unknown_refused=False)
     try:

@@ -146,12 +146,15 @@ def register_up(app: typer.Typer) -> None:
         tenant: _Tenants = None,
         trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
         console: Annotated[bool, typer.Option(help="Also serve the page of `fleetlore console`.")] = True,
+        http: Annotated[
+            str, typer.Option(metavar="HOST:PORT", help="Also run a relay there, for agents by HTTP.")
+        ] = "",
     ) -> None:
         """Run broker, Milvus, workers, trainer and page on one folder.
 
         Until Ctrl-C; the event log and what was learned stay in the folder.
         """
-        asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console))
+        asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console, http))
 
 
 def register_replay(app: typer.Typer) -> None:
@@ -184,7 +187,7 @@ def register_replay(app: typer.Typer) -> None:
             _show(report)
 
 
-async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool, page: bool) -> None:
+async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool, page: bool, http: str) -> None:
     from rich.console import Console
 
     from streams.commands.console import DEFAULT_PORT as CONSOLE_PORT
@@ -199,6 +202,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
         keep_log=True,
         tenants=tenants,
         console_port=CONSOLE_PORT if page else None,
+        http=http,
         broker_port=DEFAULT_PORT,
     )
     with _interrupted() as stop:
@@ -219,6 +223,8 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
                 console.print(f"{name} metrics {url}/metrics", markup=False)
             if stack.console:
                 console.print(f"console {stack.console}", markup=False)
+            if http:
+                console.print(f"relay http://{http}; tokens for agents elsewhere are in {data}/tokens", markup=False)
             tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
             console.print(f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})', markup=False)
             free = shutil.disk_usage(data).free

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import sys
 import urllib.error
 import urllib.request
@@ -24,6 +25,7 @@ import orjson
 from fleetlore.config import LOCK_FILE, STACK_FILE, Settings, embedded_environ
 from fleetlore.errors import FleetloreError, StackError
 from fleetlore.files import write_whole
+from fleetlore.loopback import is_loopback
 from fleetlore.tenants import DEFAULT_TENANT
 from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
@@ -62,6 +64,8 @@ class Stack:
             broker looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller
             records.
         console_port: the port of the page (`fleetlore console`), if it is free, else any; None for no page.
+        http: `HOST:PORT` that a relay serves agents on, for those off this machine by the token in `DIR/tokens`; empty
+            for none.
         broker_port: the port that the broker takes if it is free, so that agents find it again after a restart; else
             any.
 
@@ -81,11 +85,13 @@ class Stack:
         keep_log: bool = False,
         partitions: int | None = None,
         console_port: int | None = None,
+        http: str = "",
         broker_port: int = 0,
     ) -> None:
         self.data = Path(data)
         self.metrics: dict[str, str] = {}
         self.console = "" if console_port is None else f"http://127.0.0.1:{free_port(console_port)}/"
+        self._http = http
         self._workers = workers
         self._trainer = trainer
         self._keep_log = keep_log
@@ -160,6 +166,8 @@ class Stack:
         self._write_stack_file()
         if self.console:
             await self._launch_console(logs)
+        if self._http:
+            await self._launch_relay(logs)
 
     async def stop(self) -> None:
         """Stop the children, first those that still write. Safe to call twice."""
@@ -199,6 +207,18 @@ class Stack:
         of_stack = ["--data", str(self.data), "--tenant", self.settings.tenants[0], "--port", port]
         command = [sys.executable, "-m", "fleetlore.cli.main", "console", *of_stack]
         await self._launch(Child("console", command, logs, self._environ()), restarts=_RESTARTS)
+
+    async def _launch_relay(self, logs: Path) -> None:
+        command = [sys.executable, "-m", "fleetlore.cli.main", "relay", "--http", self._http, "--data", str(self.data)]
+        for tenant in self.settings.tenants:
+            command += ["--tenant", tenant]
+        if not is_loopback(self._http.rpartition(":")[0].strip("[]")):
+            tokens = self.data / "tokens"
+            if not tokens.exists():
+                lines = [f"{secrets.token_urlsafe(32)} agent {tenant}\n" for tenant in self.settings.tenants]
+                write_whole(tokens, "".join(lines).encode())
+            command += ["--tokens", str(tokens), "--plain"]
+        await self._launch(Child("relay", command, logs, self._environ()), restarts=_RESTARTS)
 
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()

@@ -39,7 +39,7 @@ _AUTOGROUP = Path("/proc/self/autogroup")
 # would get next to nothing where they are busy.
 _NICENESS = 5
 # What the retrieval adapter is learned with.
-_LEARNING = ("torch", "peft", "wordllama")
+_LEARNING = ("torch", "peft", "fleetlore_encoder")
 
 
 async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:

@@ -20,7 +20,7 @@ from fleetlore.config import Settings, variables
 from sinks.signing_key import load_signing_key
 
 ROOT = Path(__file__).parents[2]
-ROLES = ("worker-1", "worker-2", "trainer")
+ROLES = ("worker", "trainer")
 OURS = (*ROLES, "console")
 METRICS_PORT = "9464"
 
@@ -42,11 +42,10 @@ def test_compose_accepts_the_file() -> None:
 
 
 def test_the_services_are_there(services: dict[str, Any]) -> None:
-    assert set(services) == {"kafka", "etcd", "minio", "milvus", "keys", *OURS, "prometheus", "grafana"}
+    first = {name for name, service in services.items() if "profiles" not in service}
+    assert first == {"kafka", "milvus", *OURS} and set(services) == {*first, "prometheus", "grafana"}
     assert services["kafka"]["image"].startswith("apache/kafka:4.")
     for name, service in services.items():
-        if name == "keys":  # it runs once, and the trainer waits for its end
-            continue
         assert service["healthcheck"]["test"], name
         assert service["restart"] == "unless-stopped", name
 
@@ -60,10 +59,8 @@ def test_images_are_pinned(services: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("role", ["worker", "trainer"])
 def test_a_role_is_a_command(services: dict[str, Any], dockerfile: str, role: str) -> None:
-    commands = [services[name]["command"] for name in ROLES]
-    assert ["fleetlore", role] in commands
-    assert all(command in (["fleetlore", "worker"], ["fleetlore", "trainer"]) for command in commands)
-    assert 'CMD ["fleetlore", "worker"]' in dockerfile
+    assert " ".join(services[role]["command"]).endswith(f"fleetlore {role}")
+    assert services[role]["build"]["target"] == role and f'CMD ["fleetlore", "{role}"]' in dockerfile
     project = tomllib.loads((ROOT / "deploy/server/pyproject.toml").read_text())["project"]
     entries = project["entry-points"]["fleetlore.commands"]
     app = typer.Typer()
@@ -74,16 +71,17 @@ def test_a_role_is_a_command(services: dict[str, Any], dockerfile: str, role: st
 
 
 def test_the_key_is_made_where_the_trainer_looks_for_it(services: dict[str, Any], tmp_path: Path) -> None:
-    *command, path = services["keys"]["command"]
-    assert path == services["trainer"]["environment"]["FLEETLORE_SIGNING_KEY"]
-    assert command[0] == "python"
-    file = tmp_path / "keys" / "signing.pem"
-    answers = [
-        subprocess.run([sys.executable, *command[1:], file], cwd=ROOT, capture_output=True, text=True) for _ in "12"
-    ]
-    assert answers[0].returncode == 0, answers[0].stderr
-    assert answers[0].stdout == answers[1].stdout, "the second start made another key"
-    assert answers[0].stdout == f"FLEETLORE_PUBLIC_KEY={load_signing_key(file).public_base64}\n"
+    shell, _, script = services["trainer"]["command"]
+    path = services["trainer"]["environment"]["FLEETLORE_SIGNING_KEY"]
+    assert shell == "sh" and path in script
+    file, public = tmp_path / "keys" / "signing.pem", tmp_path / "signing.pub"
+    script = script.replace(path, str(file)).replace("/var/lib/fleetlore/signing.pub", str(public))
+    script = script.replace("python -c", f"{sys.executable} -c").replace("exec fleetlore trainer", "true")
+    said = []
+    for _ in "12":
+        subprocess.run([shell, "-c", script], cwd=ROOT, check=True)
+        said.append(public.read_text())
+    assert said == [f"{load_signing_key(file).public_base64}\n"] * 2, "the second start made another key"
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -158,7 +156,8 @@ def test_what_the_image_copies_exists_and_is_not_ignored(dockerfile: str) -> Non
 
 
 def test_the_image_takes_the_pytorch_that_the_package_allows(dockerfile: str) -> None:
-    needed = tomllib.loads((ROOT / "deploy/server/pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "deploy/server/pyproject.toml").read_text())["project"]
+    needed = project["optional-dependencies"]["retrieval"]
     (torch,) = [requirement for requirement in needed if requirement.startswith("torch")]
     assert f'"{torch}"' in dockerfile
     pinned = (ROOT / "constraints.txt").read_text().splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from deploy.lock import LOCK, UNPINNED, requirements
+from deploy.lock import FOLDER, LOCKS, UNPINNED, requirements
 
 ROOT = Path(__file__).parents[2]
 # What builds our own packages is no version that the tests ran with.
@@ -24,25 +25,37 @@ _PACKAGE = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
-def locked() -> dict[str, str]:
-    return {canonicalize_name(match["name"]): match["version"] for match in _PACKAGE.finditer(LOCK.read_text())}
+LOCK = FOLDER / "requirements.txt"
 
 
-def test_each_package_of_the_lock_has_hashes_and_no_index(locked: dict[str, str]) -> None:
-    text = "".join(line for line in LOCK.read_text().splitlines(keepends=True) if not line.startswith("#"))
+@pytest.fixture(scope="module", params=LOCKS)
+def lock(request: pytest.FixtureRequest) -> Path:
+    return FOLDER / str(request.param)
+
+
+def versions(lock: Path) -> dict[str, str]:
+    return {canonicalize_name(match["name"]): match["version"] for match in _PACKAGE.finditer(lock.read_text())}
+
+
+@pytest.fixture
+def locked(lock: Path) -> dict[str, str]:
+    return versions(lock)
+
+
+def test_each_package_of_the_lock_has_hashes_and_no_index(lock: Path, locked: dict[str, str]) -> None:
+    text = "".join(line for line in lock.read_text().splitlines(keepends=True) if not line.startswith("#"))
     assert _PACKAGE.sub("", text) == ""
     assert len(locked) > 50
     assert "://" not in text and "--index" not in text
 
 
-def test_the_lock_holds_what_is_required_in_the_versions_of_the_constraints(locked: dict[str, str]) -> None:
+def test_the_lock_holds_what_is_required_in_the_versions_of_the_constraints(lock: Path, locked: dict[str, str]) -> None:
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     constraints = {canonicalize_name(name): version for name, version in pins.items()}
     assert {name: constraints.get(name) for name in locked.keys() - _BUILDS} == {
         name: version for name, version in locked.items() if name not in _BUILDS
     }
-    for each in map(Requirement, requirements()):
+    for each in map(Requirement, requirements(lock.name)):
         if not UNPINNED.match(each.name):
             assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
 
@@ -55,36 +68,49 @@ def test_the_image_has_what_a_setting_of_a_role_asks_for(package: str, locked: d
 
 def test_the_image_takes_nothing_without_a_hash_but_pytorch() -> None:
     installs = re.findall(r"^RUN pip install (.*)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
-    assert [("--require-hashes" in each, "--no-deps" in each) for each in installs] == [
-        (True, False), (False, True), (False, True)
-    ]  # fmt: skip
-    assert "torch>=" in installs[1] and "--no-build-isolation" in installs[2]
+    by_hash = [each for each in installs if "--require-hashes" in each]
+    assert {each.split()[-1] for each in by_hash} == {*LOCKS}
+    ours, torch = [each for each in installs if each not in by_hash]
+    assert "--no-deps" in ours and "--no-build-isolation" in ours
+    assert "--no-deps" in torch and "torch>=" in torch
+
+
+def test_a_workers_image_has_no_pytorch() -> None:
+    assert not {"torch", "peft", "transformers"} & versions(LOCK).keys()
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM )", text, re.MULTILINE | re.DOTALL))
+    assert "COPY --from=build /opt/fleetlore" in stages["worker"] and "torch" not in stages["build"]
 
 
 def test_the_image_runs_as_nobody_special_and_copies_what_is_there() -> None:
     """No engine builds it here: this is what can be told from its text."""
     text = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
-    known = {"ARG", "FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "CMD"}
+    known = {"ARG", "FROM", "RUN", "ENV", "LABEL", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "CMD"}
     assert {word for word, _ in lines} == known
-    last = [word for word, _ in lines][::-1].index("FROM")
-    final = dict(lines[-last:])
-    assert final["USER"] == "fleetlore" and "--uid 10001" in final["RUN"]
+    stages = [dict(lines[first:last]) for first, last in pairwise([*starts(lines), len(lines)])]
+    assert "--uid 10001" in stages[-4]["RUN"]
+    assert [stage.get("USER") for stage in stages[-3:]] == ["fleetlore"] * 3
     for word, rest in lines:
         *sources, _ = rest.split()
         if word == "COPY" and not rest.startswith("--from="):
             assert all((ROOT / each).exists() for each in sources), rest
 
 
+def starts(lines: list[list[str]]) -> list[int]:
+    return [number for number, (word, _) in enumerate(lines) if word == "FROM"]
+
+
 def test_every_image_of_compose_is_of_one_version() -> None:
     images = re.findall(r"^\s+image: (\S+)$", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
-    others = {each for each in images if not each.startswith("fleetlore:")}
-    assert len(others) >= 5
+    others = {each for each in images if not each.startswith("fleetlore-")}
+    assert len(others) == 4
     for each in others:
         assert re.fullmatch(r"[\w./-]+:[\w.-]*\d[\w.-]*(?:@sha256:[0-9a-f]{64})?", each), each
 
 
-def test_the_bill_of_materials_lists_the_lock(locked: dict[str, str], tmp_path: Path) -> None:
+def test_the_bill_of_materials_lists_the_lock(tmp_path: Path) -> None:
+    locked = versions(LOCK)
     target = _target("sbom", tmp_path)
     bill: Any = orjson.loads(target.read_bytes())
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "fleetlore-server")

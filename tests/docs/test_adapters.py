@@ -32,9 +32,9 @@ from streams.embedded.broker import EmbeddedBroker
 Numbers = Any
 MakeTopics = Callable[..., Awaitable[None]]
 SIGNATURE = re.compile(rb',"signature":"([A-Za-z0-9+/]+=*)"')
-MODEL = Path(str(importlib.util.find_spec("wordllama").origin)).parent  # type: ignore[union-attr]
-TABLE = (MODEL / "weights" / "l2_supercat_256.safetensors").read_bytes()
-TOKENIZER = (MODEL / "tokenizers" / "l2_supercat_tokenizer_config.json").read_bytes()
+MODEL = Path(str(importlib.util.find_spec("fleetlore_encoder").origin)).parent  # type: ignore[union-attr]
+TABLE = (MODEL / "table.safetensors").read_bytes()
+TOKENIZER = (MODEL / "tokenizer.json").read_bytes()
 
 
 def document(value: bytes, trusted: dict[str, Ed25519PublicKey]) -> dict[str, Any]:

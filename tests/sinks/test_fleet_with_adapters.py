@@ -69,7 +69,7 @@ import asyncio, sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "safetensors", "wordllama", "tokenizers"):
+        if name.partition(".")[0] in ("torch", "safetensors", "tokenizers"):
             raise ImportError(name)
 
 sys.meta_path.insert(0, Missing())

