@@ -69,6 +69,7 @@ def release() -> list[Path]:
         "--pyproject", ROOT / "deploy/server/pyproject.toml", "--output-reproducible",
         "--output-file", DIST / f"fleetlore-sbom-{version}.json",
     )  # fmt: skip
+    (DIST / ".gitignore").unlink(missing_ok=True)  # uv's
     files = sorted(DIST.iterdir())
     provenance = DIST / f"fleetlore-provenance-{version}.json"
     provenance.write_text(json.dumps(_provenance(files), indent=2) + "\n")

@@ -64,7 +64,7 @@ def relay(
     It also forwards what they ask of their models. One process holds one connection and one copy of the lore for all.
     """
     logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
-    host, port = _address(http)
+    host, port = address(http)
     if (certificate is None) != (key is None):
         raise typer.BadParameter("give --tls-certificate and --tls-key, or neither")
     if not is_loopback(host) and (tokens is None or (certificate is None and not plain)):
@@ -115,7 +115,8 @@ def relay(
     asyncio.run(serve())
 
 
-def _address(text: str) -> tuple[str, int]:
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`; raises BadParameter."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise typer.BadParameter(f"{text!r} is no HOST:PORT", param_hint="--http")

@@ -25,6 +25,7 @@ import typer
 
 from fleetlore.cli.options import Broker, Json, Logs, Milvus, Stack, command
 from fleetlore.cli.output import ask, moment, print_json, print_table
+from fleetlore.cli.relay import address
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.tenants import DEFAULT_TENANT
@@ -154,6 +155,8 @@ def register_up(app: typer.Typer) -> None:
 
         Until Ctrl-C; the event log and what was learned stay in the folder.
         """
+        if http:
+            address(http)
         asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console, http))
 
 
