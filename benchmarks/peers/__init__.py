@@ -27,7 +27,16 @@ OWN_ENVIRONMENTS = {
     "quixstreams": ("quixstreams==3.28.1", "orjson"),
     "drain3": ("drain3==0.9.11",),
     "detect-secrets": ("detect-secrets==1.5.0",),
-    "mem0": ("mem0ai==2.2.1", "aiokafka==0.14.0", "msgspec", "numpy", "orjson", "safetensors", "tokenizers", str(ROOT / "deploy" / "encoder")),
+    "mem0": (
+        "mem0ai==2.2.1",
+        "aiokafka==0.14.0",
+        "msgspec",
+        "numpy",
+        "orjson",
+        "safetensors",
+        "tokenizers",
+        str(ROOT / "deploy" / "encoder"),
+    ),
 }
 
 
