@@ -132,12 +132,13 @@ def check_fleetlore(arguments: list[str], folder: Path) -> None:
 def check_pip(arguments: list[str]) -> None:
     """The folders exist and have the extras; PyTorch's index is the only one named."""
     projects = {".": ROOT / "pyproject.toml", "./deploy/server": ROOT / "deploy" / "server" / "pyproject.toml"}
+    projects["./deploy/encoder"] = ROOT / "deploy" / "encoder" / "pyproject.toml"
     for target in arguments:
         if target.startswith("https:"):
             assert target == "https://download.pytorch.org/whl/cpu"
         elif not target.startswith("-") and target != "install":
             folder, _, extras = target.partition("[")
-            known = tomllib.loads(projects[folder].read_text())["project"]["optional-dependencies"]
+            known = tomllib.loads(projects[folder].read_text())["project"].get("optional-dependencies", {})
             assert {*filter(None, extras.rstrip("]").split(","))} <= {*known}
 
 

@@ -1,4 +1,4 @@
-"""What the page on security names is there: each file, each test, each command; no row without a test."""
+"""What the pages on security name is there: each file, each test, each command; no row without a test."""
 
 from __future__ import annotations
 
@@ -12,12 +12,25 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explain" / "security.md"
 ROWS = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]
 _NAMED = re.compile(r"`([^`]+)`")
+# Of the page that maps OWASP's risks: risk, what holds, tests, what is left.
+RISKS = [
+    line.strip("| ").split(" | ")
+    for line in (PAGE.parent / "agentic-risks.md").read_text().splitlines()
+    if line.startswith(("| ASI", "| **ASI"))
+]
 TESTS = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
 
 
 def named(cell: int) -> Iterator[str]:
+    if cell == 4:
+        yield from (each for risk in RISKS for each in _NAMED.findall(risk[2]))
     for row in ROWS:
         yield from _NAMED.findall(row.strip("| ").split(" | ")[cell])
+
+
+def test_each_of_the_ten_risks_names_a_test_and_what_is_left() -> None:
+    assert len(RISKS) == 10
+    assert all(len(risk) == 4 and _NAMED.search(risk[2]) and risk[3] for risk in RISKS)
 
 
 def test_each_row_names_its_code_and_a_test() -> None:
