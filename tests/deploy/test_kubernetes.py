@@ -40,6 +40,8 @@ EVERYTHING = (
     "--set=secrets.FLEETLORE_KAFKA_SSL_CA_LOCATION.name=kafka,secrets.FLEETLORE_KAFKA_SSL_CA_LOCATION.key=ca.crt",
     "--set=keda.enabled=true,serviceMonitor.enabled=true,prometheusRule.enabled=true,strimzi.enabled=true",
     "--set=console.actions=true,imagePullSecrets[0].name=registry",
+    "--set=ingress.enabled=true,ingress.className=nginx,ingress.tlsSecret=page,podLabels.team=agents,priorityClassName=high",
+    f"--set=extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=http://proxy:3128,image.digest=sha256:{'a' * 64}",
 )
 
 
@@ -110,6 +112,31 @@ def test_the_manifests_are_what_the_chart_gives() -> None:
 def test_helm_finds_no_fault() -> None:
     done = subprocess.run([HELM or "", "lint", "--strict", "--quiet", str(CHART)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_helm
+def test_what_a_platform_asks_of_each_pod_is_on_each_pod() -> None:
+    everything = objects(rendered(*EVERYTHING))
+    pods = [each["spec"]["template"] for each, _ in roles(everything)]
+    (doctor,) = [each for each in everything if each["kind"] == "Pod"]
+    assert doctor["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (account,) = [each["metadata"]["name"] for each in everything if each["kind"] == "ServiceAccount"]
+    for pod in [*pods, doctor]:
+        spec = pod["spec"]
+        assert (spec["serviceAccountName"], spec["priorityClassName"]) == (account, "high")
+        (container,) = spec["containers"]
+        assert {"name": "HTTPS_PROXY", "value": "http://proxy:3128"} in container["env"]
+        assert container["image"].endswith(f"@sha256:{'a' * 64}")
+    assert all(pod["metadata"]["labels"]["team"] == "agents" for pod in pods)
+    images = {each["metadata"]["name"]: container["image"].partition("@")[0] for each, container in roles(everything)}
+    assert {name.rpartition("-")[2]: image for name, image in images.items()} == {
+        "worker": "fleetlore-worker", "trainer": "fleetlore-trainer", "console": "fleetlore-worker"
+    }  # fmt: skip
+    (worker,) = [pod["spec"] for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"]
+    (spread,) = worker["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "worker"
+    (ingress,) = [each["spec"] for each in everything if each["kind"] == "Ingress"]
+    assert ingress["tls"][0]["hosts"] == [ingress["rules"][0]["host"]]
 
 
 def test_the_chart_is_of_this_version() -> None:
@@ -305,4 +332,6 @@ def test_the_values_keep_their_own_schema_and_say_what_each_is_for() -> None:
     templates = "".join(each.read_text() for each in (CHART / "templates").iterdir())
     for name, of in values.items():
         for each in of if isinstance(of, dict) and name != "settings" else ():
-            assert re.search(rf"\.(Values\.{name}|values)\.{each}\b", templates), f"{name}.{each} has no effect"
+            assert re.search(rf"(\.Values\.{name}|\.values|\${name})\.{each}\b", templates), (
+                f"{name}.{each} has no effect"
+            )

@@ -29,6 +29,14 @@ app.kubernetes.io/component: {{ .role }}
 - name: {{ $name }}{{ if not (hasSuffix "_LOCATION" $name) }}_FILE{{ end }}
   value: /run/secrets/fleetlore/{{ $name }}
 {{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "fleetlore.account" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "fleetlore.name" .) }}
+{{- else }}{{ .Values.serviceAccount.name | default "default" }}{{ end -}}
 {{- end -}}
 
 {{/* Everything of a pod but its container: dict "root" $ "role" ROLE "values" VALUES. */}}
@@ -37,7 +45,17 @@ app.kubernetes.io/component: {{ .role }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
+serviceAccountName: {{ include "fleetlore.account" .root }}
 automountServiceAccountToken: false
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .values.topologySpreadConstraints }}
+topologySpreadConstraints:
+{{- range . }}
+  - {{ toYaml (mergeOverwrite (dict "labelSelector" (dict "matchLabels" (include "fleetlore.selector" (dict "root" $.root "role" $.role) | fromYaml))) .) | nindent 4 | trim }}
+{{- end }}
+{{- end }}
 # Kubernetes would set FLEETLORE_…_PORT for each Service of this name, and a role refuses a variable that is no setting.
 enableServiceLinks: false
 # The drain, 5 s to commit and leave, and some to be sure: after that Kubernetes kills.
@@ -61,8 +79,9 @@ affinity: {{- toYaml . | nindent 2 }}
 
 {{/* What all containers share: dict "root" $ "values" VALUES. */}}
 {{- define "fleetlore.container" -}}
-image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
-imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+{{- $image := mergeOverwrite (dict) .root.Values.image (.values.image | default dict) }}
+image: "{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}"
+imagePullPolicy: {{ $image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
@@ -87,7 +106,7 @@ resources: {{- toYaml .values.resources | nindent 2 }}
 {{- end -}}
 
 {{- define "fleetlore.probes" -}}
-# A first start imports PyTorch, on a cold disk for a minute.
+# On a cold disk a first start imports for a minute, a trainer PyTorch too.
 startupProbe:
   httpGet: {path: /livez, port: metrics}
   periodSeconds: 5
