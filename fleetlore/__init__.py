@@ -27,12 +27,13 @@ if TYPE_CHECKING:
         StackError,
         StoreUnavailable,
     )
+    from fleetlore.figures import metrics
     from fleetlore.redact.redact import redact
     from fleetlore.watch.watchdog import Budget
     from fleetlore.wire.events import Event
     from fleetlore.wire.lore import MemoryItem, Pattern
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Action",
@@ -59,6 +60,7 @@ __all__ = [
     "StoreUnavailable",
     "__version__",
     "current_session",
+    "metrics",
     "redact",
     "tool",
 ]
@@ -87,6 +89,7 @@ _MODULE_OF = {
     "StackError": "errors",
     "StoreUnavailable": "errors",
     "current_session": "agent.current",
+    "metrics": "figures",
     "redact": "redact.redact",
     "tool": "agent.tool",
 }

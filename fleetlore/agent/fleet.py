@@ -37,6 +37,7 @@ from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
+from fleetlore.figures import count_fleet
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.search import LoreSearch
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
@@ -180,6 +181,7 @@ class Fleet:
 
     async def __aenter__(self) -> Self:
         await self.start()
+        count_fleet(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from fleetlore.advice.advice import Advice, advise, chosen, warn
@@ -15,6 +16,7 @@ from fleetlore.agent.history import CallHistory
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Outlook
+from fleetlore.figures import count_advice
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.index import is_recalled
 from fleetlore.stats.hashing import stable_hash
@@ -81,10 +83,13 @@ class SessionAdvice:
 
     def advise(self, at: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = "") -> Advice:
         """See `Session.advise`. `about`: what is asked about (`fleetlore.agent.session_events.asked`)."""
+        began = perf_counter()
         found = advise(
             self._fleet.replica.index, at, cautions, holdout_share=self._share, most=most, max_chars=max_chars
         )
-        return self._show(found, about)
+        shown = self._show(found, about)
+        count_advice(shown, perf_counter() - began)
+        return shown
 
     def hold(self, tool: str, arguments: object) -> Advice | None:
         """See `Session.hold`."""

@@ -79,7 +79,7 @@ class Follower:
         self._complete = complete
         self._outdated = outdated
         self._clock = clock or SystemClock()
-        self._heard = self._clock.now()
+        self._heard = self._answered = self._clock.now()
         self._positions: dict[TopicPartition, int] = {}
         self._first_ends: dict[TopicPartition, int] | None = None
         self._consumer: Any = None
@@ -91,6 +91,14 @@ class Follower:
         """Whether all records that existed when the broker first answered have been taken."""
         ends = self._first_ends
         return ends is not None and not any(self._is_behind(part, end) for part, end in ends.items())
+
+    @property
+    def age_seconds(self) -> float:
+        """Since a broker last answered for the partition that waits longest; before that, since this was made."""
+        if (consumer := self._consumer) is not None:
+            answered = [consumer.last_poll_timestamp(part) for part in consumer.assignment()]
+            self._answered = min((ms / 1000 for ms in answered if ms), default=self._answered)
+        return max(0.0, self._clock.now() - self._answered)
 
     def rewind(self, topic: str) -> None:
         """Read a topic from its beginning once more, after the fetch that is being taken."""

@@ -133,6 +133,11 @@ class LoreReplica:
             await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
             self._task = None
 
+    @property
+    def age_seconds(self) -> float:
+        """Since the broker last answered."""
+        return self._follower.age_seconds
+
     async def caught_up(self, timeout_seconds: float) -> bool:
         """Wait until all that the topics hold at this moment is known here; False when the time is up."""
         try:

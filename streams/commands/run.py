@@ -38,7 +38,7 @@ TO_BE_SEEN_TO = 3
 # Below this `up` warns: Milvus takes tens of MiB from the beginning.
 _LITTLE_SPACE_BYTES = 500 * 2**20
 # How long a replay waits for a first adapter version.
-ADAPTER_SECONDS = 30.0
+_ADAPTER_SECONDS = 30.0
 
 _Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat for several.")]
 _MetricsPort = Annotated[
@@ -303,7 +303,7 @@ async def _replay(sessions: list[LoggedSession], stack: Stack, tenant: str, seed
                 seed=seed,
                 timeout_seconds=timeout,
                 # A stack of the same folder has a trainer; of somebody else's broker nothing is known.
-                adapter_seconds=0.0 if stack.broker else ADAPTER_SECONDS,
+                adapter_seconds=0.0 if stack.broker else _ADAPTER_SECONDS,
                 progress=lambda sent: progress.update(task, completed=sent),
             )
 

@@ -25,12 +25,12 @@ REPOSITORY = "https://repo.maven.apache.org/maven2"
 # `group:artifact:version sha256` for each: `org.apache.kafka:kafka_2.13` with what it runs on, its tools, and a logger;
 # of the newest release, and of the one that tests upgrade from, which runs on the same libraries.
 JARS = Path(__file__).with_name("jars.txt")
-KAFKA = "org.apache.kafka"
+_KAFKA = "org.apache.kafka"
 RELEASE = "4.1.1"
 CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
-TIMEOUT_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 # What a client was told is kept is in the page cache, which outlives the process; from there it goes to the disk.
-FLUSH_MS = 1_000
+_FLUSH_MS = 1_000
 
 
 class KafkaMissing(StackError):
@@ -47,7 +47,7 @@ def java_command(release: str = RELEASE) -> tuple[str, ...]:
     java = _java()
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
     wanted: dict[str, str] = dict(line.split(maxsplit=1) for line in JARS.read_text().splitlines())
-    jars = [each for each in wanted if not each.startswith(f"{KAFKA}:") or each.endswith(f":{release}")]
+    jars = [each for each in wanted if not each.startswith(f"{_KAFKA}:") or each.endswith(f":{release}")]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(8) as pool:
@@ -82,8 +82,8 @@ def kafka_command(folder: Path, port: int, controller_port: int) -> list[str]:
         "listeners": f"CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": data,
-        "log.flush.interval.ms": FLUSH_MS,
-        "log.flush.scheduler.interval.ms": FLUSH_MS,
+        "log.flush.interval.ms": _FLUSH_MS,
+        "log.flush.scheduler.interval.ms": _FLUSH_MS,
         "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": 0,
@@ -101,7 +101,7 @@ def kafka_command(folder: Path, port: int, controller_port: int) -> list[str]:
         raise StackError(f"the folder {folder} cannot be used: {error.strerror}") from None
     if not (data / "meta.properties").exists():
         tool = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)]
-        made = subprocess.run(tool, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+        made = subprocess.run(tool, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
         if made.returncode:
             raise StackError(f"Kafka cannot make its folder {data}: {(made.stdout + made.stderr).strip()[-500:]}")
     return [*java, "kafka.Kafka", str(file)]
@@ -124,7 +124,7 @@ def _fetched(coordinates: str, sha256: str, folder: Path) -> Path:
         return file
     url = f"{REPOSITORY}/{group.replace('.', '/')}/{artifact}/{version}/{name}"
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:
             content = answer.read()
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         raise KafkaMissing(f"{url} cannot be had: {error}") from None

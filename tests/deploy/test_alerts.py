@@ -53,7 +53,10 @@ def test_alerts_name_only_metrics_and_labels_that_exist(rules: list[dict[str, An
 
 def test_every_alert_says_what_to_do(rules: list[dict[str, Any]]) -> None:
     for rule in rules:
-        assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, rule["alert"]
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        headings = re.findall(r"^## (\w+)$", (DEPLOY.parent / page).read_text(), re.MULTILINE)
+        assert anchor == rule["alert"].lower() and rule["alert"] in headings
         assert rule["labels"]["severity"] in {"page", "ticket"}, rule["alert"]
 
 

@@ -1,0 +1,34 @@
+"""The figures of the agents of a process, against a broker that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import fleetlore
+from fleetlore import Fleet
+from streams.embedded.broker import EmbeddedBroker
+
+
+async def test_metrics_say_what_was_sent_shown_and_how_old_the_lore_is(own_broker: EmbeddedBroker, tenant: str) -> None:
+    own_broker.start()
+    before = fleetlore.metrics()
+    async with Fleet("agent", broker=own_broker.address, tenant=tenant) as fleet:
+        with fleet.session("find a bicycle") as session:
+            session.advise("search", {"index": "products"})
+            async with session.action("search", {"index": "products"}) as action:
+                action.result = "3 hits"
+            session.succeed()
+        assert await fleet.flush(10)
+        now = fleetlore.metrics()
+        assert now["fleets"] == before["fleets"] + 1
+        assert now["events_sent_total"] - before["events_sent_total"] == fleet.sent == 3
+        assert now["events_dropped_total"] == before["events_dropped_total"]
+        assert now["advice_total"] - before["advice_total"] == 1
+        assert 0 < now["advice_seconds_p50"] <= now["advice_seconds_p99"] < 1
+        async with asyncio.timeout(20):
+            while fleet.replica.age_seconds > 1:
+                await asyncio.sleep(0.05)
+            own_broker.kill()
+            while fleet.replica.age_seconds < 2:
+                await asyncio.sleep(0.1)
+        assert fleetlore.metrics()["replica_age_seconds"] >= 2
