@@ -1,4 +1,4 @@
-"""What a log that is kept costs: CPU of the broker for an event, tansu in memory and Apache Kafka on disk in turns.
+"""Measure what a kept log costs: CPU of the broker for an event, tansu in memory and Apache Kafka on disk in turns.
 
 `python -m benchmarks.kept_log`: the row of docs/results/performance.md. CPU counts, not time: a busy machine changes it
 little. Each turn sends 500 records of 64 events, as the emitter cuts them, and reads them back once.

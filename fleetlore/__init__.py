@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fleetlore.agent.attempts import Attempt, Attempts
     from fleetlore.agent.blocking import BlockingFleet, BlockingSession
     from fleetlore.agent.current import current_session
-    from fleetlore.agent.fleet import Action, Fleet, Session
+    from fleetlore.agent.fleet import Action, Fleet, Session, metrics
     from fleetlore.agent.tool import tool
     from fleetlore.errors import (
         AdapterRefused,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         StackError,
         StoreUnavailable,
     )
-    from fleetlore.figures import metrics
     from fleetlore.redact.redact import redact
     from fleetlore.watch.watchdog import Budget
     from fleetlore.wire.events import Event
@@ -89,7 +88,7 @@ _MODULE_OF = {
     "StackError": "errors",
     "StoreUnavailable": "errors",
     "current_session": "agent.current",
-    "metrics": "figures",
+    "metrics": "agent.fleet",
     "redact": "redact.redact",
     "tool": "agent.tool",
 }

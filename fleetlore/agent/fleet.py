@@ -16,10 +16,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+import numpy as np
 
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.provenance import new_nonce
@@ -37,7 +41,6 @@ from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
-from fleetlore.figures import count_fleet
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.search import LoreSearch
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
@@ -49,11 +52,16 @@ from fleetlore.wire.events import Event, Outcome
 if TYPE_CHECKING:
     from fleetlore.retrieval.adapter import RetrievalSlot
 
-__all__ = ["Action", "Fleet", "Session"]
+__all__ = ["Action", "Fleet", "Session", "metrics"]
 
 log = logging.getLogger(__name__)
 
 _SESSIONS_REMEMBERED = 10_000
+_MOST_TIMES = 4096
+# Of this process: the fleets that somebody holds, seconds of the newest advice, and lines of it.
+_fleets: WeakSet[Fleet] = WeakSet()
+_seconds: deque[float] = deque(maxlen=_MOST_TIMES)
+_lines: Counter[str] = Counter()
 
 
 class Fleet:
@@ -181,7 +189,7 @@ class Fleet:
 
     async def __aenter__(self) -> Self:
         await self.start()
-        count_fleet(self)
+        _fleets.add(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -320,3 +328,30 @@ class Fleet:
     def adapters_refused(self) -> dict[str, int]:
         """How many records and versions of adapters were refused, by reason."""
         return self.adapters.refused
+
+    def count_advice(self, advice: Advice, seconds: float) -> None:
+        """Count what one call of `advise` or `brief` gave, and how long it took."""
+        _seconds.append(seconds)
+        _lines.update({"": 1, "_shown": len(advice.ids), "_withheld": len(advice.withheld)})
+
+
+def metrics() -> dict[str, float]:
+    """What the fleets of this process did since it began; names and units as Prometheus has them.
+
+    Returns:
+        `fleets`, how many are in use or not yet collected; `events_sent_total`, `events_dropped_total`;
+        `advice_total`, `advice_shown_total` and `advice_withheld_total`, in lines; `advice_seconds_p50` and
+        `advice_seconds_p99` of the last 4,096, 0 before the first one; `replica_age_seconds`, since the broker last
+        answered the copy of the lore that waits longest, 0 without a fleet.
+    """
+    fleets = list(_fleets)
+    p50, p99 = np.quantile(list(_seconds), (0.5, 0.99)) if _seconds else (0.0, 0.0)
+    return {
+        "fleets": len(fleets),
+        "events_sent_total": sum(fleet.sent for fleet in fleets),
+        "events_dropped_total": sum(fleet.dropped for fleet in fleets),
+        **{f"advice{name}_total": _lines[name] for name in ("", "_shown", "_withheld")},
+        "advice_seconds_p50": float(p50),
+        "advice_seconds_p99": float(p99),
+        "replica_age_seconds": max((fleet.replica.age_seconds for fleet in fleets), default=0.0),
+    }

@@ -16,7 +16,6 @@ from fleetlore.agent.history import CallHistory
 from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Outlook
-from fleetlore.figures import count_advice
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.index import is_recalled
 from fleetlore.stats.hashing import stable_hash
@@ -88,7 +87,7 @@ class SessionAdvice:
             self._fleet.replica.index, at, cautions, holdout_share=self._share, most=most, max_chars=max_chars
         )
         shown = self._show(found, about)
-        count_advice(shown, perf_counter() - began)
+        self._fleet.count_advice(shown, perf_counter() - began)
         return shown
 
     def hold(self, tool: str, arguments: object) -> Advice | None:

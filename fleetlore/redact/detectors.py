@@ -304,8 +304,9 @@ FORMS: tuple[_Group, ...] = (
             _Form(
                 "password",
                 "mysql",
-                r"\bmysql\w*\b(?:(?!\bmysql)[^\n|;]){0,500}?\s-p[\"']?(?P<secret>(?!\[redacted:|[$-]|"
-                r"rint\b|ath\b|erm\b|rune\b|assw)[^\s\"']{3,128})",
+                # One command has one password: what is masked is not passed over.
+                r"\bmysql\w*\b(?:(?!\bmysql|-p[\"']?\[redacted:)[^\n|;]){0,500}?\s-p[\"']?"
+                r"(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|rune\b|assw)[^\s\"']{3,128})",
             ),
         ),
     ),

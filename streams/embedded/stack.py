@@ -37,7 +37,7 @@ from streams.embedded.searchable import keep_searchable
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 from streams.offline.republish import restore_topics
 
-__all__ = ["Stack"]
+__all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _LOG_SECONDS = 10.0
 _RESTARTS = 100
 _RESTART_SECONDS = 0.5
 # Joining a group takes half the session timeout on the embedded broker, so the first event would wait for it.
-_SESSION_TIMEOUT_SECONDS = 6.0
+SESSION_TIMEOUT_SECONDS = 6.0
 
 
 class Stack:
@@ -102,7 +102,7 @@ class Stack:
             milvus=f"http://127.0.0.1:{self._ports['milvus']}",
             tenants=tenants,
             partitions=partitions or max(1, workers),
-            session_timeout_seconds=_SESSION_TIMEOUT_SECONDS,
+            session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
             adapters_dir=str(self.data / ADAPTERS),
             signing_key=str(self.data / SIGNING_KEY),
         )

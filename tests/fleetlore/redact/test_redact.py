@@ -267,6 +267,7 @@ cut = st.builds(lambda text, start, end: text[start : start + end], blocks, st.i
 
 @given(st.lists(st.tuples(blocks | cut, st.sampled_from(["\n", "\n---\n", " ", "\n\n  "])), max_size=5))
 @example([(MANIFEST, "\n"), (MANIFEST[14:], "\n")])
+@example([("mysql -u root -phun", " "), ("ysql -u root -phun", "\n")])
 def test_what_is_cut_off_or_repeated_is_masked_once(parts: list[tuple[str, str]]) -> None:
     once = redact("".join(text + end for text, end in parts))
     assert redact(once) == once
