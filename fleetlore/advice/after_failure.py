@@ -23,6 +23,8 @@ from fleetlore.recall.index import LoreIndex
 
 _MAX_STRUCTURE = 300
 _MOST_NAMED = 3
+# Of one call: for each a name near it is looked for among all of the place.
+_MOST_REJECTED = 6
 
 
 def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -84,9 +86,14 @@ def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     found = structure(place, failed.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
     if found:
         lead = " " if instead else ""
-        if left := [name for name in rejected if name not in swaps]:
-            lead += f"There is no {_quoted(left)} here. "
-        elif elsewhere:
+        left = [name for name in rejected if name not in swaps]
+        named = frozenset(_kind(failed).names)
+        # What the error names is not there; of the rest only this is sure, that nobody met it.
+        if absent := [name for name in left if name.lower() in named]:
+            lead += f"There is no {_quoted(absent)} here. "
+        if unmet := [name for name in left if name.lower() not in named]:
+            lead += f"Not known here: {_quoted(unmet)}. "
+        if elsewhere:
             lead += f"{_quoted(elsewhere)} is of something else. "
         parts = (*instead, *structure_parts(found, f"{lead}Use these names alone:"))
         key = f"place:names\x1f{failed.failure.class_}\x1f{' '.join((*rejected, *elsewhere))}"
@@ -128,7 +135,7 @@ def _rejected(failed: FailedCall, place: PlaceNames) -> list[str]:
     if not named or not place.members:
         return [name for name in named if place.rejects(name)]
     keys = frozenset(key.lower() for key in values_of(failed.arguments))
-    return [name for name in unknown(failed.text, place, named) if name.lower() not in keys]
+    return [name for name in unknown(failed.text, place, named) if name.lower() not in keys][:_MOST_REJECTED]
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -58,10 +58,11 @@ log = logging.getLogger(__name__)
 
 _SESSIONS_REMEMBERED = 10_000
 _MOST_TIMES = 4096
-# Of this process: the fleets that somebody holds, seconds of the newest advice, and lines of it.
+# Of this process, for `metrics`: the fleets that are entered, seconds of the newest advice, and what was counted.
+_counting = threading.Lock()
 _fleets: WeakSet[Fleet] = WeakSet()
 _seconds: deque[float] = deque(maxlen=_MOST_TIMES)
-_lines: Counter[str] = Counter()
+_counted: Counter[str] = Counter()
 
 
 class Fleet:
@@ -167,6 +168,8 @@ class Fleet:
         await self.definitions.start()
         await self.replica.start()
         self.long_calls.start()
+        with _counting:
+            _fleets.add(self)
         self._warns_of_missing_lore = True
         if self._ready_seconds:
             try:
@@ -186,10 +189,13 @@ class Fleet:
         senders = (self.emitter, self.reviews, self.definitions)
         await asyncio.gather(*(sender.close(timeout_seconds) for sender in senders))
         await asyncio.gather(self.replica.close(), self.adapters.close())
+        with _counting:
+            if self in _fleets:  # a counter never falls: what it sent outlives it
+                _fleets.discard(self)
+                _counted.update(events_sent_total=self.sent, events_dropped_total=self.dropped)
 
     async def __aenter__(self) -> Self:
         await self.start()
-        _fleets.add(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -331,26 +337,31 @@ class Fleet:
 
     def count_advice(self, advice: Advice, seconds: float) -> None:
         """Count what one call of `advise` or `brief` gave, and how long it took."""
-        _seconds.append(seconds)
-        _lines.update({"": 1, "_shown": len(advice.ids), "_withheld": len(advice.withheld)})
+        with _counting:
+            _seconds.append(seconds)
+            _counted["advice_total"] += 1
+            _counted["advice_shown_total"] += len(advice.ids)
+            _counted["advice_withheld_total"] += len(advice.withheld)
 
 
 def metrics() -> dict[str, float]:
     """What the fleets of this process did since it began; names and units as Prometheus has them.
 
     Returns:
-        `fleets`, how many are in use or not yet collected; `events_sent_total`, `events_dropped_total`;
-        `advice_total`, `advice_shown_total` and `advice_withheld_total`, in lines; `advice_seconds_p50` and
-        `advice_seconds_p99` of the last 4,096, 0 before the first one; `replica_age_seconds`, since the broker last
-        answered the copy of the lore that waits longest, 0 without a fleet.
+        `fleets`, how many are entered; `events_sent_total`, `events_dropped_total`, of those that were left too;
+        `advice_total` calls of `advise` and `brief`, `advice_shown_total` and `advice_withheld_total` lines;
+        `advice_seconds_p50` and `advice_seconds_p99` of the last 4,096 calls, 0 before the first one;
+        `replica_age_seconds`, since the broker last answered the copy of the lore that waits longest, 0 without a
+        fleet.
     """
-    fleets = list(_fleets)
-    p50, p99 = np.quantile(list(_seconds), (0.5, 0.99)) if _seconds else (0.0, 0.0)
+    with _counting:
+        fleets, seconds, counted = list(_fleets), list(_seconds), Counter(_counted)
+    p50, p99 = np.quantile(seconds, (0.5, 0.99)) if seconds else (0.0, 0.0)
     return {
         "fleets": len(fleets),
-        "events_sent_total": sum(fleet.sent for fleet in fleets),
-        "events_dropped_total": sum(fleet.dropped for fleet in fleets),
-        **{f"advice{name}_total": _lines[name] for name in ("", "_shown", "_withheld")},
+        "events_sent_total": counted["events_sent_total"] + sum(fleet.sent for fleet in fleets),
+        "events_dropped_total": counted["events_dropped_total"] + sum(fleet.dropped for fleet in fleets),
+        **{name: counted[name] for name in ("advice_total", "advice_shown_total", "advice_withheld_total")},
         "advice_seconds_p50": float(p50),
         "advice_seconds_p99": float(p99),
         "replica_age_seconds": max((fleet.replica.age_seconds for fleet in fleets), default=0.0),

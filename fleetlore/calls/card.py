@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, words_of
 from fleetlore.calls.places import QUERY_WORDS, PlaceNames
 
 __all__ = ["missing", "nearest", "structure", "unknown"]
 
-# Of one owner.
-_MOST_MEMBERS = 16
+# Of one owner; and owners that one call names.
+_MOST_MEMBERS, _MOST_OWNERS = 16, 8
 # Letters from which names that differ in one are alike, and in two.
 _LONG_ENOUGH, _LONG = 6, 9
 # Of the parts of a name: that the goal has too, and that the call that failed has.
@@ -36,7 +37,7 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
     in_goal, in_call = _stems(words_of(goal, GOAL_CHARACTERS)), _stems(words_of(call, CALL_CHARACTERS))
 
     def near(name: str) -> float:
-        stems = _stems((name,))
+        stems = _stems_of(name)
         return (_IN_GOAL * len(stems & in_goal) + _IN_CALL * len(stems & in_call)) / (len(stems) or 1)
 
     named = words_of(call, CALL_CHARACTERS)
@@ -64,6 +65,7 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
     return found
 
 
+@lru_cache(maxsize=64)  # after a failure two sources ask for the same; a place of a version is never written to
 def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
     """The one name that works at a place and is spelled nearly like a rejected one; None where none is, or several are.
 
@@ -72,18 +74,22 @@ def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
     has all parts of the rejected name: `departure_time` for `departure`.
     """
     asked = rejected.lower()
+    first = asked[0]
     found = {
         name: distance
         for name, ended in known.names.items()
-        if name != asked and ended.worked > ended.failed and (distance := _distance(asked, name)) is not None
+        if name[0] == first  # most names go here: there may be thousands
+        and name != asked
+        and ended.worked > ended.failed
+        and (distance := _distance(asked, name)) is not None
     }
     least = min(found.values(), default=0)
     best = [name for name, distance in found.items() if distance == least]
     if best:
         return _spelled(known, best[0]) if len(best) == 1 else None
-    parts, named = _stems((rejected,)), words_of(call, CALL_CHARACTERS)
-    owners = [owner for owner in known.members if owner.lower() in named]
-    holding = {member for owner in owners for member in known.members[owner] if parts <= _stems((member,))}
+    parts, named = _stems_of(rejected), words_of(call, CALL_CHARACTERS)
+    owners = [owner for owner in known.members if owner.lower() in named][:_MOST_OWNERS]
+    holding = {member for owner in owners for member in known.members[owner] if parts <= _stems_of(member)}
     return holding.pop() if parts and len(holding) == 1 else None
 
 
@@ -119,16 +125,25 @@ def _spelled(known: PlaceNames, name: str) -> str:
 
 
 def _distance(one: str, other: str) -> int | None:
-    """In how many letters two lower-case names differ, a plural's ending counting as none; None where not near."""
-    if one[0] != other[0]:
-        return None
-    bare, bare_other = one.replace("_", ""), other.replace("_", "")
-    if bare == bare_other or _singular(bare) == _singular(bare_other):
+    """In how many letters two lower-case names of one first letter differ, a plural's ending counting as none; None
+    where not near.
+    """
+    (bare, singular, letters), (bare_other, singular_other, letters_other) = _bare(one), _bare(other)
+    if singular == singular_other or bare == bare_other:
         return 0
     shorter = min(len(bare), len(bare_other))
     most = 2 if shorter >= _LONG else 1 if shorter >= _LONG_ENOUGH else 0
-    distance = _edits(bare, bare_other, most) if most else 1
+    if not most or len(letters ^ letters_other) > 2 * most:  # one edit brings one letter and takes another
+        return None
+    distance = _edits(bare, bare_other, most)
     return distance if distance <= most else None
+
+
+@lru_cache(maxsize=16_384)  # as below
+def _bare(name: str) -> tuple[str, str, frozenset[str]]:
+    """A name without `_`, that without a plural's ending, and its letters."""
+    bare = name.replace("_", "")
+    return bare, _singular(bare), frozenset(bare)
 
 
 def _singular(name: str) -> str:
@@ -147,9 +162,16 @@ def _edits(one: str, other: str, most: int) -> int:
         now = [row]
         for column, its in enumerate(other, 1):
             now.append(min(before[column] + 1, now[-1] + 1, before[column - 1] + (letter != its)))
+        if min(now) > most:  # it only grows
+            return most + 1
         before = now
     return before[-1]
 
 
 def _stems(words: Iterable[str]) -> frozenset[str]:
-    return frozenset(part.lower()[:_STEM].rstrip("s") for word in words for part in _PARTS.findall(word))
+    return frozenset[str]().union(*map(_stems_of, words))
+
+
+@lru_cache(maxsize=16_384)  # the names of a place are asked for again at each failure there
+def _stems_of(name: str) -> frozenset[str]:
+    return frozenset(part.lower()[:_STEM].rstrip("s") for part in _PARTS.findall(name))

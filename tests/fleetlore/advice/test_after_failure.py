@@ -1,0 +1,91 @@
+"""What is said after a failure at a place whose structure is known."""
+
+from __future__ import annotations
+
+import time
+from string import ascii_lowercase
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from benchmarks.security.times import AGENT_SECONDS, slowness
+from fleetlore.advice.advice import advise
+from fleetlore.advice.situation import Situation
+from fleetlore.calls.failed_call import FailedCall
+from fleetlore.calls.places import Ended, PlaceNames
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.recall.index import LoreIndex
+
+MEMBERS = {
+    "flight": ("flight_id", "departure_time", "from_airport"),
+    "airport": ("airport_code", "airport_name"),
+}
+ERROR_TYPE = "OperationalError"
+
+
+def names(members: dict[str, tuple[str, ...]]) -> dict[str, Ended]:
+    return {name: Ended(3, 0) for owner, of in members.items() for name in (owner, *of)}
+
+
+def situation(query: str, error: str, members: dict[str, tuple[str, ...]] = MEMBERS) -> Situation:
+    arguments = orjson.dumps({"query": query}).decode()
+    failed = FailedCall(
+        f"query {query}", error, failure_of("sql", arguments, ERROR_TYPE, error), arguments=arguments, session="s"
+    )
+    place = PlaceNames(9, names(members), members=members)
+    model: Any = SimpleNamespace(
+        places={"atis": place}, look_ups={}, program=lambda call: None, need=lambda *_: None, until=0.0
+    )
+    return Situation(now=0.0, session="s", failed=failed, model=model, place="atis")
+
+
+def said(query: str, error: str) -> str:
+    return advise(LoreIndex(), situation(query, error)).text
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "shown"),
+    [
+        (  # all names of the call at once, each with the one that has its parts
+            "SELECT MIN(departure) FROM flights",
+            "no such table: flights",
+            [
+                "Use `flight` instead of `flights`. Use `departure_time` instead of `departure`.",
+                "`flight` has: flight_id",
+            ],
+        ),
+        (  # what the error does not name is not said to be absent: nobody met it
+            "SELECT height FROM planes",
+            "no such table: planes",
+            ["There is no `planes` here. Not known here: `height`. Use these names alone:", "airport(airport_code"],
+        ),
+        (
+            "SELECT f.airport_name FROM flight AS f",
+            "no such column: f.airport_name",
+            ["`airport_name` is of something else. Use these names alone:", "flight(flight_id"],
+        ),
+    ],
+)
+def test_all_names_of_a_call_that_a_place_has_not_are_told_at_once(query: str, error: str, shown: list[str]) -> None:
+    text = said(query, error)
+    assert all(each in text for each in shown), text
+    assert "query" not in text  # the key of the call's own argument
+
+
+def test_an_error_that_names_nothing_tells_of_no_names() -> None:
+    assert said("SELECT heights FROM flights", "misuse of aggregate") == ""
+
+
+def test_advice_at_a_large_place_stalls_no_agent() -> None:
+    owners = [f"{letter}bcde_{number}" for number in range(4) for letter in ascii_lowercase]
+    members = {owner: tuple(f"{owner}x{number}" for number in range(38)) for owner in owners}
+    query = "SELECT " + ", ".join(f"{owner}y" for owner in owners) + " FROM " + ", ".join(owners)
+    took = []
+    for _ in range(3):
+        at = situation(query, f"no such column: {owners[0]}y", members)  # another place: nothing is remembered of it
+        began = time.process_time()
+        advise(LoreIndex(), at)
+        took.append(time.process_time() - began)
+    assert len(at.known_place.names) > 4_000 and min(took) < AGENT_SECONDS * slowness()
