@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECTS := pyproject.toml deploy/server/pyproject.toml deploy/encoder/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-failed test-slow security cluster cluster-short chaos chaos-short lint format types check wheels release bench docs site lock sbom audit upgrade clean
+.PHONY: help install demo test test-all test-slow security cluster cluster-short chaos chaos-short lint format types check wheels release bench docs site lock sbom audit upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -56,10 +56,7 @@ test: $(STAMP)  ## Run the tests, in at most six minutes on two cores (ARGS="tes
 	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not cluster and not long' $(ARGS)
 
 test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`
-	$(PYTEST) -p tests.second_chance $(IN_PARALLEL) --cache-clear $(ARGS)
-
-test-failed: $(STAMP)  ## Run what failed in `make test-all` once more, one test after the other
-	$(PYTEST) -p tests.second_chance --last-failed --last-failed-no-failures none $(ARGS)
+	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 	$(PYTEST) -m 'slow and not cluster' $(ARGS)

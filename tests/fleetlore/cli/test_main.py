@@ -118,7 +118,6 @@ HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafk
         ("worker --partitions 3", 2),
         ("patterns --data no-folder", 1),
         ("dead-letters list --data no-folder", 1),
-        ("adapters verify 39ba --data no-folder", 1),
         ("facts load no-file", 2),
         ("erase --session a --data no-folder", 1),
         ("backfill switch new --data no-folder", 1),

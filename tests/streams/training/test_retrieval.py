@@ -33,7 +33,6 @@ from streams.offline.erase.adapters import has_learned
 from streams.offline.erase.found import Found
 from streams.stage.erased import Erased
 from streams.training.publication import Publication
-from streams.training.remake import remade
 from streams.training.retrieval import RetrievalTrainer
 from tests.models.adapter.inflected import sessions
 
@@ -127,8 +126,6 @@ async def test_what_a_fleet_learned_is_followed_by_an_agent_without_torch(
     assert pointer["version"] == version
     assert (manifest["sessions"], manifest["agents"], manifest["tools"]) == (COUNT, 7, ["run"])
     assert manifest["size_bytes"] < 40_000 and manifest["metrics"]["mrr"] > manifest["metrics"]["mrr_words"]
-    found = await remade(settings, tenant, version)
-    assert found.same and found.sessions == COUNT
 
     environ, pipe = {**os.environ, **settings.to_env()}, asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
