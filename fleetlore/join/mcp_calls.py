@@ -56,6 +56,11 @@ class McpCalls:
             return message
         return _in_place_of(message, answers if _is_batch(message) else answers[0])
 
+    @property
+    def under_way(self) -> int:
+        """Calls of tools that are not answered yet."""
+        return sum(isinstance(each, Action) for each in self._begun.values())
+
     def close(self) -> None:
         """The connection ended: what became of the calls under way is not known."""
         while self._begun:
@@ -98,7 +103,11 @@ class McpCalls:
         begun, result, error = self._begun.pop(id), message.get("result"), message.get("error")
         if isinstance(begun, str):
             add = self._note if begun == _LIST else self._introduce
-            return isinstance(result, dict) and add(result)
+            if not isinstance(result, dict) or not add(result):
+                return False
+            if result.get("cacheScope") == "public":  # what was added is this agent's
+                result["cacheScope"] = "private"
+            return True
         if not isinstance(result, dict):
             said = error.get("message") if isinstance(error, dict) else error
             begun.end(error_text=str(said))

@@ -1,15 +1,23 @@
 """Forward streamable HTTP to an MCP server elsewhere, and record and advise the calls of its tools.
 
 Headers pass through both ways, so the client's own authorisation does. An answer comes in the HTTP exchange of its
-request; a session of the fleet lasts as long as the server's own (`Mcp-Session-Id`), or as the proxy where it has none.
+request. A session of the fleet is as long as one of the server's (`Mcp-Session-Id`), which the protocol has no more
+since 2026-07-28; else it is a peer's, and ends when that is silent.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
+import orjson
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -21,59 +29,134 @@ from fleetlore.join.mcp_calls import McpCalls
 
 __all__ = ["forwarding_app"]
 
-_SESSION = "mcp-session-id"
+# A client that keeps to no connection names what it does by our own header, which does not go on.
+_SESSION, _OURS = "mcp-session-id", "fleetlore-session"
 # Of one connection and not of the message.
-_HOP = {"connection", "content-encoding", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"}
+_HOP = {"connection", "content-encoding", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade", _OURS}
+# Where a client looks for who lets it in (RFC 9728).
+_RESOURCE = "/.well-known/oauth-protected-resource"
+_METADATA = re.compile(r'resource_metadata="?[^\s",]+"?')
+_CLIENT = "io.modelcontextprotocol/clientInfo"
+_LOOK_SECONDS = 10.0
 
 
 def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") -> Starlette:
     """An ASGI application that forwards `/mcp` to `url`; enter the fleet before it runs."""
     sessions = NamedSessions()
 
+    async def close_silent() -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            sessions.leave_silent(fleet.clock.monotonic())
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        closing = asyncio.create_task(close_silent())
         async with httpx2.AsyncClient(timeout=None) as app.state.client:
             yield
+        closing.cancel()
         sessions.leave_all()
 
     async def forward(request: Request) -> Response:
-        id = request.headers.get(_SESSION, "")
-        calls = McpCalls(sessions.enter(id, lambda: fleet.session(goal, task)))
-        headers = {name: value for name, value in request.headers.items() if name not in _HOP}
-        headers["accept-encoding"] = "identity"
-        content, held = calls.from_client(await request.body())
+        asked = await request.body()
+        id = request.headers.get(_SESSION) or request.headers.get(_OURS) or _peer(request, asked, sessions)
+        session = sessions.enter(id, lambda: fleet.session(goal, task))
+        calls = McpCalls(session)
+        content, held = calls.from_client(asked)
         if held:
             return Response(held, media_type="application/json")
-        client: httpx2.AsyncClient = request.app.state.client
-        try:
-            answer = await client.send(
-                client.build_request(request.method, url, headers=headers, content=content or None), stream=True
-            )
-        except httpx2.HTTPError as error:
+        sessions.busy[session] += calls.under_way
+
+        def over(under_way: int = calls.under_way) -> None:
+            sessions.busy[session] -= under_way
+            sessions.busy += Counter()  # without those of which none is left
+            if id in sessions:
+                sessions.heard(id)
             calls.close()
-            return Response(f"{url} cannot be reached: {error}", 502)
+
+        answer = await _ask(request, url, content)
+        if isinstance(answer, Response):
+            over()
+            return answer
         begun = answer.headers.get(_SESSION)
-        if begun and not id and "" in sessions:  # another that began at the same time may have taken it
-            sessions[begun] = sessions.pop("")
+        if begun and begun not in sessions and id in sessions:
+            sessions.rename(id, begun)
+            id = begun
         if request.method == "DELETE":
             sessions.leave(id)
-        told = {name: value for name, value in answer.headers.items() if name not in _HOP}
+        told = _told(request, answer)
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
-            return StreamingResponse(_events(answer, calls), answer.status_code, told)
+            return StreamingResponse(_events(answer, calls, over), answer.status_code, told)
         body = calls.from_server(await answer.aread())
-        calls.close()
+        over()
         await answer.aclose()
         return Response(body, answer.status_code, told)
 
-    return Starlette(routes=[Route("/mcp", forward, methods=["GET", "POST", "DELETE"])], lifespan=lifespan)
+    async def resource(request: Request) -> Response:
+        """What the server says of who lets a client in; of itself it speaks by the address that the client uses."""
+        at = urlsplit(url)
+        answer = await _ask(request, f"{at.scheme}://{at.netloc}{_RESOURCE}{at.path}", b"")
+        if isinstance(answer, Response):
+            return answer
+        body = await answer.aread()
+        await answer.aclose()
+        if answer.is_success:
+            body = orjson.dumps({**orjson.loads(body), "resource": str(request.url.replace(path="/mcp", query=""))})
+        return Response(body, answer.status_code, _told(request, answer))
+
+    methods = ["GET", "POST", "DELETE"]
+    routes = [Route("/mcp", forward, methods=methods), Route(_RESOURCE, resource), Route(f"{_RESOURCE}/mcp", resource)]
+    return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _events(answer: httpx2.Response, calls: McpCalls) -> AsyncIterator[bytes]:
+async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | Response:
+    """The server's answer, still to be read; or what to answer where it is away."""
+    headers = {name: value for name, value in request.headers.items() if name not in _HOP}
+    headers["accept-encoding"] = "identity"
+    client: httpx2.AsyncClient = request.app.state.client
+    try:
+        return await client.send(
+            client.build_request(request.method, url, headers=headers, content=content or None), stream=True
+        )
+    except httpx2.HTTPError as error:
+        return Response(f"{url} cannot be reached: {error}", 502)
+
+
+def _told(request: Request, answer: httpx2.Response) -> dict[str, str]:
+    """Headers of the answer. Where the server says who lets a client in, that is read here: see `resource`."""
+    told = {name: value for name, value in answer.headers.items() if name not in _HOP}
+    if asks := told.get("www-authenticate"):
+        here = request.url.replace(path=f"{_RESOURCE}/mcp", query="")
+        told["www-authenticate"] = _METADATA.sub(f'resource_metadata="{here}"', asks)
+    return told
+
+
+def _peer(request: Request, asked: bytes, open: Collection[str]) -> str:
+    """Who sends: what it may, what it calls itself, and its connection.
+
+    All agents on one SDK call themselves the same, so of those that sign in as the same the connection tells them
+    apart. An agent whose calls run side by side uses several: a further one that begins with a call is of the only
+    peer like it.
+    """
+    try:
+        message: Any = orjson.loads(asked)
+        method, client = message["method"], orjson.dumps(message["params"]["_meta"][_CLIENT])
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        method, client = "", b""
+    who = sha256(b"\0".join((request.headers.get("authorization", "").encode(), client))).hexdigest()
+    peer = f"{who} {request.client}"
+    if peer in open or method != "tools/call":
+        return peer
+    like = [name for name in open if name.startswith(who)]
+    return like[0] if len(like) == 1 else peer
+
+
+async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], None]) -> AsyncIterator[bytes]:
     try:
         async for line in answer.aiter_lines():
             if line.startswith("data:"):
                 line = "data: " + calls.from_server(line[5:].strip().encode()).decode()
             yield line.encode() + b"\n"
     finally:
-        calls.close()
+        over()
         await answer.aclose()

@@ -159,3 +159,19 @@ async def test_calls_that_are_never_answered_do_not_fill_the_memory(fleet: Fleet
         for id in range(2000):
             calls.from_client(call(id))
         assert len(calls._begun) == 1024
+
+
+@pytest.mark.parametrize(("scope", "kept"), [("public", "private"), ("private", "private"), (None, None)])
+async def test_what_is_added_is_for_this_agent_alone(fleet: Fleet, scope: str | None, kept: str | None) -> None:
+    """A cache between may give anybody what is public. How long it stays fresh is the server's to say."""
+    know_better(fleet, "sql", "q")
+    hints = {"ttlMs": 60_000, **({"cacheScope": scope} if scope else {})}
+    listed = {"tools": [{"name": "sql"}, {"name": "other"}], **hints}
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        calls.from_client(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
+        told = orjson.loads(calls.from_server(orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": listed})))["result"]
+        assert told["ttlMs"] == 60_000 and told.get("cacheScope") == kept and "description" in told["tools"][0]
+        unchanged = orjson.dumps({"jsonrpc": "2.0", "id": 2, "result": {"tools": [{"name": "other"}], **hints}})
+        calls.from_client(b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}')
+        assert calls.from_server(unchanged) == unchanged

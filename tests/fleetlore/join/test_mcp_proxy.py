@@ -14,9 +14,14 @@ import orjson
 import pytest
 import uvicorn
 from mcp import Client, StdioServerParameters
+from mcp.client.auth.utils import (
+    build_protected_resource_metadata_discovery_urls,
+    extract_resource_metadata_from_www_auth,
+)
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.auth_utils import check_resource_allowed
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -225,6 +230,131 @@ async def test_a_proxy_that_is_started_again_takes_up_the_client_s_session(fleet
     assert [each[events.RESULT] for each in recorder.outcomes] == ["done"] * 2
     assert recorder.kinds == ["session.started", "outcome", "session.ended"] * 2
     assert len({event.session for event in recorder.events}) == 2
+
+
+@pytest.mark.parametrize("headers", [{}, {"Fleetlore-Session": "mine"}])
+async def test_agents_of_one_sdk_have_a_session_each(fleet: Fleet, recorder: Recorder, headers: dict[str, str]) -> None:
+    """The protocol of 2026-07-28 has no sessions: each request stands alone, and both clients call themselves alike."""
+    seen: list[str] = []
+    async with serving(upstream(seen)) as address, serving(forwarding_app(fleet, address)) as proxy:
+
+        async def agent(*divisors: int) -> None:
+            async with (
+                httpx2.AsyncClient(headers=headers) as http,
+                Client(streamable_http_client(proxy, http_client=http), mode="2026-07-28") as client,
+            ):
+                await client.list_tools()
+                started.append(None)
+                while len(started) < 2:
+                    await asyncio.sleep(0.01)
+                await asyncio.gather(*(client.call_tool("divide", {"a": 1, "b": each}) for each in divisors[:2]))
+                await client.call_tool("divide", {"a": 1, "b": divisors[-1]})
+
+        started: list[None] = []
+        await asyncio.gather(agent(1, 1, 1), agent(2, 2, 2))
+    by_session: dict[str, set[int]] = {}
+    for event in recorder.events:
+        if event.kind == "outcome":
+            by_session.setdefault(event.session, set()).add(event.data[events.ARGUMENTS]["b"])
+    if headers:
+        assert list(by_session.values()) == [{1, 2}], "who names its session decides by that"
+    else:
+        assert {1} in by_session.values() and {2} in by_session.values()
+        assert all(len(each) == 1 for each in by_session.values()), "calls of two agents are in one session"
+    assert recorder.kinds.count("session.started") == recorder.kinds.count("session.ended")
+
+
+async def test_calls_side_by_side_of_the_only_agent_are_one_session(fleet: Fleet, recorder: Recorder) -> None:
+    async with (
+        serving(upstream([])) as address,
+        serving(forwarding_app(fleet, address)) as proxy,
+        httpx2.AsyncClient() as http,
+        Client(streamable_http_client(proxy, http_client=http)) as client,
+    ):
+        await client.list_tools()
+        await asyncio.gather(*(client.call_tool("divide", {"a": 6, "b": each}) for each in (1, 2, 3)))
+    assert len({event.session for event in recorder.events}) == 1 and len(recorder.outcomes) == 3
+
+
+async def test_a_peer_that_is_silent_is_left_and_one_that_waits_is_not(fleet: Fleet, recorder: Recorder) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: Request) -> Response:
+        id = (await request.json())["id"]
+        if id == "slow":
+            asked.set()
+            await go.wait()
+        return JSONResponse({"jsonrpc": "2.0", "id": id, "result": {"content": []}})
+
+    def call(id: str) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": id, "arguments": {}}}
+
+    server = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+    async with (
+        serving(server) as address,
+        serving(forwarding_app(fleet, address)) as proxy,
+        httpx2.AsyncClient() as http,
+    ):
+
+        async def post(id: str) -> None:
+            await http.post(proxy, json=call(id), headers={"Fleetlore-Session": f"of {id}"})
+
+        await post("a")
+        waiting = asyncio.create_task(post("slow"))
+        await asyncio.wait_for(asked.wait(), 10)
+        fleet.clock.advance(599.0)  # type: ignore[attr-defined]
+        await post("b")
+        assert recorder.kinds.count("session.ended") == 0
+        fleet.clock.advance(2.0)  # type: ignore[attr-defined]
+        await post("b")
+        assert recorder.kinds.count("session.ended") == 1
+        go.set()
+        await waiting
+        fleet.clock.advance(599.0)  # type: ignore[attr-defined]
+        await post("b")
+        assert recorder.kinds.count("session.ended") == 1, "it was heard of when its call was answered"
+        fleet.clock.advance(2.0)  # type: ignore[attr-defined]
+        await post("b")
+        assert recorder.kinds.count("session.ended") == 2
+    assert {each[events.TOOL] for each in recorder.outcomes} == {"a", "slow", "b"}
+
+
+async def test_who_lets_a_client_in_is_found_through_the_proxy(fleet: Fleet) -> None:
+    """As the official SDK looks for it, which refuses a resource of another address than the one that it asked."""
+    says: dict[str, Any] = {"authorization_servers": ["https://login.example.com"], "scopes_supported": ["tools"]}
+    seen: list[dict[str, str]] = []
+
+    async def refuse(request: Request) -> Response:
+        seen.append(dict(request.headers))
+        at = request.url.replace(path="/.well-known/oauth-protected-resource/mcp")
+        return Response("", 401, {"WWW-Authenticate": f'Bearer error="invalid_token", resource_metadata="{at}"'})
+
+    async def metadata(request: Request) -> Response:
+        return JSONResponse({"resource": str(request.url.replace(path="/mcp")), **says})
+
+    server = Starlette(
+        routes=[
+            Route("/mcp", refuse, methods=["POST"]),
+            Route("/.well-known/oauth-protected-resource/mcp", metadata),
+        ]
+    )
+    async with (
+        serving(server) as address,
+        serving(forwarding_app(fleet, address)) as proxy,
+        httpx2.AsyncClient() as http,
+    ):
+        refused = await http.post(proxy, content=b"{}", headers={"Fleetlore-Session": "s"})
+        named = extract_resource_metadata_from_www_auth(refused)
+        urls = build_protected_resource_metadata_discovery_urls(named, proxy)
+        found = [(await http.get(url)).json() for url in urls]
+    assert (
+        refused.status_code == 401
+        and named == urls[1]
+        and 'error="invalid_token"' in refused.headers["www-authenticate"]
+    )
+    assert found == [{"resource": proxy, **says}] * 3
+    assert check_resource_allowed(proxy, found[0]["resource"])
+    assert "fleetlore-session" not in seen[0], "our header is not the server's"
 
 
 async def test_a_server_that_is_away_is_said(fleet: Fleet, unused_address: str) -> None:
