@@ -286,9 +286,10 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     def _call_text(self) -> int:
         """How much of each call and error fits, roughly."""
-        lengths = [(len(step.arguments), len(step.error_message or ""), len(step.result)) for step in self.steps]
+        results = sum([min(len(step.result), DIGEST_TEXT) for step in self.steps])
+        texts = [len(text) for step in self.steps for text in (step.arguments, step.error_message) if text]
         for limit in _CALL_TEXTS:
-            if sum(min(a, limit) + min(b, limit) + min(c, DIGEST_TEXT) for a, b, c in lengths) <= DIGEST_BYTES // 2:
+            if results + sum([min(length, limit) for length in texts]) <= DIGEST_BYTES // 2:
                 return limit
         return DIGEST_TEXT
 

@@ -101,6 +101,17 @@ def distance(failed: str, worked: str) -> int | None:
     return _edited(old, new)
 
 
+def is_of_one_value(failed: str, worked: str) -> bool:
+    """Whether two calls differ in the value of one argument and nothing else, which is neither a command nor a program.
+    Only then may `masked_difference` have a `value`.
+    """
+    old, new = _values(failed), _values(worked)
+    if old is None or new is None:
+        return False
+    changed = _changed(old, new)
+    return len(changed) == 1 and changed[0] in old.keys() & new.keys() and not _are_code(changed[0], old, new)
+
+
 class Difference(NamedTuple):
     """What was changed between two calls, literals as placeholders: equal for the same change in other calls.
 
@@ -138,7 +149,7 @@ def masked_difference(
     if old is None or new is None:
         return _difference(_text_edits(failed, worked, known, named))
     changed = _changed(old, new)
-    if len(changed) == 1 and changed[0] in old.keys() & new.keys() and not _are_code(changed[0], old, new):
+    if is_of_one_value(failed, worked):
         return _value_difference(changed[0], old[changed[0]], new[changed[0]])
     edits: list[_Edit] = []
     for key in changed:

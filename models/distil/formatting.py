@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.fingerprint.literals import masked_arguments, masked_text, names
+from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.fingerprint.template import head_line, template
 from fleetlore.wire.trajectory import Step
 from models.memory import candidate
@@ -29,11 +28,6 @@ REMEMBERED = 4096
 def item_id(tenant: str, kind: str, *key: str) -> str:
     """Id of an item of this distiller."""
     return candidate.item_id(VERSION, tenant, kind, *key)
-
-
-def _call_text(step: Step, limit: int = MAX_STEP, known: frozenset[str] = frozenset()) -> str:
-    """The call as others may read it. `known`: words that stay."""
-    return f"{step.tool}({line(arguments_text(masked_arguments(step.arguments, known)), limit)})"
 
 
 def said(failed: Step) -> str:

@@ -37,6 +37,9 @@ def looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Cand
     found = []
     for place in last.values():
         failed = calls[place]
+        later = [calls[at] for at in worked_after(calls, place, failed.tool)]
+        if not any(is_shown_to_work(judgment, call) for call in later):
+            continue  # asked first: most errors are met to the end
         rejected = _rejected(failed)
         if rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
             beside = [""]

@@ -29,7 +29,7 @@ from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, cause_te
 from fleetlore.fingerprint.literals import masked_text, masked_value
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
 from models.cases import is_shown_to_work
-from models.distil.call_diff import Difference, distance, masked_difference
+from models.distil.call_diff import Difference, distance, is_of_one_value, masked_difference
 from models.distil.formatting import MAX_STEP, VERSION, Calls, error_text, item_id, known_of, line, named_by, said
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
 from models.memory.danger import is_dangerous, is_plain, names_all
@@ -147,12 +147,16 @@ def _change(
     by = calls[min(sizes)[1]] if helped and sizes else after
     if failed.is_cut or by.is_cut or (helped and not sizes):
         return None
+    # Of a value many sessions decide. Of all else: where another tool was called *and* the call was changed, either may
+    # have helped; and a failed attempt may have failed for another reason, so it contradicts nothing.
+    of_value_alone = not helped or any(calls[at].tool != failed.tool for at in between)
+    # Asked first: to compare two texts takes as long as all else does, and most attempts meet the error again.
+    if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
+        return None
     change = masked_difference(failed.arguments, by.arguments, known_of(failed), named_by(failed))
     if change is None or (helped and (_is_less(failed, by, change) or _makes_up(failed, change))):
         return None
-    # Of a value many sessions decide. Of all else: where another tool was called *and* the call was changed, either may
-    # have helped; and a failed attempt may have failed for another reason, so it contradicts nothing.
-    if change.value is None and (not helped or any(calls[at].tool != failed.tool for at in between)):
+    if of_value_alone and change.value is None:
         return None
     tried = _Tried(failed, by, change, past=int(helped), again=int(not helped))
     return _Way(failed.pattern or "", error_text(failed), change.text), tried
@@ -161,7 +165,7 @@ def _change(
 def _contradict(calls: Calls, telling: list[int], found: dict[_Way, _Tried], needless: set[str]) -> None:
     """Count against preparations that they stood before the error as well, or that it passes without them."""
     causes = {way.about for way, each in found.items() if each.change is None}
-    for place in telling:
+    for place in telling if causes else ():
         if _cause(calls[place]) in causes:
             since = max((at for at in range(place) if _tries_the_same(calls[at], calls[place])), default=-1)
             if since < 0 or not calls[since].failed:  # else it was counted as what was tried between the two

@@ -306,12 +306,23 @@ class CountSample(_BottomK[SessionCounts]):
         known = self.seen
         if not known:
             return SampleTotals(0, 0, 0, 0, 0, 0)
-        agents, calls, failures, ended, _ = zip(*known, strict=True)
-        sums = [len(known), sum(calls), sum(failures)]
-        if self.is_full:
-            of_each = [*map(self.scales.__getitem__, agents)]
-            sums = [round(fsum(of_each)), *(round(fsum(map(mul, of_each, each))) for each in (calls, failures))]
-        return SampleTotals(sums[0], len(set(agents)), sums[1], sums[2], *self._ends(zip(agents, ended, strict=True)))
+        agents, _, _, ended, _ = zip(*known, strict=True)
+        sessions, calls, failures = self._sums(known)
+        return SampleTotals(sessions, len(set(agents)), calls, failures, *self._ends(zip(agents, ended, strict=True)))
+
+    @property
+    def calls_and_failures(self) -> tuple[int, int]:
+        """Of all sessions, as in `totals`."""
+        return self._sums(self.seen)[1:]
+
+    def _sums(self, known: list[SessionCounts]) -> tuple[int, int, int]:
+        """Sessions, calls and failures."""
+        if not self.is_full:
+            return len(known), sum([each.calls for each in known]), sum([each.failures for each in known])
+        scales = self.scales
+        of_each = [scales[each.agent] for each in known]
+        calls, failures = [each.calls for each in known], [each.failures for each in known]
+        return round(fsum(of_each)), round(fsum(map(mul, of_each, calls))), round(fsum(map(mul, of_each, failures)))
 
     @property
     def warned(self) -> tuple[int, int]:
@@ -321,7 +332,10 @@ class CountSample(_BottomK[SessionCounts]):
         return self._ends((seen.agent, BADLY if seen.failures else seen.ended) for seen in self.seen)
 
     def _ends(self, ends: Iterable[tuple[int, int]]) -> tuple[int, int]:
-        counted = even(((agent, end) for agent, end in ends if end), self.scales)
+        known = [(agent, end) for agent, end in ends if end]
+        if not self.is_full and len({agent for agent, _ in known}) < 2:
+            return len(known), sum([end == BADLY for _, end in known])  # most patterns are one agent's
+        counted = even(known, self.scales if self.is_full else {})
         return round(counted[WELL] + counted[BADLY]), round(counted[BADLY])
 
     def to_rows(self) -> list[list[Any]]:

@@ -57,8 +57,8 @@ _Found = Mapping[str, str]  # what stands there → what is said instead
 def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) -> list[Candidate]:
     """The contributions of a session with its end users' identities replaced."""
     taught = list(candidates)
-    if not taught:
-        return taught
+    if not any(each.title for each in taught):
+        return taught  # contradictions quote nothing
     texts = [trajectory.goal]
     for step in trajectory.steps:
         texts += (step.arguments, step.result, step.error_message or "")

@@ -86,8 +86,8 @@ class Timeline:
     @property
     def periods(self) -> tuple[Period, ...]:
         """The newest first."""
-        figures = [(number, sample.totals) for number, sample in sorted(self.samples.items(), reverse=True)]
-        return tuple([(number, seen.calls, seen.failures) for number, seen in figures])
+        newest_first = sorted(self.samples.items(), reverse=True)
+        return tuple([(number, *sample.calls_and_failures) for number, sample in newest_first])
 
     @property
     def is_estimated(self) -> bool:
@@ -301,7 +301,9 @@ class PatternState:
             by_agent=self._by_agent(),
             estimated=self._estimated,
             seen_by=self._seen_by(figures.agents),
-            group=only_group([(seen.agent, seen.group) for seen in sample.seen]),
+            group=only_group([(seen.agent, seen.group) for seen in sample.seen])
+            if self.subject.level in _GROUPED_LEVELS
+            else 0,
         )
 
     @property

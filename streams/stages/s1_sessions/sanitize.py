@@ -40,7 +40,7 @@ def clean(events: Sequence[Incoming]) -> None:
         else:
             content = data.place if event.type == STARTED else data.content
             texts += (content or "", data.goal or "", data.task or "")
-    _clean_names(events)
+    names = _names_of(events)
     rests: dict[int, str] = {}
     for place, text in enumerate(texts):
         if len(text) > _MAX_READ:
@@ -49,15 +49,23 @@ def clean(events: Sequence[Incoming]) -> None:
         if OPENING in text:
             texts[place] = redact_fenced(text)
             _put(events, place, texts[place] + rests.get(place, ""))
-    for place in suspects(texts):
-        _put(events, place, redact(texts[place]) + rests.get(place, ""))
+    # One search for all: of a small batch it costs as much for a few names as for all texts.
+    suspected = suspects([*texts, *(name[:_MAX_READ] for name in names)])
+    masked = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
+    for place in suspected:
+        if place >= len(texts):
+            name = names[place - len(texts)]
+            masked[name] = redact(name[:_MAX_READ])
+    if masked:
+        _rename(events, masked)
+    for place in suspected:
+        if place < len(texts):
+            _put(events, place, redact(texts[place]) + rests.get(place, ""))
 
 
-def _clean_names(events: Sequence[Incoming]) -> None:
-    """Mask what is short and mostly repeats: names, kinds, ids. What a name may hold is in every row it stands in.
-
-    The different names of a batch are looked at together, and only where one has a secret are the events gone through
-    again.
+def _names_of(events: Sequence[Incoming]) -> list[str]:
+    """The different names, kinds and ids of a batch: they are short and mostly repeat, and what one holds is in every
+    row it stands in.
     """
     found: set[str | None] = set()
     for event in events:
@@ -65,12 +73,10 @@ def _clean_names(events: Sequence[Incoming]) -> None:
         for value in _unchecked(event.data):
             if value is not None:
                 found.update([each for each in (value if type(value) is list else (value,)) if type(each) is str])
-    names = [name for name in found if name]
-    masked = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
-    for place in suspects([name[:_MAX_READ] for name in names]):
-        masked[names[place]] = redact(names[place][:_MAX_READ])
-    if not masked:
-        return
+    return [name for name in found if name]
+
+
+def _rename(events: Sequence[Incoming], masked: Mapping[str, str]) -> None:
     for event in events:
         if event.agent in masked:
             event.agent = masked[event.agent]

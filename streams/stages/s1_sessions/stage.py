@@ -82,19 +82,19 @@ class SessionsStage(Stage):
         self._drop_erased()
         arrivals: list[tuple[Record, list[Incoming]]] = []
         for record in batch:
-            refused = len(effects.dead_letters)
+            before = len(effects.dead_letters)
             events = read_events(record, tenant_of(record.topic), effects)
-            refused = len(effects.dead_letters) - refused
-            self._metrics.received_events(record.topic).inc(len(events) + refused)
+            self._metrics.received_events(record.topic).inc(len(events) + len(effects.dead_letters) - before)
             arrivals.append((record, events))
         clean([event for _, events in arrivals for event in events])
         for record, events in arrivals:
             bound_warnings(events)
+            tenant = tenant_of(record.topic)
             if (partition := self._partitions.get(record.tp)) is None:
                 partition = self._partitions[record.tp] = Partition()
             for event in events:
                 try:
-                    self._take(event, record, partition, effects)
+                    self._take(event, tenant, record, partition, effects)
                 except InvalidEvent as error:
                     effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
                     effects.processed -= 1
@@ -121,13 +121,12 @@ class SessionsStage(Stage):
     def forget(self) -> None:
         self._partitions.clear()
 
-    def _take(self, event: Incoming, record: Record, partition: Partition, effects: Effects) -> None:
+    def _take(self, event: Incoming, tenant: str, record: Record, partition: Partition, effects: Effects) -> None:
         """Take an event; behind the first of a session also those of it that came before.
 
         Raises:
             InvalidEvent: it is none of its session.
         """
-        tenant = tenant_of(record.topic)
         if self._is_erased(event, tenant):
             return
         if event.type == FEEDBACK:
@@ -162,7 +161,8 @@ class SessionsStage(Stage):
             raise after_end()
         before = session.size
         session.add(event, time)
-        self._count_advice(event.data)
+        if event.data.advice or event.data.withheld or event.data.cited:
+            self._count_advice(event.data)
         if not session.follows(sequence):
             error = InvalidEvent("sequence_gap", f"{sequence} came without {sequence - 1}")
             session.out_of_order[sequence] = dead_letter(record, error, bytes_of(event, record))
