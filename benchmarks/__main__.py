@@ -1,6 +1,6 @@
 """Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
 
-`advice_sheet`, `heard` and `ways_out` have options of their own: what the first measures is told by a reader, and the
+`advice_sheet`, `heard` and `silent` have options of their own: what the first measures is told by a reader, and the
 others read logged sessions.
 """
 
@@ -100,4 +100,8 @@ if __name__ == "__main__":
         from benchmarks import heard
 
         heard.app(sys.argv[2:], prog_name="python -m benchmarks heard")
+    if sys.argv[1:2] == ["silent"]:
+        from benchmarks.silent import command
+
+        command.app(sys.argv[2:], prog_name="python -m benchmarks silent")
     typer.run(main)
