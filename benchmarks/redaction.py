@@ -25,7 +25,7 @@ from benchmarks import peers
 from benchmarks.report import Report, Row
 from benchmarks.rollouts import rollouts
 from benchmarks.secrets import WINDOW, Planted, planted_secrets
-from benchmarks.traffic import REAL_DATA, TENANT, TOPIC, traffic
+from benchmarks.traffic import REAL_DATA, TOPIC, traffic
 from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.records import BATCH_HEADERS
@@ -88,8 +88,7 @@ def _event_rows(quick: bool) -> tuple[Row, ...]:
     records = [orjson.loads(each.value) for each in sent.records]
     data = [[orjson.dumps(event["data"]) for event in record] for record in records]
     incoming = [
-        read_events(Record(TOPIC, 0, 0, None, each.value, dict(BATCH_HEADERS)), TENANT, Effects())
-        for each in sent.records
+        read_events(Record(TOPIC, 0, 0, None, each.value, dict(BATCH_HEADERS)), Effects()) for each in sent.records
     ]
     batches = [list(chain(*incoming[start : start + TAKEN])) for start in range(0, len(incoming), TAKEN)]
     gc.collect()

@@ -175,6 +175,13 @@ class Settings:
     console_token: str = _setting(
         "", "what `fleetlore console` asks for off loopback; empty: a new one at each start, printed", secret=True
     )
+    principal_key: str = _setting(
+        "",
+        "of workers the secret, 32 characters or more, that principals' keys are made of: they take what one of those "
+        "signed, and of each its own agents alone; of an agent or relay its key (`fleetlore topics principal`). "
+        "`self-declared`: agents are who they say, which workers on a cluster with TLS or logins have to be told",
+        secret=True,
+    )
     state_dir: str = _setting(
         "~/.local/state/fleetlore",
         "folder where an agent's host keeps the newest adapter epochs it has seen, so that a restart cannot be led "

@@ -23,7 +23,7 @@ def read_back(raw: object, tenant: str, now: float = inf) -> Event:
     """
     effects = Effects()
     value = json.dumps([raw]).encode()
-    good = read_events(Record(topic(tenant, "events"), 0, 0, None, value, {}, now), tenant, effects)
+    good = read_events(Record(topic(tenant, "events"), 0, 0, None, value, {}, now), effects)
     for letter in effects.dead_letters:
         raise InvalidEvent(letter.reason, letter.detail)
     [event] = good

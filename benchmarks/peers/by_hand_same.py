@@ -75,7 +75,7 @@ class ByHandSame:
         """Process records of events; return what other agents and the trainer are told."""
         effects = Effects()
         published: Published = []
-        events = [event for record in batch for event in read_events(record, TENANT, effects)]
+        events = [event for record in batch for event in read_events(record, effects)]
         clean(events)
         failed: dict[int, OpenSession] = {}
         closed: list[OpenSession] = []

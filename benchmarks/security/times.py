@@ -111,7 +111,7 @@ def first_stage(text: str, count: int = 1) -> object:
     share = text[: MAX_BYTES // (4 * count)]
     while len(value := orjson.dumps([_warned(number, share) for number in range(count)])) > MAX_BYTES:
         share = share[: len(share) // 2]
-    events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), "default", Effects())
+    events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), Effects())
     clean(events)
     bound_warnings(events)
     session = OpenSession("default", "s", "agent", 0, 0)

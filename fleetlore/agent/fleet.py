@@ -129,8 +129,11 @@ class Fleet:
         given |= {"hold": hold, "mask_personal": mask_personal, "unknown_refused": False}
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         personal = self.personal = personal_data_of(self.settings.mask_personal)
-        self.emitter = Emitter(self.settings.cluster, self.tenant, max_events=max_buffered_events, personal=personal)
-        self.reviews = Emitter(self.settings.cluster, self.tenant, name="feedback")
+        cluster, key = self.settings.cluster, self.settings.principal_key
+        self.emitter = Emitter(
+            cluster, self.tenant, max_events=max_buffered_events, personal=personal, principal_key=key
+        )
+        self.reviews = Emitter(cluster, self.tenant, name="feedback", principal_key=key)
         self.definitions = DefinitionSender(self.settings.cluster, self.tenant, self.clock, self.personal)
         self.replica = LoreReplica(
             self.settings.cluster,

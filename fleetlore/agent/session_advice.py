@@ -20,6 +20,7 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.index import is_recalled
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.principals import principal_of
 
 if TYPE_CHECKING:
     from fleetlore.agent.session import Session
@@ -63,7 +64,7 @@ class SessionAdvice:
             now=fleet.clock.now(),
             task=session.task,
             goal=session.goal,
-            agent=stable_hash(fleet.agent),
+            agent=stable_hash(principal_of(fleet.agent)),
             session=session.id,
             own_failures=history.failures,
             failed=history.failed,
@@ -108,7 +109,7 @@ class SessionAdvice:
         replica, session = self._fleet.replica, self._session.id
         told = [item for item in items if is_recalled(item) and replica.tells(item) and not replica.index.hides(item)]
         tips = [item_tip(item, "searched") for item in told if not is_own(item, session)]
-        at = Situation(now=self._fleet.clock.now(), agent=stable_hash(self._fleet.agent), session=session)
+        at = Situation(now=self._fleet.clock.now(), agent=stable_hash(principal_of(self._fleet.agent)), session=session)
         return self._show(chosen(replica.index, tips, at, holdout_share=self._share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:

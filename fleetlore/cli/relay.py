@@ -15,6 +15,7 @@ from fleetlore.cli.output import print_json
 from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.loopback import is_loopback, without_pages
 from fleetlore.tenants import check_tenant
+from fleetlore.wire.principals import signer
 
 if TYPE_CHECKING:
     from fleetlore.relay.callers import Tokens
@@ -72,7 +73,9 @@ def relay(
             f"{host} is reached by others: give --tokens, and --tls-certificate and --tls-key or --plain"
         )
     tenants = [check_tenant(each) for each in tenant or ["default"]]
-    connection(broker, data, unknown_refused=False)
+    settings = connection(broker, data, unknown_refused=False)
+    if tokens is None and signer(settings.principal_key) is not None:
+        raise ConfigError("a relay that signs what its callers say has to tell them apart: give --tokens")
     try:
         import uvicorn
         from starlette.middleware.trustedhost import TrustedHostMiddleware

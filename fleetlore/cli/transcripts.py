@@ -116,7 +116,8 @@ async def _send(
     sessions, now = read_files(form, files), time.time()
     if settings is None:
         return await send(sessions, None, tenant, end_time=now, agent=agent, task=task)
-    emitter = Emitter(settings.cluster, tenant, personal=personal_data_of(settings.mask_personal))
+    personal = personal_data_of(settings.mask_personal)
+    emitter = Emitter(settings.cluster, tenant, personal=personal, principal_key=settings.principal_key)
     await emitter.start()
     try:
         found = await send(sessions, emitter, tenant, end_time=now, agent=agent, task=task)

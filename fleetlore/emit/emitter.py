@@ -26,6 +26,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.emit.encode import Encoded, encode, mask, masks_of, record
 from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
 from fleetlore.wire.events import Event
+from fleetlore.wire.principals import signer
 from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for, topic
 
@@ -82,6 +83,7 @@ class Emitter:
         name: of the topic; `feedback` is written by few, so that one connects with the first event.
         personal: what masks personal data, beside the secrets.
         known_sessions: sessions whose partition is remembered; with more, all are forgotten.
+        principal_key: signs the records (`fleetlore.wire.principals`).
 
     Attributes:
         sent: events that the broker has acknowledged.
@@ -102,6 +104,7 @@ class Emitter:
         name: Literal["events", "feedback"] = "events",
         personal: PersonalData | None = None,
         known_sessions: int = KNOWN_SESSIONS,
+        principal_key: str = "",
     ) -> None:
         self.sent = 0
         self.dropped = 0
@@ -115,6 +118,7 @@ class Emitter:
         self._request_timeout_seconds = request_timeout_seconds
         self._personal = personal
         self._known_sessions = known_sessions
+        self._sign = signer(principal_key)
         self._accepted = 0  # number of the newest entry, so that flush knows what came before it
         self._waiting = 0
         self._waiting_bytes = 0
@@ -346,7 +350,8 @@ class Emitter:
         events, sizes = queue.next_batch()
         masked = mask(events, self._personal)
         for number, value in _records(masked):
-            if batch.append(timestamp=None, key=None, value=value, headers=_HEADERS) is None:
+            headers = _HEADERS if self._sign is None else [*_HEADERS, self._sign(self._topic, value)]
+            if batch.append(timestamp=None, key=None, value=value, headers=headers) is None:
                 break  # full, because masks are longer than what they hide: the rest comes with the next batch
             count += number
         batch.close()

@@ -27,6 +27,7 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.decision import TOPIC, Decision
 from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 
 __all__ = ["LoreReplica"]
@@ -283,10 +284,11 @@ class LoreReplica:
             return  # a decision that is taken back is a record too
         decided = Decision.from_json(value)
         if decided.kind == "agent":
+            agent = stable_hash(principal_of(decided.id))
             if decided.on:
-                self.index.distrust(stable_hash(decided.id))
+                self.index.distrust(agent)
             else:
-                self.index.undo_distrust(stable_hash(decided.id), now)
+                self.index.undo_distrust(agent, now)
         elif decided.on:
             self.index.revoke(decided.id)
         else:

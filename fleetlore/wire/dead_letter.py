@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from fleetlore.wire.principals import SIGNED_BY
+
 __all__ = [
     "RECORD_REFUSED",
     "REDRIVEN",
@@ -119,7 +121,12 @@ def dead_letter(
         value: the record's, or that of one event out of it.
         whole: it is the record's.
     """
-    kept = [(name, content) for name, content in headers.items() if whole and not name.startswith(_PREFIX)]
+    # Who signed the record is asked of a part of it too.
+    kept = [
+        (name, content)
+        for name, content in headers.items()
+        if (whole and not name.startswith(_PREFIX)) or name == SIGNED_BY
+    ]
     cut = []
     if len(value) > MAX_VALUE_BYTES:
         cut.append("value")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fleetlore.calls.context import KEYWORDS, WORD, text_of
 from fleetlore.retrieval.texts import answer_text, query_text
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Step, Trajectory
 
 __all__ = ["Case", "cases_of"]
@@ -56,7 +57,7 @@ def cases_of(session: Trajectory) -> Iterator[Case]:
         if lacked := words - seen - KEYWORDS:
             yield Case(
                 session.id,
-                session.agent,
+                principal_of(session.agent),
                 session.task or session.goal,
                 step.tool,
                 query_text(said, call, session.goal),

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeVar
 
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory
 
 # Sessions of one agent that count for a fact: one agent alone cannot declare a table missing for all.
@@ -32,7 +33,8 @@ class Who(NamedTuple):
 
     @classmethod
     def of(cls, session: Trajectory) -> Who:
-        return cls(session.agent, stable_hash(" ".join((session.goal or session.task).casefold().split())))
+        goal = " ".join((session.goal or session.task).casefold().split())
+        return cls(principal_of(session.agent), stable_hash(goal))
 
 
 class Fleet:

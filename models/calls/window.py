@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory
 
 __all__ = ["SESSIONS", "KeptSession", "SessionWindow"]
@@ -55,7 +56,7 @@ class SessionWindow:
             return False
         packed = zlib.compress(session.to_json(), 1)
         self._kept[session.id] = KeptSession(
-            session.ended, session.id, session.agent, session.revision, partition, offset, packed
+            session.ended, session.id, principal_of(session.agent), session.revision, partition, offset, packed
         )
         if len(self._kept) >= 2 * self._most:
             self._prune()

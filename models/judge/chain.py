@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from fleetlore.stats.hashing import drawn
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Feedback, Source, Trajectory, Verdict
 
 __all__ = ["JudgeChain"]
@@ -62,7 +63,8 @@ class FeedbackJudge:
     def own_word(self, trajectory: Trajectory) -> Verdict | None:
         """What the session's agent says of it later; an environment knows better. Of other agents' claims nothing."""
         given = trajectory.feedback
-        return self._of(given) if given is not None and given.by == trajectory.agent else None
+        own = given is not None and principal_of(given.by) == principal_of(trajectory.agent)
+        return self._of(given) if own else None
 
     def _of(self, given: Feedback | None) -> Verdict | None:
         if given is None:

@@ -15,6 +15,7 @@ import msgspec
 
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.intervals import wilson
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
 from models.memory.bottom_k import LatestSample, even
 
@@ -159,7 +160,7 @@ def cases_of(
     """
     if not before and len(votes) <= 1 and trajectory.correction is None:
         return
-    agent = stable_hash(trajectory.agent)
+    agent = stable_hash(principal_of(trajectory.agent))
     truth = trajectory.correction or next((vote for vote in votes if vote.source == "reward"), None)
     now = {vote.version: vote for vote in measurable(trajectory, votes)}
     for version, vote in ({vote.version: vote for vote in measurable(trajectory, before)} | now).items():

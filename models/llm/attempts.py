@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Judgment
 from models.judge.llm_opinion import Note
 from models.judge.session_state import notable
@@ -55,7 +56,7 @@ def contributions(group: Sequence[Judgment], notes: Sequence[Note], version: str
                 kind="strategy",
                 side="success" if backs else "withdrawn",
                 session=trajectory.id,
-                agent=trajectory.agent,
+                agent=principal_of(trajectory.agent),
                 seen=trajectory.ended,
                 revision=revision,
                 title=note.title,

@@ -10,6 +10,7 @@ import msgspec
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import ItemKind
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory, encode
 
 __all__ = ["FAILURE_BELOW", "SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "item_id", "origin"]
@@ -112,7 +113,7 @@ def origin(trajectory: Trajectory) -> _Origin:
     return _Origin(
         tenant=trajectory.tenant,
         session=trajectory.id,
-        agent=trajectory.agent,
+        agent=principal_of(trajectory.agent),
         seen=trajectory.ended,
         revision=trajectory.revision,
         goal=_hash(trajectory.goal or trajectory.task or trajectory.id),

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory, encode
 from models.memory.bottom_k import LatestSample
 from models.memory.candidate import is_item
@@ -22,7 +23,7 @@ SHOWN_SESSIONS: Final = 192
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="shown"):
-    """A session was shown an item. `agent`: the name."""
+    """A session was shown an item. `agent`: the principal's name."""
 
     item_id: str
     tenant: str
@@ -43,7 +44,7 @@ def shown_items(trajectory: Trajectory) -> list[Shown]:
     """One for each learned item that the session was shown, sorted by id."""
     found = {id for step in trajectory.steps for id in step.advice if is_item(id)}
     return [
-        Shown(item_id=id, tenant=trajectory.tenant, session=trajectory.session, agent=trajectory.agent)
+        Shown(item_id=id, tenant=trajectory.tenant, session=trajectory.session, agent=principal_of(trajectory.agent))
         for id in sorted(found)
     ]
 

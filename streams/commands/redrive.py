@@ -10,6 +10,7 @@ import typer
 from fleetlore.cli.dead_letters import Reason, Topic, place, source_topic
 from fleetlore.cli.options import Asked, command, group
 from fleetlore.cli.output import ask, print_json, safe
+from fleetlore.wire.principals import Principals
 
 if TYPE_CHECKING:
     from sinks.redrive import Redriven
@@ -63,7 +64,9 @@ def redrive(
         again=again,
         max_returns=max_returns,
     )
-    done = ask(redrive_(asked.settings.cluster, asked.tenant, choice, send=yes, timeout_seconds=timeout))
+    known = Principals.of(asked.settings.principal_key)
+    sent = redrive_(asked.settings.cluster, asked.tenant, choice, send=yes, timeout_seconds=timeout, principals=known)
+    done = ask(sent)
     if asked.json:
         print_json({"tenant": asked.tenant, "dry_run": not yes, **_figures(done)})
         return

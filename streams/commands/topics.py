@@ -1,4 +1,4 @@
-"""Run `fleetlore topics apply` and `acls`: make a broker's topics, and its access lists, what they are stated to be."""
+"""Run `fleetlore topics apply`, `acls` and `principal`: make a broker's topics, access lists and keys as stated."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from fleetlore.cli.options import Broker, Data, Json, connection, group
 from fleetlore.cli.output import ask, print_json, print_table
 from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
     from sinks.topic_diff import Allowed, Difference
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
     topics.info.help = "Create, update and describe topics; print who may use them."
     topics.command("apply")(apply)
     topics.command("acls")(acls)
+    topics.command("principal")(principal)
 
 
 def apply(
@@ -123,6 +125,21 @@ def acls(
     settings = Settings.from_env(tenants=tuple(tenant) if tenant else None)
     needed = accesses(settings.tenants, settings.group)
     typer.echo(as_commands(needed, settings.broker) if format is _Format.kafka else as_strimzi(needed))
+
+
+def principal(
+    name: Annotated[str, typer.Argument(help="Of the agents NAME, NAME:1, NAME:2 …; `*` for a relay with tokens.")],
+) -> None:
+    """Print the key that a principal signs its events with.
+
+    It is FLEETLORE_PRINCIPAL_KEY of its agents, made of that of the workers, which has to be set here.
+    """
+    from fleetlore.wire.principals import Principals
+
+    known = Principals.of(Settings.from_env().principal_key)
+    if known is None:
+        raise ConfigError("set FLEETLORE_PRINCIPAL_KEY or FLEETLORE_PRINCIPAL_KEY_FILE to that of the workers")
+    typer.echo(known.key_of(name))
 
 
 def _show(differences: list[Difference], dry_run: bool, remain: int) -> None:

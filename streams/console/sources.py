@@ -25,6 +25,7 @@ from fleetlore.store.search import quoted
 from fleetlore.wire import decision
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.decision import Decision
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
 from models.judge.session_state import SessionState
 from sinks.milvus import row_id
@@ -42,7 +43,8 @@ _FETCH_WAIT_MS = 500
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is known at one moment. `letters`: the newest dead letters, oldest first. `decisions`: the newest about each
-    item, pattern and agent, by its key. `loaded`: whether all lore that existed when the page started is known."""
+    item, pattern and agent, by its key. `loaded`: whether all lore that existed when the page started is known.
+    `self_declared`: whether agents are who they say."""
 
     tenant: str
     now: float
@@ -52,6 +54,7 @@ class Snapshot:
     letters: Sequence[DeadLetterRecord] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     loaded: bool = True
+    self_declared: bool = True
 
 
 class Judged(NamedTuple):
@@ -121,6 +124,7 @@ class Sources:
             tuple(self._letters),
             dict(self._decisions),
             self._replica.loaded,
+            Principals.of(self._settings.principal_key) is None,
         )
 
     async def session(self, id: str) -> SessionState | None:

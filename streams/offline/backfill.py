@@ -32,6 +32,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import PREFIX, topic
 from models.judge.chain import JudgeChain
 from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
@@ -159,6 +160,7 @@ class _Backfill:
             settings.item_half_life_seconds,
             erased,
             distrusted,
+            Principals.of(settings.principal_key),
         )
         self._sessions = stages[0]
         self._chain = Chain(stages, self.store)

@@ -6,6 +6,7 @@ from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import decision
 from fleetlore.wire.decision import Decision
+from fleetlore.wire.principals import principal_of
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
@@ -69,7 +70,7 @@ async def known_to(store: Store, tenant: str, agent: str) -> States:
     Raises:
         StoreUnavailable: Milvus does not answer.
     """
-    agents = (stable_hash(agent),)
+    agents = (stable_hash(principal_of(agent)),)
     return await states_that(lambda state: state.sessions_of(agents), store, tenant)
 
 

@@ -24,6 +24,7 @@ from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections
 from sinks.metrics import Metrics
@@ -76,8 +77,7 @@ async def examine(
             found.append(await _safely(name, check, settings))
     found.append(await _safely("milvus", _milvus, settings))
     found.append(await _safely("keys", _keys, settings))
-    # Kafka tells a reader of a record no user who wrote it, so no setting changes this.
-    found.append(Finding("agents", "ok", _SELF_DECLARED))
+    found.append(_agents(settings))
     if roles:
         found.append(await _roles(roles))
     return found
@@ -214,6 +214,14 @@ async def _keys(settings: Settings) -> Finding:
         todo = "add its public half to FLEETLORE_PUBLIC_KEY"
         return Finding("keys", "broken", f"the trainer signs with {own}, which nobody trusts", todo)
     return Finding("keys", "ok", f"{len(trusted)} trusted")
+
+
+def _agents(settings: Settings) -> Finding:
+    if Principals.of(settings.principal_key) is not None:
+        return Finding("agents", "ok", "told apart by the keys they sign with: names with one beginning have one voice")
+    secured = settings.kafka_security_protocol != "PLAINTEXT"
+    todo = "set FLEETLORE_PRINCIPAL_KEY of workers and agents: see `fleetlore topics principal`" if secured else ""
+    return Finding("agents", "look" if secured else "ok", _SELF_DECLARED, todo)
 
 
 async def _roles(roles: Mapping[str, str]) -> Finding:

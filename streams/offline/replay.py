@@ -152,7 +152,7 @@ async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float)
 async def _send(
     events: Iterator[Event], settings: Settings, tenant: str, timeout_seconds: float, progress: _Progress
 ) -> int:
-    emitter = Emitter(settings.cluster, tenant, max_events=_BUFFER_EVENTS)
+    emitter = Emitter(settings.cluster, tenant, max_events=_BUFFER_EVENTS, principal_key=settings.principal_key)
     await emitter.start()
     try:
         for number, event in enumerate(events, 1):

@@ -20,6 +20,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StoreUnavailable, TopicsChanged
 from fleetlore.kafka.client import ConnectionRefused, backoff, faust_settings
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
 from models.judge.chain import JudgeChain
 from sinks.health_endpoint import Readiness
@@ -77,9 +78,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             web_enabled=False,
             worker_redirect_stdouts=False,
         )
-        self._settings = settings
-        self._metrics = metrics
-        self._health = health
+        self._settings, self._metrics, self._health = settings, metrics, health
         self._ledger = Ledger()
         clock = SystemClock()
         self._lease = Lease(SHARE * settings.session_timeout_seconds)
@@ -112,6 +111,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             settings.item_half_life_seconds,
             self._erased,
             distrusted,
+            Principals.of(settings.principal_key),
         )
         if self._model is not None:
             from streams.stages.s5_opinions.stage import OpinionsStage

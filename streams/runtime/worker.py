@@ -46,6 +46,11 @@ def run_worker(settings: Settings) -> NoReturn:
             f"FLEETLORE_TENANTS names {len(settings.tenants)} tenants, and one group of workers serves at most "
             f"{_MAX_TENANTS}: give the others to workers with another FLEETLORE_GROUP"
         )
+    if settings.kafka_security_protocol != "PLAINTEXT" and not settings.principal_key:
+        raise ConfigError(
+            "on a cluster with TLS or logins set FLEETLORE_PRINCIPAL_KEY, a secret that keys of agents are made of "
+            "(`fleetlore topics principal`): one process could be three agents; or self-declared"
+        )
     metrics = Metrics("worker")
     health = Readiness("milvus", "partitions")
     app = FleetApp(settings, metrics, health)

@@ -14,6 +14,7 @@ import msgspec
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import decision
 from fleetlore.wire.decision import Decision
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import encode
 from streams.stage.operator_topic import OperatorTopic
 
@@ -35,7 +36,7 @@ class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
 
 
 class Distrusted(OperatorTopic):
-    """Distrusted agents, by tenant."""
+    """Distrusted agents, by tenant: all of a principal, whichever of them was named."""
 
     topic = decision.TOPIC
 
@@ -49,11 +50,11 @@ class Distrusted(OperatorTopic):
 
     def add(self, tenant: str, decided: Decision) -> None:
         """Take a decision in; the newest about an agent counts, in whatever order they come."""
-        known = self._newest[tenant]
+        known, agent = self._newest[tenant], principal_of(decided.id)
         said = decided.time, decided.on
-        if decided.kind != "agent" or said <= known.get(decided.id, (0.0, False)):
+        if decided.kind != "agent" or said <= known.get(agent, (0.0, False)):
             return
-        known[decided.id] = said
+        known[agent] = said
         self._agents[tenant] = frozenset(stable_hash(agent) for agent, (_, on) in known.items() if on)
 
     def decode(self, tenant: str, value: bytes) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.wire.incoming import FEEDBACK
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import tenant_of
 from streams.stage.base import Effects, Outgoing, Record, Stage, dead_letter
 from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
@@ -22,11 +23,14 @@ class FeedbackStage(Stage):
     name = "feedback"
     reads = "feedback"
 
+    def __init__(self, principals: Principals | None = None) -> None:
+        self._principals = principals
+
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         for record in batch:
             tenant = tenant_of(record.topic)
-            events = read_events(record, tenant, effects)
+            events = read_events(record, effects, self._principals)
             clean(events)
             for event in events:
                 if event.type != FEEDBACK:

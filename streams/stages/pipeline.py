@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS, Settings
+from fleetlore.wire.principals import Principals
 from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
 from streams.stage.base import Stage, Store
@@ -35,16 +36,17 @@ def pipeline(
     half_life_seconds: float = HALF_LIFE_SECONDS,
     erased: Erased | None = None,
     distrusted: Distrusted | None = None,
+    principals: Principals | None = None,
 ) -> tuple[Stage, ...]:
     """Make the stages one to four, which drop what was `erased` and publish nothing of `distrusted` agents, and that of
-    feedback.
+    feedback. Where there are `principals` they take only what one of them signed.
 
     The fifth, which asks a `model`, belongs to a worker alone.
     """
     erased, distrusted = erased or Erased(), distrusted or Distrusted()
     return (
-        SessionsStage(store, clock, metrics, silent_seconds, erased),
-        FeedbackStage(),
+        SessionsStage(store, clock, metrics, silent_seconds, erased, principals),
+        FeedbackStage(principals),
         PatternsStage(store, clock, metrics, erased, distrusted),
         JudgmentsStage(store, judge or JudgeChain(), metrics, model, erased),
         ItemsStage(store, clock, metrics, half_life_seconds, erased, distrusted),

@@ -22,6 +22,7 @@ from tests.cluster.kafka_cluster import CLIENT, KafkaCluster
 ROOT = "root"
 MTLS = "MTLS"
 LOGIN = "org.apache.kafka.common.security"
+OF_WORKERS = "that-keys-of-principals-are-made-of"
 
 
 def password_of(user: str) -> str:
@@ -101,6 +102,7 @@ class Secured:
             "kafka_sasl_mechanism": "SCRAM-SHA-256",
             "kafka_sasl_username": user,
             "kafka_sasl_password": password_of(user),
+            "principal_key": OF_WORKERS,
         }
         return Settings(**{**secured, **changes})
 
@@ -115,6 +117,7 @@ class Secured:
                 kafka_security_protocol="SSL",
                 kafka_ssl_ca_location=str(self.files.authority),
                 kafka_ssl_certificate_location=str(self.files.client),
+                principal_key=OF_WORKERS,
             )
         if way == "OAUTHBEARER":
             token = f"{token_of_root.__module__}:{token_of_root.__name__}"

@@ -23,6 +23,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.kafka.dead_letter_log import read_dead_letters
 from fleetlore.kafka.read import read_to_end
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import NAMES, topic
 from sinks.signing_key import create_signing_key
 from sinks.topic_diff import Allowed
@@ -201,7 +202,9 @@ async def test_the_fleet_works_with_these_lists(
 ) -> None:
     worker = of(granted, "worker", milvus=milvus, metrics_port=free_port())
     running = await asyncio.to_thread(start_worker, worker)
-    agent = of(granted, "agent-a", public_key=create_signing_key(str(tmp_path / "signing.pem")).public_base64)
+    key = Principals(worker.principal_key).key_of("agent")
+    public_key = create_signing_key(str(tmp_path / "signing.pem")).public_base64
+    agent = of(granted, "agent-a", public_key=public_key, principal_key=key)
     for name, value in agent.to_env().items():
         if value and name not in ("FLEETLORE_TENANTS",):
             monkeypatch.setenv(name, value)

@@ -34,7 +34,7 @@ WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'i
 
 
 async def emit(settings: Settings, tenant: str) -> None:
-    emitter = Emitter(settings.cluster, tenant)
+    emitter = Emitter(settings.cluster, tenant, principal_key=settings.principal_key)
     await emitter.start()
     for event in Story(tenant).session("good", WRONG, RIGHT):
         assert emitter.emit(event)

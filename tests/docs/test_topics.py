@@ -47,7 +47,7 @@ def test_the_event_is_accepted_in_every_mode() -> None:
     assert (parsed.kind, parsed.sequence) == ("outcome", 3)
     headers = {f"ce_{name}": str(value).encode() for name, value in raw.items() if name != "data"}
     structured, batch, binary = (
-        read_events(Record("events", 0, 0, None, json.dumps(value).encode(), headers), "default", Effects())
+        read_events(Record("fleetlore.default.events", 0, 0, None, json.dumps(value).encode(), headers), Effects())
         for value, headers in ((raw, {}), ([raw, raw], dict(BATCH_HEADERS)), (raw["data"], headers))
     )
     assert [each.sequence for each in (*structured, *batch, *binary)] == [3] * 4

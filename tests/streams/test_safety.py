@@ -114,7 +114,7 @@ def test_of_one_record_only_so_much_is_taken_apart() -> None:
     told = {ev.TOOL: "bash", ev.ARGUMENTS: arguments, ev.ADVICE: [f"{PREFIX}{FORCE}", "item-1"]}
     sent = [ev.to_cloudevent(ev.Event("outcome", "default", "a", "s", number, NOW, told)) for number in range(40)]
     record = Record("fleetlore.default.events", 0, 0, None, orjson.dumps(sent), {})
-    events = read_events(record, "default", Effects())
+    events = read_events(record, Effects())
     clean(events)
     bound_warnings(events)
     assert [event.data.advice for event in events[:10]] == [[f"{PREFIX}{FORCE}", "item-1"]] * 10

@@ -16,7 +16,7 @@ from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash, user_hash
 from fleetlore.wire import definitions
 from fleetlore.wire.incoming import STARTED, Incoming
-from fleetlore.wire.topics import DAY_SECONDS, TOPICS, tenant_of, topic
+from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge.session_state import SessionState
 from streams.stage.base import Effects, Record, Store
 from streams.stages.s1_sessions.open_session import PART_EVENTS
@@ -216,4 +216,4 @@ def _session_of(value: Any) -> int | None:
 
 def _events(record: ConsumerRecord) -> list[Incoming]:
     plain = Record(record.topic, record.partition, record.offset, record.key, record.value, dict(record.headers))
-    return read_events(plain, tenant_of(record.topic), Effects())
+    return read_events(plain, Effects())

@@ -14,6 +14,7 @@ from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import MAX_TEXT, Ending, LeftOut, Step, Trajectory
 from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter
@@ -243,12 +244,13 @@ class OpenSession(msgspec.Struct):
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session = stable_hash(self.id)
-        agent, group = _name_hash(self.agent), _name_hash(self.agent_group) if self.agent_group else 0
+        principal = principal_of(self.agent)
+        agent, group = _name_hash(principal), _name_hash(self.agent_group) if self.agent_group else 0
         observations = []
         for each in self._counts.values():
             if not each.reported or each.ended != ended:
                 each.reported, each.ended = True, ended
-                name = self.agent if each.subject.level == "tool" else ""
+                name = principal if each.subject.level == "tool" else ""
                 counts = each.calls, each.failures, each.first, each.last
                 observations.append(Observation(each.subject, session, agent, *counts, ended, name, group))
         return observations
@@ -256,6 +258,18 @@ class OpenSession(msgspec.Struct):
     def follows(self, sequence: int) -> bool:
         """Whether the event before `sequence` is known, or there is none."""
         return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
+
+    def covered_by(self, known: Trajectory) -> int | None:
+        """Up to which sequence a stored judgment covers it; None where it may become a session of its own.
+
+        Where the store knows that a session ended and misses events of it, any event may be one of those: it covers
+        none.
+        """
+        if known.agent != self.agent:
+            return None
+        if known.missing == 0 and max(self.sequences) < self.first + known.events:
+            return self.first + known.events
+        return None if known.ending == "continued" else self.first
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
         """Make the trajectory, and the dead letters of events after a gap.

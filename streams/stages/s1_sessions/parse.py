@@ -15,7 +15,9 @@ import msgspec
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.wire.incoming import Incoming, incoming, invalid, latest_from, refusal
+from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from fleetlore.wire.records import MAX_EVENT_BYTES
+from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback
 from streams.stage.base import Effects, Record, dead_letter, split
 
@@ -26,13 +28,19 @@ _read_any = msgspec.json.Decoder().decode
 _BAD_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
-def read_events(record: Record, tenant: str, effects: Effects) -> list[Incoming]:
-    """The good events of a record from a topic of `tenant`; the bad ones become dead letters.
+def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
+    """The good events of a record; the bad ones, and with `principals` what none of them signed, become dead letters.
 
     Events later than the record's own time are refused: a worker's clock says nothing of it, so each worker, and each
     replay, takes the same ones.
     """
-    value = record.value or b""
+    value, tenant, principal = record.value or b"", tenant_of(record.topic), ANYONE
+    if principals is not None:
+        try:
+            principal = principals.signed_by(record.headers, record.topic, value)
+        except InvalidEvent as error:
+            effects.dead_letters.append(dead_letter(record, error))
+            return []
     if len(value) <= MAX_EVENT_BYTES and not record.headers.get("ce_specversion"):
         try:
             events = _read_all(value) if value[:1] == b"[" else [_read_one(value)]
@@ -40,10 +48,12 @@ def read_events(record: Record, tenant: str, effects: Effects) -> list[Incoming]
             pass
         else:
             latest = latest_from(record.time)
-            if all(refusal(event, tenant, latest) is None for event in events):
+            if all(refusal(event, tenant, latest) is None for event in events) and (
+                principal == ANYONE or all(principal_of(event.agent) == principal for event in events)
+            ):
                 effects.processed += len(events)
                 return events
-    return _read_carefully(record, tenant, effects)
+    return _read_carefully(record, tenant, principal, effects)
 
 
 def bytes_of(event: Incoming, record: Record) -> bytes:
@@ -66,7 +76,7 @@ def feedback_of(event: Incoming, *, claimed: bool) -> Feedback | None:
     return Feedback(session=event.session, label=label, time=event.time.timestamp(), by=event.agent, claimed=claimed)
 
 
-def _read_carefully(record: Record, tenant: str, effects: Effects) -> list[Incoming]:
+def _read_carefully(record: Record, tenant: str, principal: str, effects: Effects) -> list[Incoming]:
     good: list[Incoming] = []
     latest = latest_from(record.time)
     try:
@@ -76,7 +86,10 @@ def _read_carefully(record: Record, tenant: str, effects: Effects) -> list[Incom
         return good
     for part, attributes in parts:
         try:
-            good.append(_checked(attributes, part, tenant, latest))
+            event = _checked(attributes, part, tenant, latest)
+            if principal not in (ANYONE, principal_of(event.agent)):
+                raise InvalidEvent("foreign_principal", f"{principal!r} signed it, and is not agent {event.agent!r}")
+            good.append(event)
         except InvalidEvent as error:
             effects.dead_letters.append(dead_letter(record, error, None if len(parts) == 1 else part))
     effects.processed += len(good)

@@ -23,6 +23,7 @@ from math import inf
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.wire.incoming import FEEDBACK, Data, Incoming
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode
 from models.judge.session_state import SessionState
@@ -60,10 +61,15 @@ class SessionsStage(Stage):
     reads = "events"
 
     def __init__(
-        self, store: Store, clock: Clock, metrics: Metrics, silent_seconds: float, erased: Erased | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        metrics: Metrics,
+        silent_seconds: float,
+        erased: Erased | None = None,
+        principals: Principals | None = None,
     ) -> None:
-        self._store = store
-        self._erased = erased or Erased()
+        self._store, self._principals, self._erased = store, principals, erased or Erased()
         self._erased_seen = 0
         self._clock = clock
         self._metrics = metrics
@@ -83,7 +89,7 @@ class SessionsStage(Stage):
         arrivals: list[tuple[Record, list[Incoming]]] = []
         for record in batch:
             before = len(effects.dead_letters)
-            events = read_events(record, tenant_of(record.topic), effects)
+            events = read_events(record, effects, self._principals)
             self._metrics.received_events(record.topic).inc(len(events) + len(effects.dead_letters) - before)
             arrivals.append((record, events))
         clean([event for _, events in arrivals for event in events])
@@ -330,7 +336,7 @@ class SessionsStage(Stage):
         except StoreUnavailable:
             return [False] * len(sessions)  # this can wait and events cannot
         found = [
-            None if trajectory is None else _persisted_up_to(session, trajectory)
+            None if trajectory is None else session.covered_by(trajectory)
             for session, trajectory in zip(sessions, known, strict=True)
         ]
         for session, upto in zip(sessions, found, strict=True):
@@ -385,16 +391,3 @@ def _note_time(time: float, partition: Partition, effects: Effects) -> None:
         effects.newest = time
     if time < effects.oldest:
         effects.oldest = time
-
-
-def _persisted_up_to(session: OpenSession, known: Trajectory) -> int | None:
-    """Up to which sequence a stored judgment covers a session; None where the session may become one of its own.
-
-    Where the store knows that a session ended and misses events of it, any event may be one of those: it covers none.
-    """
-    if known.agent != session.agent:
-        return None
-    first = session.first
-    if known.missing == 0 and max(session.sequences) < first + known.events:
-        return first + known.events
-    return None if known.ending == "continued" else first

@@ -35,7 +35,7 @@ def record(value: bytes | None, headers: dict[str, bytes] | None = None) -> Reco
 
 def read(value: bytes | None, headers: dict[str, bytes] | None = None) -> tuple[list[Incoming], Effects]:
     effects = Effects()
-    return read_events(record(value, headers), "acme", effects), effects
+    return read_events(record(value, headers), effects), effects
 
 
 def reasons(value: bytes | None, headers: dict[str, bytes] | None = None) -> list[str]:
@@ -118,7 +118,7 @@ def test_a_bad_event_is_kept_with_the_very_bytes_it_had() -> None:
 def test_the_bytes_of_an_event_are_found_again() -> None:
     parts = [orjson.dumps(to_cloudevent(event(number))) for number in range(3)]
     whole = record(b"[1," + b",".join(parts) + b"]")
-    assert bytes_of(read_events(whole, "acme", Effects())[2], whole) == parts[2]
+    assert bytes_of(read_events(whole, Effects())[2], whole) == parts[2]
 
 
 ODD = st.one_of(
@@ -196,7 +196,7 @@ async def test_every_event_that_arrives_is_counted_the_bad_ones_too() -> None:
 def test_the_future_begins_where_the_broker_took_the_record(taken: float, ahead: float) -> None:
     sent = encode_record([event(0)._replace(time=taken + ahead), event(1)._replace(time=taken)])
     effects = Effects()
-    good = read_events(record(sent)._replace(time=taken), "acme", effects)
+    good = read_events(record(sent)._replace(time=taken), effects)
     late = ahead > ev.MAX_FUTURE_SECONDS
     assert [each.sequence for each in good] == ([1] if late else [0, 1])
     assert [letter.reason for letter in effects.dead_letters] == ["future_time"] * late
@@ -204,4 +204,4 @@ def test_the_future_begins_where_the_broker_took_the_record(taken: float, ahead:
 
 @pytest.mark.parametrize("taken", [float("inf"), 1e15])
 def test_without_a_broker_no_event_is_of_the_future(taken: float) -> None:
-    assert len(read_events(record(encode_record([event(0)]))._replace(time=taken), "acme", Effects())) == 1
+    assert len(read_events(record(encode_record([event(0)]))._replace(time=taken), Effects())) == 1
