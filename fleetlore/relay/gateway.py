@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from contextvars import copy_context
+from typing import NamedTuple
 from urllib.parse import quote
 
 import httpx2
@@ -18,12 +19,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Send
 
 from fleetlore.agent.fleet import Fleet
+from fleetlore.agent.session import Session
+from fleetlore.join.conversations import Conversation, Conversations
+from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Body, Dialect
 from fleetlore.relay.api import body_of
 from fleetlore.relay.callers import OWN_HEADERS, Caller
-from fleetlore.relay.conversations import About, Conversation, Conversations
-from fleetlore.relay.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect
+from fleetlore.relay.sessions import Member
 
-__all__ = ["Gateway"]
+__all__ = ["About", "Gateway", "tell"]
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +42,40 @@ _MAX_BODY = 64 * 1024 * 1024
 # Of an answer that is looked through for its id and its calls.
 _MAX_ANSWER = 4 * 1024 * 1024
 _CONNECT_SECONDS = 10.0
+_MAX_GOAL = 2_000
 _IN_PATHS = "/:@!$&'()*+,;=~"
 # Of one connection and not of the message.
 _HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"}
 _HOP |= {"upgrade", "host", "date", "server"}
 _DROPPED = _HOP | {"content-length", "accept-encoding"}
+
+
+class About(NamedTuple):
+    """What headers say of a conversation."""
+
+    name: str = ""
+    goal: str = ""
+    task: str = ""
+    place: str = ""
+
+
+def tell(
+    conversations: Conversations, fleet: Fleet, agent: str, dialect: Dialect, body: Body, about: About
+) -> Conversation | None:
+    """Record what is new in a request of an agent and put into it what its model is told."""
+
+    def begin(said: str) -> Session:
+        session = Member(fleet, agent).session(
+            (about.goal or said)[:_MAX_GOAL],
+            about.task,
+            about.name or None,
+            place=about.place,
+            resume=bool(about.name),
+        )
+        return copy_context().run(session.__enter__)  # so that it is nobody's current session here
+
+    owner, now = (fleet.tenant, agent), fleet.clock.monotonic()
+    return conversations.tell(owner, dialect, body, begin, now, name=about.name)
 
 
 class Gateway:
@@ -102,7 +134,7 @@ class Gateway:
         try:
             about = About(*(request.headers.get(f"{OWN_HEADERS}{name}", "") for name in names))
             asked = orjson.loads(body)
-            conversation = self._conversations.tell(fleet, caller.agent, dialect, asked, about)
+            conversation = tell(self._conversations, fleet, caller.agent, dialect, asked, about)
             return (body, None) if conversation is None else (orjson.dumps(asked), conversation)
         except orjson.JSONDecodeError:
             return body, None  # the provider will say so
@@ -127,7 +159,8 @@ class Gateway:
                     size += len(part)
             if conversation is not None and answer.is_success:
                 try:
-                    self._conversations.heard(fleet, caller.agent, conversation, _response_of(b"".join(kept)))
+                    owner, now = (caller.tenant, caller.agent), fleet.clock.monotonic()
+                    self._conversations.heard(owner, conversation, b"".join(kept), now)
                 except Exception as error:
                     log.warning("an answer to agent %s passes unread: %r", caller.agent, error)
         finally:
@@ -142,15 +175,3 @@ class _Passed(StreamingResponse):
             await super().stream_response(send)
         except httpx2.HTTPError as error:
             log.warning("a provider's answer was cut off: %s", error)
-
-
-def _response_of(answer: bytes) -> dict[str, Any] | None:
-    """The response that an answer brings, whole or as the last of a stream's events; None where it brings none."""
-    if answer[:1] == b"{":
-        found: dict[str, Any] = orjson.loads(answer)
-        return found if "output" in found else None
-    for line in reversed(answer.splitlines()):
-        if line.startswith(b"data:") and b"response.completed" in line[:100]:
-            whole: dict[str, Any] = orjson.loads(line[5:])["response"]
-            return whole
-    return None

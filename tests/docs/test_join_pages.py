@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
+from openai import AsyncOpenAI
 from pydantic_ai.models.test import TestModel
 
 from tests.fleetlore.join.conftest import read_file
@@ -34,11 +35,16 @@ MODELS: dict[str, Any] = {
     "openai-agents": lambda: Script(("read_file", '{"path": "/srv/a"}')),
     "pydantic-ai": lambda: TestModel(call_tools=[]),
     "claude": lambda: None,
+    "model-clients": lambda: None,
 }
 
 
 async def answer(client: Any, options: Any, goal: str) -> None:
     assert client(options=options).options.hooks
+
+
+async def run_agent(client: Any, goal: str) -> None:
+    assert isinstance(client, AsyncOpenAI) and type(client) is not AsyncOpenAI
 
 
 def example(page: Path) -> tuple[list[int], str]:
@@ -49,7 +55,9 @@ def example(page: Path) -> tuple[list[int], str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem in MODELS], ids=lambda page: page.stem)
 async def test_the_example_runs(page: Path, unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETLORE_BROKER", unused_address)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     names = {"model": MODELS[page.stem](), "read_file": read_file, "goal": "read it", "answer": answer}
+    names["run_agent"] = run_agent
     code = compile(example(page)[1], page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     result = eval(code, names)
     if inspect.isawaitable(result):
@@ -72,7 +80,7 @@ def test_an_agent_adds_few_lines_and_is_whole_without_them(page: Path) -> None:
 def test_the_page_of_figures_counts_the_same_lines_and_names_tests_that_exist() -> None:
     lines = {page.stem: len(example(page)[0]) for page in PAGES if BLOCK.search(page.read_text())}
     assert lines.pop("otel") == 4 and set(lines.values()) == {5}
-    assert "LangChain, OpenAI Agents, pydantic-ai, Claude: 5; OpenTelemetry: 4" in FIGURES
+    assert "LangChain, OpenAI Agents, pydantic-ai, Claude, `wrap_openai`: 5; OpenTelemetry: 4" in FIGURES
     named = TESTS.findall(FIGURES)
     assert len(named) >= 5
     for path, word in named:

@@ -2,336 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import httpx2
-import orjson
 import pytest
-from agents import Agent as OpenAiAgent
-from agents import ModelResponse as OpenAiResponse
-from agents import RunConfig, Runner, Usage
-from agents.models.interface import Model as OpenAiModel
-from langchain.agents import create_agent
-from langchain.agents.middleware import ToolErrorMiddleware
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import ModelRetry
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from fleetlore import CallHeld, Fleet, tool
-from fleetlore.join.langchain import FleetMiddleware
-from fleetlore.join.mcp_http_proxy import forwarding_app
-from fleetlore.join.openai_agents import function_tool, tell
-from fleetlore.join.pydantic_ai import FleetLore
-from fleetlore.testing import FakeClock
-from streams.offline.memory_pipeline import MemoryPipeline
-from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.test_claude import BASE, Process
-from tests.fleetlore.join.test_mcp_proxy import serving
-from tests.read_back import read_back
+from tests.fleetlore.join import framework_doors, model_doors
+from tests.fleetlore.join.framework_doors import Door
+from tests.fleetlore.join.world import RIGHT, WRONG, Scripted, World, instead_of
 
-ROOT = Path(__file__).parents[3]
-GOAL, TASK = "find a chair", "shop"
-WRONG, RIGHT, FOUND = "products", "products-eu", "three chairs"
-ERROR = f"index {WRONG} does not exist, it was split into {RIGHT} and products-us"
-MOST_TURNS = 6
-NOW = 1_700_000_000.0
-
-# The forms in which advice names what to use; the first value is the one that works.
-_VALUE = r"`(?:index=)?([\w-]+)`"
-FORMS = (re.compile(rf"[Uu]se {_VALUE} instead of {_VALUE}"), re.compile(rf"(?<=— ){_VALUE} → {_VALUE}"))
-
-
-def instead_of(value: str, text: str) -> str | None:
-    """What the text says to use in place of a value; None where it says nothing of it."""
-    for use, form in enumerate(FORMS):
-        for match in form.finditer(text):
-            new, old = match.groups() if use == 0 else match.groups()[::-1]
-            if old == value:
-                return str(new)
-    return None
-
-
-class Scripted:
-    """A model that searches in the wrong index first, unless it read what to use instead.
-
-    Attributes:
-        sent: what it was sent at each turn, message by message.
-        chosen: what it searched in.
-    """
-
-    def __init__(self, *script: str, obeys: bool = True) -> None:
-        self._script = list(script or (WRONG,))
-        self._obeys = obeys
-        self.sent: list[list[str]] = []
-        self.chosen: list[str] = []
-
-    def choose(self, *messages: object) -> str | None:
-        """The index to search in; None where it has what it wants."""
-        self.sent.append([each if isinstance(each, str) else repr(each) for each in messages])
-        text = "\n".join(self.sent[-1])
-        if FOUND in text or len(self.sent) == MOST_TURNS:
-            return None
-        told = instead_of(WRONG, text) if self._obeys else None
-        self.chosen.append(told or (self._script.pop(0) if self._script else RIGHT))
-        return self.chosen[-1]
-
-
-class World:
-    """A tool that was renamed under the agents, and what the fleet learns of it.
-
-    Attributes:
-        made: what was really searched in.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.made: list[str] = []
-        self.recorder = Recorder()
-        self.pipeline = MemoryPipeline(NOW)
-        self._agents = 0
-
-    def search(self, index: str) -> str:
-        """Search an index.
-
-        Args:
-            index: to search in.
-        """
-        self.made.append(index)
-        if index == WRONG:
-            raise LookupError(ERROR)
-        return FOUND
-
-    def fleet(self, hold: str = "sure") -> Fleet:
-        self._agents += 1
-        self.recorder = Recorder()
-        clock = FakeClock(self.pipeline.clock.now() + 60.0)
-        fleet = Fleet(f"agent-{self._agents}", broker="nowhere:1", holdout_share=0.0, hold=hold, clock=clock)
-        fleet.emitter = self.recorder  # type: ignore[assignment]
-        fleet.replica.index = self.pipeline.index
-        self.made.clear()
-        return fleet
-
-    async def learn(self) -> None:
-        await self.pipeline.take([each._replace(time=self.pipeline.clock.tick()) for each in self.recorder.events])
-
-
-Door = Callable[[World, Fleet, Scripted], Awaitable[None]]
-
-
-async def own_code(world: World, fleet: Fleet, model: Scripted) -> None:
-    search = tool(world.search)
-    async with fleet.session(GOAL, task=TASK) as session:
-        messages = [session.introduction, session.brief(["search"]).text]
-        while (index := model.choose(*messages)) is not None:
-            try:
-                messages.append(search(index))
-            except CallHeld as held:
-                messages.append(str(held))
-            except LookupError as error:
-                messages += [str(error), session.advise().text]
-
-
-async def langchain(world: World, fleet: Fleet, model: Scripted) -> None:
-    class Chat(GenericFakeChatModel):
-        def bind_tools(self, tools: Any, **options: Any) -> Any:
-            return self
-
-        def _generate(self, messages: Any, *args: Any, **options: Any) -> Any:
-            index = model.choose(*messages)
-            call = {"name": "search", "args": {"index": index}, "id": f"call-{len(messages)}"}
-            self.messages = iter([AIMessage("done") if index is None else AIMessage("", tool_calls=[call])])
-            return super()._generate(messages, *args, **options)
-
-    errors: Any = ToolErrorMiddleware(lambda error, request: str(error))
-    chat = Chat(messages=iter([]))
-    agent: Any = create_agent(chat, tools=[world.search], middleware=[errors, FleetMiddleware()])
-    async with fleet.session(GOAL, task=TASK):
-        await agent.ainvoke({"messages": [("user", GOAL)]})
-
-
-async def openai_agents(world: World, fleet: Fleet, model: Scripted) -> None:
-    class Responses(OpenAiModel):
-        async def get_response(self, system_instructions: Any, input: Any, *args: Any, **options: Any) -> Any:
-            index = model.choose(system_instructions, *input)
-            turn = len(model.sent)
-            text = ResponseOutputText(type="output_text", text="done", annotations=[])
-            output: Any = ResponseOutputMessage(
-                id="m", type="message", role="assistant", status="completed", content=[text]
-            )
-            if index is not None:
-                arguments = orjson.dumps({"index": index}).decode()
-                output = ResponseFunctionToolCall(
-                    type="function_call", name="search", arguments=arguments, call_id=f"call-{turn}"
-                )
-            return OpenAiResponse(output=[output], usage=Usage(), response_id=None)
-
-        def stream_response(self, *args: Any, **options: Any) -> Any:
-            raise NotImplementedError
-
-    agent = OpenAiAgent("a", model=Responses(), tools=[function_tool(world.search)])
-    async with fleet.session(GOAL, task=TASK):
-        await Runner.run(agent, GOAL, run_config=RunConfig(call_model_input_filter=tell))
-
-
-async def pydantic_ai(world: World, fleet: Fleet, model: Scripted) -> None:
-    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        parts = [part for message in messages for part in message.parts]
-        index = model.choose(info.instructions or "", *parts)
-        return ModelResponse([TextPart("done") if index is None else ToolCallPart("search", {"index": index})])
-
-    def search(index: str) -> str:
-        try:
-            return world.search(index)
-        except LookupError as error:
-            raise ModelRetry(f"LookupError: {error}") from None
-
-    agent = PydanticAgent(FunctionModel(answer), tools=[search], capabilities=[FleetLore()], retries=MOST_TURNS)
-    async with fleet.session(GOAL, task=TASK):
-        await agent.run(GOAL)
-
-
-async def claude(world: World, fleet: Fleet, model: Scripted) -> None:
-    async with fleet.session(GOAL, task=TASK) as session:
-        process = Process(session, ["search"])
-        prompt = {**BASE, "hook_event_name": "UserPromptSubmit", "prompt": GOAL}
-        messages = [GOAL, await process.send(prompt)]
-        while (index := model.choose(*messages)) is not None:
-            call = {"tool_name": "search", "tool_input": {"index": index}, "tool_use_id": f"call-{len(messages)}"}
-            process.denied = False
-            said = await process.send({"hook_event_name": "PreToolUse", **call})
-            if process.denied:
-                messages.append(said)
-                continue
-            try:
-                done = {"tool_response": world.search(index)}
-                said += await process.send({"hook_event_name": "PostToolUse", **call, **done})
-                messages += [str(done), said]
-            except LookupError as error:
-                text = f"LookupError: {error}"
-                said += await process.send({"hook_event_name": "PostToolUseFailure", **call, "error": text})
-                messages += [text, said]
-
-
-async def converse(client: Client, model: Scripted) -> None:
-    tools = (await client.list_tools()).tools
-    messages: list[object] = [client.instructions, *tools]
-    while (index := model.choose(*messages)) is not None:
-        result = await client.call_tool("search", {"index": index})
-        messages += [getattr(part, "text", "") for part in result.content]
-
-
-async def mcp_over_http(world: World, fleet: Fleet, model: Scripted, mode: Any = "auto") -> None:
-    server = MCPServer("shop")
-
-    @server.tool()
-    def search(index: str) -> str:
-        try:
-            return world.search(index)
-        except LookupError as error:
-            raise ToolError(f"LookupError: {error}") from None
-
-    async with (
-        serving(server.streamable_http_app()) as address,
-        serving(forwarding_app(fleet, address, goal=GOAL, task=TASK)) as proxy,
-        httpx2.AsyncClient() as http,
-        Client(streamable_http_client(proxy, http_client=http), mode=mode) as client,
-    ):
-        await converse(client, model)
-
-
-async def mcp_over_http_of_old(world: World, fleet: Fleet, model: Scripted) -> None:
-    """By the protocol in which a connection begins with `initialize`."""
-    await mcp_over_http(world, fleet, model, "legacy")
-
-
-SERVER = f"""
-import sys
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-
-server = MCPServer("shop")
-
-@server.tool()
-def search(index: str) -> str:
-    with open(sys.argv[1], "a") as made:
-        print(index, file=made)
-    if index == {WRONG!r}:
-        raise ToolError("LookupError: " + {ERROR!r})
-    return {FOUND!r}
-
-server.run()
-"""
-PROXY = """
-import sys
-from pathlib import Path
-
-from fleetlore import Fleet, MemoryItem, Pattern
-from fleetlore.emit.encode import encode_event
-from fleetlore.join.mcp_proxy import run_command
-from fleetlore.testing import FakeClock
-from tests.doubles.recorder import Recorder
-
-folder, name, hold, now, goal, task, *command = sys.argv[1:]
-recorder = Recorder()
-fleet = Fleet(name, broker="nowhere:1", holdout_share=0.0, hold=hold, clock=FakeClock(float(now)))
-fleet.emitter = recorder
-for line in (Path(folder) / "patterns").read_bytes().splitlines():
-    fleet.replica.index.put_pattern(Pattern.from_json(line), float(now))
-for line in (Path(folder) / "items").read_bytes().splitlines():
-    fleet.replica.index.put_item(MemoryItem.from_json(line), float(now))
-with fleet.session(goal, task=task) as session:
-    run_command(command, session)
-(Path(folder) / "events").write_bytes(b"\\n".join(map(encode_event, recorder.events)))
-"""
-
-
-async def mcp_over_stdio(world: World, fleet: Fleet, model: Scripted) -> None:
-    """The proxy as a process between the official client and a server, with what the fleet knows in files."""
-    made, log = world.folder / "made", world.folder / "events"
-    for name in ("patterns", "items"):
-        (world.folder / name).write_bytes(b"\n".join(world.pipeline.store.bodies(name)))
-    made.write_text("")
-    log.unlink(missing_ok=True)
-    given = [str(world.folder), fleet.agent, fleet.settings.hold, str(fleet.clock.now()), GOAL, TASK]
-    server = [sys.executable, "-c", SERVER, str(made)]
-    proxy = StdioServerParameters(command=sys.executable, args=["-c", PROXY, *given, *server], cwd=ROOT)
-    async with Client(proxy) as client:
-        await converse(client, model)
-    for _ in range(100):
-        if log.exists() and log.read_bytes():
-            break
-        await asyncio.sleep(0.1)  # the process writes it when its client has gone
-    world.made += made.read_text().split()
-    lines = map(orjson.loads, log.read_bytes().splitlines())
-    world.recorder.events += [read_back(line, "default", NOW + 1e6) for line in lines]
-
-
-DOORS: dict[str, Door] = {
+# They see a call before it is made, and may answer it in its place.
+AT_THE_CALL: dict[str, Door] = {
     each.__name__: each
     for each in (
-        own_code,
-        langchain,
-        openai_agents,
-        pydantic_ai,
-        claude,
-        mcp_over_http,
-        mcp_over_http_of_old,
-        mcp_over_stdio,
+        framework_doors.own_code,
+        framework_doors.langchain,
+        framework_doors.openai_agents,
+        framework_doors.pydantic_ai,
+        framework_doors.claude,
+        framework_doors.mcp_over_http,
+        framework_doors.mcp_over_http_of_old,
+        framework_doors.mcp_over_stdio,
     )
 }
+# They see what a model is sent, and a call with its result.
+AT_THE_MODEL: dict[str, Door] = {
+    "gateway, chat completions": model_doors.gateway("chat"),
+    "gateway, responses": model_doors.gateway("responses"),
+    "gateway, messages": model_doors.gateway("messages"),
+    "wrap_openai": model_doors.wrapped("chat"),
+    "wrap_anthropic": model_doors.wrapped("messages"),
+}
+DOORS = AT_THE_CALL | AT_THE_MODEL
 
 
 @pytest.fixture
@@ -361,7 +63,7 @@ async def test_the_way_out_is_read_before_the_first_choice(world: World, door: s
     assert model.chosen == world.made == [RIGHT]
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", AT_THE_CALL)
 async def test_a_call_is_held_once_and_made_when_it_is_sent_again(world: World, door: str) -> None:
     await first_agent(world, door)
     model = Scripted(WRONG, WRONG, obeys=False)
@@ -370,14 +72,14 @@ async def test_a_call_is_held_once_and_made_when_it_is_sent_again(world: World, 
     assert world.recorder.kinds.count("outcome") == 2, "what was not made was recorded"
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", AT_THE_CALL)
 async def test_where_nothing_is_held_the_call_is_made(world: World, door: str) -> None:
     await first_agent(world, door)
     await DOORS[door](world, world.fleet(hold="off"), Scripted(WRONG, obeys=False))
     assert world.made == [WRONG, RIGHT]
 
 
-@pytest.mark.parametrize("door", ["langchain", "openai_agents", "pydantic_ai"])
+@pytest.mark.parametrize("door", ["langchain", "openai_agents", "pydantic_ai", *AT_THE_MODEL])
 async def test_what_was_sent_is_a_prefix_of_what_is_sent_next(world: World, door: str) -> None:
     """What a provider caches of a prompt is read again at every turn, though more becomes known meanwhile."""
     await first_agent(world, door)
@@ -386,7 +88,7 @@ async def test_what_was_sent_is_a_prefix_of_what_is_sent_next(world: World, door
     assert len(model.sent) == 4
     for before, after in zip(model.sent, model.sent[1:], strict=False):
         assert after[: len(before)] == before
-    assert "fleet-memory" in model.sent[0][0]
+    assert "fleet-memory" in "".join(model.sent[0][:2])
 
 
 def test_forms_of_advice() -> None:

@@ -15,10 +15,11 @@ import pytest
 
 from fleetlore import Fleet, current_session
 from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.join.conversations import SILENT_SECONDS, Conversations
+from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller
-from fleetlore.relay.conversations import SILENT_SECONDS, About, Conversations
-from fleetlore.relay.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
+from fleetlore.relay.gateway import About, tell
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events as names
 from tests.doubles.recorder import Recorder
@@ -56,13 +57,18 @@ def told(fleet: Fleet) -> Any:
     """Send a request through the part that reads it; what it becomes."""
     conversations = Conversations()
 
-    def tell(body: dict[str, Any], about: About = NONE, dialect: Dialect = CHAT_COMPLETIONS, agent: str = "a1") -> Any:
+    def send(body: dict[str, Any], about: About = NONE, dialect: Dialect = CHAT_COMPLETIONS, agent: str = "a1") -> Any:
         changed = copy.deepcopy(body)
-        tell.last = conversations.tell(fleet, agent, dialect, changed, about)  # type: ignore[attr-defined]
+        send.last = tell(conversations, fleet, agent, dialect, changed, about)  # type: ignore[attr-defined]
         return changed
 
-    tell.all = conversations  # type: ignore[attr-defined]
-    return tell
+    send.all = conversations  # type: ignore[attr-defined]
+    return send
+
+
+def heard(told: Any, fleet: Fleet, response: dict[str, Any]) -> None:
+    answer = orjson.dumps(response)
+    told.all.heard((fleet.tenant, "a1"), told.last, answer, fleet.clock.monotonic())
 
 
 def results_of(recorder: Recorder) -> list[tuple[str, bool]]:
@@ -179,7 +185,7 @@ def test_of_a_stored_response_only_what_is_new_comes(told: Any, fleet: Fleet, re
     tools = [{"type": "function", "name": "search"}]
     told({"input": "find a chair", "tools": tools}, dialect=RESPONSES)
     call = {"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"}
-    told.all.heard(fleet, "a1", told.last, {"id": "r1", "output": [{"type": "reasoning"}, call]})
+    heard(told, fleet, {"id": "r1", "output": [{"type": "reasoning"}, call]})
     fleet.clock.advance(3.0)  # type: ignore[attr-defined]
     output = {"type": "function_call_output", "call_id": "c1", "output": ERROR}
     told({"previous_response_id": "r1", "input": [output]}, dialect=RESPONSES)
@@ -192,7 +198,7 @@ def test_of_stored_items_references_may_come(told: Any, fleet: Fleet, recorder: 
     body: dict[str, Any] = {"input": [{"role": "user", "content": "find a chair"}], "tools": TOOLS}
     told(body, dialect=RESPONSES)
     call = {"type": "function_call", "id": "fc1", "call_id": "c1", "name": "search", "arguments": "{}"}
-    told.all.heard(fleet, "a1", told.last, {"id": "r1", "output": [call]})
+    heard(told, fleet, {"id": "r1", "output": [call]})
     output = {"type": "function_call_output", "call_id": "c1", "output": ERROR}
     body["input"] += [{"type": "item_reference", "id": "fc1"}, output]
     told(body, dialect=RESPONSES)

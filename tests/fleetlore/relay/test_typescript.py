@@ -14,11 +14,11 @@ from fleetlore.clock import SystemClock
 from fleetlore.relay.app import relay_app
 from fleetlore.wire import events as names
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.test_every_door import RIGHT, WRONG, Scripted, World
+from tests.fleetlore.join.model_doors import relaying
+from tests.fleetlore.join.world import RIGHT, WRONG, Scripted, World
 from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.provider import Provider
 from tests.fleetlore.relay.test_api import know
-from tests.fleetlore.relay.test_sdks import relaying
 
 CLIENT = Path(__file__).parents[3] / "clients/typescript"
 MAX_LINES = 300

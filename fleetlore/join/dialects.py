@@ -15,7 +15,18 @@ import orjson
 from fleetlore.agent.model_texts import joined
 from fleetlore.transcripts.conversation import says_failure, text_of_content
 
-__all__ = ["ANTHROPIC_MESSAGES", "CHAT_COMPLETIONS", "RESPONSES", "Dialect", "Made", "Result", "Turn", "call_of_item"]
+__all__ = [
+    "ANTHROPIC_MESSAGES",
+    "CHAT_COMPLETIONS",
+    "RESPONSES",
+    "Body",
+    "Dialect",
+    "Made",
+    "Result",
+    "Turn",
+    "call_of_item",
+    "response_of",
+]
 
 Body = dict[str, Any]
 
@@ -135,6 +146,18 @@ def call_of_item(item: Body) -> Made | None:
     if item.get("type") not in ("function_call", "custom_tool_call"):
         return None
     return Made(item["call_id"], item["name"], _parsed(item.get("arguments", item.get("input"))))
+
+
+def response_of(answer: bytes) -> dict[str, Any] | None:
+    """The response that an answer brings, whole or as the last of a stream's events; None where it brings none."""
+    if answer[:1] == b"{":
+        found: dict[str, Any] = orjson.loads(answer)
+        return found if "output" in found else None
+    for line in reversed(answer.splitlines()):
+        if line.startswith(b"data:") and b"response.completed" in line[:100]:
+            whole: dict[str, Any] = orjson.loads(line[5:])["response"]
+            return whole
+    return None
 
 
 def _tell_responses(body: Body, text: str) -> None:

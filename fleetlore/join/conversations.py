@@ -8,35 +8,23 @@ turn: so sub-agents, and runs of the same prompt side by side, are told apart by
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
-from contextvars import copy_context
+from collections.abc import Callable
 from hashlib import blake2b
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
-from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.model_texts import after_call, prompt_prefix
 from fleetlore.agent.session import Session
-from fleetlore.relay.dialects import Body, Dialect, Made, Turn, call_of_item
-from fleetlore.relay.sessions import MAX_SESSIONS, Member
+from fleetlore.join.dialects import Body, Dialect, Made, Turn, call_of_item, response_of
 from fleetlore.wire.events import Outcome
 
-__all__ = ["About", "Conversation", "Conversations"]
+__all__ = ["Conversation", "Conversations"]
 
 # After so long without a request a conversation is left.
 SILENT_SECONDS = 600.0
-_MAX_GOAL = 2_000
+_MOST = 10_000
 
 Key = tuple[str, ...]
-
-
-class About(NamedTuple):
-    """What headers say of a conversation."""
-
-    name: str = ""
-    goal: str = ""
-    task: str = ""
-    place: str = ""
 
 
 class Conversation:
@@ -86,31 +74,40 @@ class Conversation:
 
 
 class Conversations:
-    """Those under way, of all agents."""
+    """Those under way, of all agents.
 
-    def __init__(self) -> None:
+    Args:
+        own: whether a session was begun for its conversation alone, and ends with it.
+    """
+
+    def __init__(self, *, own: bool = True) -> None:
+        self._own = own
         self._found: dict[Key, Conversation] = {}
         self._open: OrderedDict[Conversation, None] = OrderedDict()  # the longest silent first
 
-    def tell(self, fleet: Fleet, agent: str, dialect: Dialect, body: Body, about: About) -> Conversation | None:
-        """Record what is new in a request and put into it what its model is told; None where there are no tools."""
-        turns, now = list(dialect.turns(body)), fleet.clock.monotonic()
+    def tell(
+        self, owner: Key, dialect: Dialect, body: Body, begin: Callable[[str], Session], now: float, *, name: str = ""
+    ) -> Conversation | None:
+        """Record what is new in a request and put into it what its model is told; None where there are no tools.
+
+        Args:
+            owner: whose it is; conversations of others are not his.
+            begin: gives the session of a new one, entered, by what a person says first.
+            now: by a clock that never goes back, in seconds.
+            name: that its client gave it.
+        """
+        turns = list(dialect.turns(body))
         if not _tools_of(body) and not any(turn.calls or turn.results for turn in turns):
             return None
         self._leave_silent(now)
-        owner = (fleet.tenant, agent)
-        start, keys = self._keys(owner, body, turns, about)
+        start, keys = self._keys(owner, body, turns, name)
         found = next((self._found[key] for key in keys if key in self._found), None)
-        if found is None and not about.name:
+        if found is None and not name:
             found = self._found.get(start)
         is_new = found is None
         if found is None:
-            goal = about.goal or next((turn.text for turn in turns if turn.role == "user" and turn.text), "")
-            session = Member(fleet, agent).session(
-                goal[:_MAX_GOAL], about.task, about.name or None, place=about.place, resume=bool(about.name)
-            )
-            # Entered so that it is nobody's current session here.
-            found = Conversation(copy_context().run(session.__enter__), now)
+            goal = next((turn.text for turn in turns if turn.role == "user" and turn.text), "")
+            found = Conversation(begin(goal), now)
         # One that waits for its second turn is the next of the same beginning.
         self._link(found, keys or [start])
         if keys:
@@ -121,16 +118,21 @@ class Conversations:
         found.tell(dialect, body, turns, is_new=is_new, now=now)
         return found
 
-    def heard(self, fleet: Fleet, agent: str, conversation: Conversation, response: Mapping[str, Any] | None) -> None:
-        """Note that an answer has gone, and of OpenAI's responses what the next request may go on from."""
-        conversation.answered_at = fleet.clock.monotonic()
+    def heard(self, owner: Key, conversation: Conversation, answer: bytes, now: float) -> None:
+        """Note that an answer has gone, and of OpenAI's responses what the next request may go on from.
+
+        Args:
+            answer: of OpenAI's responses; of other APIs nothing of it is needed.
+        """
+        conversation.answered_at = now
+        response = response_of(answer)
         if response is None or not conversation.session.is_open:
             return
         calls = [call for item in response.get("output") or () if (call := call_of_item(item))]
         conversation.calls.update((call.id, call) for call in calls)
-        starts = [key for key in conversation.keys if key[2] == "start"]
-        ids: list[Key] = [(fleet.tenant, agent, "response", str(response["id"]))]
-        ids += [(*start[:2], "call", *start[3:], call.id) for start in starts for call in calls]
+        starts = [key for key in conversation.keys if key[len(owner)] == "start"]
+        ids: list[Key] = [(*owner, "response", str(response["id"]))]
+        ids += [(*owner, "call", start[-1], call.id) for start in starts for call in calls]
         self._link(conversation, ids)
         for start in starts if calls else ():
             self._unlink(conversation, start)
@@ -150,7 +152,7 @@ class Conversations:
         for each in list(self._open):
             self._leave(each)
 
-    def _keys(self, owner: Key, body: Body, turns: list[Turn], about: About) -> tuple[Key, list[Key]]:
+    def _keys(self, owner: Key, body: Body, turns: list[Turn], name: str) -> tuple[Key, list[Key]]:
         """The key of the beginning, and those of what a request goes on from.
 
         The beginning is what a person says first: a system message may hold the time, or a number of the request.
@@ -159,8 +161,8 @@ class Conversations:
         beginning = [turn.text for turn in first if turn.role == "user"]
         digest = blake2b("\x1f".join(beginning).encode("utf-8", "replace"), digest_size=16).hexdigest()
         start = (*owner, "start", digest)
-        if about.name:
-            return start, [(*owner, "name", about.name)]
+        if name:
+            return start, [(*owner, "name", name)]
         before = body.get("previous_response_id") or body.get("conversation")
         if before:
             return start, [(*owner, "response", str(before["id"] if isinstance(before, dict) else before))]
@@ -180,14 +182,18 @@ class Conversations:
         conversation.keys.discard(key)
 
     def _leave_silent(self, now: float) -> None:
-        while self._open and (len(self._open) > MAX_SESSIONS or next(iter(self._open)).used_at < now - SILENT_SECONDS):
-            self._leave(next(iter(self._open)))
+        while self._open:
+            first = next(iter(self._open))
+            if len(self._open) <= _MOST and first.used_at >= now - SILENT_SECONDS and first.session.is_open:
+                return
+            self._leave(first)
 
     def _leave(self, conversation: Conversation) -> None:
         del self._open[conversation]
         for key in list(conversation.keys):
             self._unlink(conversation, key)
-        conversation.session.__exit__(None, None, None)
+        if self._own:
+            conversation.session.__exit__(None, None, None)
 
 
 def _tools_of(body: Body) -> list[str]:

@@ -1,0 +1,126 @@
+"""Join agents that call a model through the SDK of OpenAI or Anthropic: record their tools' calls, tell the model.
+
+    client = wrap_openai(OpenAI())
+    with fleet.session(goal):
+        client.chat.completions.create(…)
+
+Requests are read where the SDKs let their subclasses change them, whatever method makes them. So streams, parsed and
+raw answers, and copies of the client (`with_options`) are joined, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar
+
+from fleetlore.join.conversations import Conversation
+from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES
+from fleetlore.join.session_calls import SessionCalls
+
+__all__ = ["wrap_anthropic", "wrap_openai"]
+
+Client = TypeVar("Client")
+
+_READ = {"/chat/completions": CHAT_COMPLETIONS, "/responses": RESPONSES, "/v1/messages": ANTHROPIC_MESSAGES}
+# Of the options of a request, which the SDK copies and hands back with the answer.
+_CONVERSATION = "_fleetlore_conversation"
+
+
+def wrap_openai(client: Client) -> Client:
+    """The same `OpenAI` or `AsyncOpenAI` (Azure's too), whose requests are read in the session that they are made in;
+    outside of one they pass as they are. Of `chat.completions` and `responses`.
+    """
+    return _joined(client)
+
+
+def wrap_anthropic(client: Client) -> Client:
+    """As `wrap_openai`, for `Anthropic` or `AsyncAnthropic`: of `messages`, `beta.messages` among them."""
+    return _joined(client)
+
+
+def _joined(client: Client) -> Client:
+    kind: Any = type(client)
+    if not hasattr(kind, "_fleetlore"):
+        joined = (_asynchronous if iscoroutinefunction(kind._prepare_options) else _blocking)(kind)
+        joined._fleetlore = SessionCalls()
+        # By which some of the SDK's methods tell clients apart.
+        joined.__name__ = joined.__qualname__ = kind.__name__
+        client.__class__ = joined
+    return client
+
+
+def _blocking(kind: Any) -> Any:
+    class Joined(kind):  # type: ignore[misc]
+        def _prepare_options(self, options: Any) -> Any:
+            return super()._prepare_options(_told(self._fleetlore, options))
+
+        def _process_response(self, *, options: Any, response: Any, **more: Any) -> Any:
+            if (hear := _hearing(self._fleetlore, options, response)) is not None:
+                response.iter_bytes = _heard(response.iter_bytes, hear)
+            return super()._process_response(options=options, response=response, **more)
+
+    return Joined
+
+
+def _asynchronous(kind: Any) -> Any:
+    class Joined(kind):  # type: ignore[misc]
+        async def _prepare_options(self, options: Any) -> Any:
+            return await super()._prepare_options(_told(self._fleetlore, options))
+
+        async def _process_response(self, *, options: Any, response: Any, **more: Any) -> Any:
+            if (hear := _hearing(self._fleetlore, options, response)) is not None:
+                response.aiter_bytes = _aheard(response.aiter_bytes, hear)
+            return await super()._process_response(options=options, response=response, **more)
+
+    return Joined
+
+
+def _told(calls: SessionCalls, options: Any) -> Any:
+    dialect = _READ.get(options.url.partition("?")[0])
+    if dialect is None or options.method.lower() != "post" or not isinstance(options.json_data, dict):
+        return options
+    options.json_data, conversation = calls.told(dialect, options.json_data)
+    object.__setattr__(options, _CONVERSATION, conversation)
+    return options
+
+
+def _hearing(calls: SessionCalls, options: Any, response: Any) -> Callable[[list[bytes]], None] | None:
+    """Takes the parts of an answer that is not here yet; None where there is none, or it was taken."""
+    conversation: Conversation | None = getattr(options, _CONVERSATION, None)
+    if conversation is None:
+        return None
+
+    def hear(parts: list[bytes]) -> None:
+        calls.heard(conversation, b"".join(parts))
+
+    if not response.is_closed:
+        return hear
+    hear([response.content])
+    return None
+
+
+def _heard(parts: Callable[..., Iterator[bytes]], hear: Callable[[list[bytes]], None]) -> Any:
+    def passed(*args: Any) -> Iterator[bytes]:
+        kept: list[bytes] = []
+        try:
+            for part in parts(*args):
+                kept.append(part)
+                yield part
+        finally:  # clients read no further than they need
+            hear(kept)
+
+    return passed
+
+
+def _aheard(parts: Callable[..., AsyncIterator[bytes]], hear: Callable[[list[bytes]], None]) -> Any:
+    async def passed(*args: Any) -> AsyncIterator[bytes]:
+        kept: list[bytes] = []
+        try:
+            async for part in parts(*args):
+                kept.append(part)
+                yield part
+        finally:
+            hear(kept)
+
+    return passed

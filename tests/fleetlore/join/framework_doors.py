@@ -1,0 +1,231 @@
+"""Agents in code of their own, in frameworks and over MCP, each with a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import orjson
+from agents import Agent as OpenAiAgent
+from agents import ModelResponse as OpenAiResponse
+from agents import RunConfig, Runner, Usage
+from agents.models.interface import Model as OpenAiModel
+from langchain.agents import create_agent
+from langchain.agents.middleware import ToolErrorMiddleware
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import ModelRetry
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from fleetlore import CallHeld, Fleet, tool
+from fleetlore.join.langchain import FleetMiddleware
+from fleetlore.join.mcp_http_proxy import forwarding_app
+from fleetlore.join.openai_agents import function_tool, tell
+from fleetlore.join.pydantic_ai import FleetLore
+from tests.fleetlore.join.test_claude import BASE, Process
+from tests.fleetlore.join.test_mcp_proxy import serving
+from tests.fleetlore.join.world import ERROR, FOUND, GOAL, MOST_TURNS, NOW, TASK, WRONG, Scripted, World
+from tests.read_back import read_back
+
+ROOT = Path(__file__).parents[3]
+
+Door = Callable[[World, Fleet, Scripted], Awaitable[None]]
+
+
+async def own_code(world: World, fleet: Fleet, model: Scripted) -> None:
+    search = tool(world.search)
+    async with fleet.session(GOAL, task=TASK) as session:
+        messages = [session.introduction, session.brief(["search"]).text]
+        while (index := model.choose(*messages)) is not None:
+            try:
+                messages.append(search(index))
+            except CallHeld as held:
+                messages.append(str(held))
+            except LookupError as error:
+                messages += [str(error), session.advise().text]
+
+
+async def langchain(world: World, fleet: Fleet, model: Scripted) -> None:
+    class Chat(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **options: Any) -> Any:
+            return self
+
+        def _generate(self, messages: Any, *args: Any, **options: Any) -> Any:
+            index = model.choose(*messages)
+            call = {"name": "search", "args": {"index": index}, "id": f"call-{len(messages)}"}
+            self.messages = iter([AIMessage("done") if index is None else AIMessage("", tool_calls=[call])])
+            return super()._generate(messages, *args, **options)
+
+    errors: Any = ToolErrorMiddleware(lambda error, request: str(error))
+    chat = Chat(messages=iter([]))
+    agent: Any = create_agent(chat, tools=[world.search], middleware=[errors, FleetMiddleware()])
+    async with fleet.session(GOAL, task=TASK):
+        await agent.ainvoke({"messages": [("user", GOAL)]})
+
+
+async def openai_agents(world: World, fleet: Fleet, model: Scripted) -> None:
+    class Responses(OpenAiModel):
+        async def get_response(self, system_instructions: Any, input: Any, *args: Any, **options: Any) -> Any:
+            index = model.choose(system_instructions, *input)
+            turn = len(model.sent)
+            text = ResponseOutputText(type="output_text", text="done", annotations=[])
+            output: Any = ResponseOutputMessage(
+                id="m", type="message", role="assistant", status="completed", content=[text]
+            )
+            if index is not None:
+                arguments = orjson.dumps({"index": index}).decode()
+                output = ResponseFunctionToolCall(
+                    type="function_call", name="search", arguments=arguments, call_id=f"call-{turn}"
+                )
+            return OpenAiResponse(output=[output], usage=Usage(), response_id=None)
+
+        def stream_response(self, *args: Any, **options: Any) -> Any:
+            raise NotImplementedError
+
+    agent = OpenAiAgent("a", model=Responses(), tools=[function_tool(world.search)])
+    async with fleet.session(GOAL, task=TASK):
+        await Runner.run(agent, GOAL, run_config=RunConfig(call_model_input_filter=tell))
+
+
+async def pydantic_ai(world: World, fleet: Fleet, model: Scripted) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        parts = [part for message in messages for part in message.parts]
+        index = model.choose(info.instructions or "", *parts)
+        return ModelResponse([TextPart("done") if index is None else ToolCallPart("search", {"index": index})])
+
+    def search(index: str) -> str:
+        try:
+            return world.search(index)
+        except LookupError as error:
+            raise ModelRetry(f"LookupError: {error}") from None
+
+    agent = PydanticAgent(FunctionModel(answer), tools=[search], capabilities=[FleetLore()], retries=MOST_TURNS)
+    async with fleet.session(GOAL, task=TASK):
+        await agent.run(GOAL)
+
+
+async def claude(world: World, fleet: Fleet, model: Scripted) -> None:
+    async with fleet.session(GOAL, task=TASK) as session:
+        process = Process(session, ["search"])
+        prompt = {**BASE, "hook_event_name": "UserPromptSubmit", "prompt": GOAL}
+        messages = [GOAL, await process.send(prompt)]
+        while (index := model.choose(*messages)) is not None:
+            call = {"tool_name": "search", "tool_input": {"index": index}, "tool_use_id": f"call-{len(messages)}"}
+            process.denied = False
+            said = await process.send({"hook_event_name": "PreToolUse", **call})
+            if process.denied:
+                messages.append(said)
+                continue
+            try:
+                done = {"tool_response": world.search(index)}
+                said += await process.send({"hook_event_name": "PostToolUse", **call, **done})
+                messages += [str(done), said]
+            except LookupError as error:
+                text = f"LookupError: {error}"
+                said += await process.send({"hook_event_name": "PostToolUseFailure", **call, "error": text})
+                messages += [text, said]
+
+
+async def converse(client: Client, model: Scripted) -> None:
+    tools = (await client.list_tools()).tools
+    messages: list[object] = [client.instructions, *tools]
+    while (index := model.choose(*messages)) is not None:
+        result = await client.call_tool("search", {"index": index})
+        messages += [getattr(part, "text", "") for part in result.content]
+
+
+async def mcp_over_http(world: World, fleet: Fleet, model: Scripted, mode: Any = "auto") -> None:
+    server = MCPServer("shop")
+
+    @server.tool()
+    def search(index: str) -> str:
+        try:
+            return world.search(index)
+        except LookupError as error:
+            raise ToolError(f"LookupError: {error}") from None
+
+    async with (
+        serving(server.streamable_http_app()) as address,
+        serving(forwarding_app(fleet, address, goal=GOAL, task=TASK)) as proxy,
+        httpx2.AsyncClient() as http,
+        Client(streamable_http_client(proxy, http_client=http), mode=mode) as client,
+    ):
+        await converse(client, model)
+
+
+async def mcp_over_http_of_old(world: World, fleet: Fleet, model: Scripted) -> None:
+    """By the protocol in which a connection begins with `initialize`."""
+    await mcp_over_http(world, fleet, model, "legacy")
+
+
+SERVER = f"""
+import sys
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("shop")
+
+@server.tool()
+def search(index: str) -> str:
+    with open(sys.argv[1], "a") as made:
+        print(index, file=made)
+    if index == {WRONG!r}:
+        raise ToolError("LookupError: " + {ERROR!r})
+    return {FOUND!r}
+
+server.run()
+"""
+PROXY = """
+import sys
+from pathlib import Path
+
+from fleetlore import Fleet, MemoryItem, Pattern
+from fleetlore.emit.encode import encode_event
+from fleetlore.join.mcp_proxy import run_command
+from fleetlore.testing import FakeClock
+from tests.doubles.recorder import Recorder
+
+folder, name, hold, now, goal, task, *command = sys.argv[1:]
+recorder = Recorder()
+fleet = Fleet(name, broker="nowhere:1", holdout_share=0.0, hold=hold, clock=FakeClock(float(now)))
+fleet.emitter = recorder
+for line in (Path(folder) / "patterns").read_bytes().splitlines():
+    fleet.replica.index.put_pattern(Pattern.from_json(line), float(now))
+for line in (Path(folder) / "items").read_bytes().splitlines():
+    fleet.replica.index.put_item(MemoryItem.from_json(line), float(now))
+with fleet.session(goal, task=task) as session:
+    run_command(command, session)
+(Path(folder) / "events").write_bytes(b"\\n".join(map(encode_event, recorder.events)))
+"""
+
+
+async def mcp_over_stdio(world: World, fleet: Fleet, model: Scripted) -> None:
+    """The proxy as a process between the official client and a server, with what the fleet knows in files."""
+    made, log = world.folder / "made", world.folder / "events"
+    for name in ("patterns", "items"):
+        (world.folder / name).write_bytes(b"\n".join(world.pipeline.store.bodies(name)))
+    made.write_text("")
+    log.unlink(missing_ok=True)
+    given = [str(world.folder), fleet.agent, fleet.settings.hold, str(fleet.clock.now()), GOAL, TASK]
+    server = [sys.executable, "-c", SERVER, str(made)]
+    proxy = StdioServerParameters(command=sys.executable, args=["-c", PROXY, *given, *server], cwd=ROOT)
+    async with Client(proxy) as client:
+        await converse(client, model)
+    for _ in range(100):
+        if log.exists() and log.read_bytes():
+            break
+        await asyncio.sleep(0.1)  # the process writes it when its client has gone
+    world.made += made.read_text().split()
+    lines = map(orjson.loads, log.read_bytes().splitlines())
+    world.recorder.events += [read_back(line, "default", NOW + 1e6) for line in lines]

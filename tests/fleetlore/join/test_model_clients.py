@@ -1,0 +1,96 @@
+"""Wrapped clients of the official SDKs: what is recorded, what the model reads, and what stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from fleetlore.join.model_clients import wrap_anthropic, wrap_openai
+from fleetlore.wire import events as names
+from tests.fleetlore.join.model_doors import by_wrapping
+from tests.fleetlore.join.sdk_agents import AGENTS, client_of, run
+from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, TASK, WRONG, Scripted, World
+from tests.fleetlore.relay.conftest import serving
+from tests.fleetlore.relay.provider import Provider
+
+TOOLS: Any = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def asked(world: World, agent: str, model: Scripted, *, blocking: bool = False) -> None:
+    await by_wrapping(agent, world, world.fleet(), Provider(model.choose), blocking=blocking)
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "sync"])
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_the_second_agent_is_told(world: World, agent: str, blocking: bool) -> None:
+    first = Scripted(WRONG)
+    await asked(world, agent, first, blocking=blocking)
+    assert world.made == [WRONG, RIGHT]
+    assert world.recorder.kinds == ["session.started", "outcome", "outcome", "session.ended"]
+    failed, worked = world.recorder.outcomes
+    assert failed[names.ARGUMENTS] == {"index": WRONG} and ERROR in failed[names.ERROR_MESSAGE]
+    assert worked[names.ARGUMENTS] == {"index": RIGHT} and names.ERROR_TYPE not in worked
+    assert "Be kind." in first.sent[0][0]
+    await world.learn()
+    second = Scripted()
+    await asked(world, agent, second, blocking=blocking)
+    assert second.chosen == world.made == [RIGHT]
+
+
+async def test_the_agent_s_own_messages_stay_as_they_are(world: World) -> None:
+    await asked(world, "chat", Scripted(WRONG))
+    await world.learn()
+    provider, fleet = Provider(Scripted().choose), world.fleet()
+    messages: list[Any] = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": GOAL}]
+    before = orjson.dumps(messages)
+    async with serving(provider.app) as upstream, fleet.session(GOAL, task=TASK):
+        client = wrap_openai(client_of("chat", f"{upstream}/v1"))
+        await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+        await client.close()
+    assert orjson.dumps(messages) == before and b"fleet-memory" in provider.bodies[0]
+
+
+async def test_outside_a_session_nothing_is_done(world: World) -> None:
+    provider = Provider(Scripted(WRONG).choose)
+    async with serving(provider.app) as upstream:
+        await run(AGENTS["chat"], wrap_openai(client_of("chat", f"{upstream}/v1")), world)
+    assert world.made == [WRONG, RIGHT] and b"fleet-memory" not in b"".join(provider.bodies)
+
+
+async def test_copies_of_a_client_raw_answers_and_beta_are_joined_too(world: World) -> None:
+    await asked(world, "chat", Scripted(WRONG))
+    await world.learn()
+    provider, fleet = Provider(Scripted(obeys=False).choose), world.fleet()
+    messages: Any = [{"role": "user", "content": GOAL}]
+    tools: Any = [{"name": "search", "input_schema": {"type": "object"}}]
+    async with serving(provider.app) as upstream, fleet.session(GOAL, task=TASK):
+        async with wrap_openai(wrap_openai(client_of("chat", f"{upstream}/v1"))) as client:
+            ask = client.with_options(max_retries=0).chat.completions
+            await ask.with_raw_response.create(model="m", messages=messages, tools=TOOLS)
+            async with ask.with_streaming_response.create(model="m", messages=messages, tools=TOOLS) as answer:
+                assert (await answer.parse()).choices[0].message.tool_calls
+            async for _ in await ask.create(model="m", messages=messages, tools=TOOLS, stream=True):
+                break  # the rest is not read
+        async with wrap_anthropic(client_of("messages", upstream)) as client:
+            await client.beta.messages.create(model="m", max_tokens=9, messages=messages, tools=tools)
+    assert [each.count(b"Use `index=products-eu`") for each in provider.bodies] == [1] * 4
+
+
+async def test_what_goes_wrong_in_fleetlore_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider, fleet = Provider(Scripted(WRONG).choose), world.fleet()
+
+    def fail(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(fleet.replica, "uses", fail)
+    async with serving(provider.app) as upstream, fleet.session(GOAL, task=TASK):
+        await run(AGENTS["messages"], wrap_anthropic(client_of("messages", upstream)), world)
+    assert world.made == [WRONG, RIGHT] and b"fleet-memory" not in b"".join(provider.bodies)
