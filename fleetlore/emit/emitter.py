@@ -126,6 +126,7 @@ class Emitter:
         self._queues: list[_PartitionQueue] = []
         self._queue_of: dict[str, _PartitionQueue] = {}  # by session; of the last ones that sent something
         self._flushes: list[tuple[int, asyncio.Event]] = []
+        self._hurried = 0  # how many of them let no batch wait for more
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -222,21 +223,28 @@ class Emitter:
         queue = self._queue_of[session] = self._queues[partition_for(session, len(self._queues))]
         return queue
 
-    async def flush(self, timeout_seconds: float) -> bool:
-        """Wait until everything emitted so far has been acknowledged; False when the time is up."""
+    async def flush(self, timeout_seconds: float, *, hurried: bool = True) -> bool:
+        """Wait until everything emitted so far has been acknowledged; False when the time is up.
+
+        Args:
+            hurried: send it now, and let it wait for no more to fill its batch.
+        """
         self._take_over()
         if self._waiting == 0:
             return True
         done = asyncio.Event()
         flush = (self._accepted, done)
         self._flushes.append(flush)
-        self._wake_all(hurried=True)
+        self._hurried += hurried
+        if hurried:
+            self._wake_all(hurried=True)
         try:
             await asyncio.wait_for(done.wait(), timeout_seconds)
         except TimeoutError:
             return False
         finally:
             self._flushes.remove(flush)
+            self._hurried -= hurried
         return True
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
@@ -331,7 +339,7 @@ class Emitter:
             queue.not_empty.set()
         while True:
             await queue.not_empty.wait()
-            if len(queue.entries) < _FULL_BATCH and not self._flushes:
+            if len(queue.entries) < _FULL_BATCH and not self._hurried:
                 linger = asyncio.get_running_loop().call_later(self._linger_seconds, queue.flush_now.set)
                 await queue.flush_now.wait()
                 linger.cancel()
@@ -339,7 +347,7 @@ class Emitter:
             while queue.entries:
                 queue.flush_now.clear()
                 await self._send_batch(producer, partition, queue)
-                if len(queue.entries) < _FULL_BATCH and not self._flushes:
+                if len(queue.entries) < _FULL_BATCH and not self._hurried:
                     break
             if queue.entries:
                 queue.not_empty.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from secrets import token_hex
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,6 +38,7 @@ class Api:
         self.sessions = RemoteSessions()
         self.conversations = Conversations()
         self._fleets = fleets
+        self._id = token_hex(8)
         self._changes = {tenant: Changes(fleet.replica.index) for tenant, fleet in fleets.items()}
 
     def fleet(self, caller: Caller) -> Fleet:
@@ -48,9 +50,7 @@ class Api:
     async def events(self, caller: Caller, request: Request, query: types.WaitQuery) -> types.EventsAnswer:
         fleet = self.fleet(caller)
         events = events_of(request.headers, await body_of(request), caller, fleet.clock.now())
-        answer = self._take_all(fleet, events)
-        answer.stored = query.wait > 0 and await fleet.flush(query.wait)
-        return answer
+        return await self._take_all(fleet, events, query.wait)
 
     async def advise(self, caller: Caller, body: types.AdviseRequest) -> types.AdviceAnswer:
         session = self._session(caller, body)
@@ -62,16 +62,18 @@ class Api:
         session = self._session(caller, body)
         return _answer(session, session.brief(body.tools))
 
-    async def end(self, caller: Caller, request: Request, body: types.EndRequest) -> types.EventsAnswer:
+    async def end(
+        self, caller: Caller, request: Request, body: types.EndRequest, query: types.WaitQuery
+    ) -> types.EventsAnswer:
         fleet, id = self.fleet(caller), request.path_params["id"]
         if self.conversations.end(caller.tenant, caller.agent, id, body.outcome, body.reward):
-            return types.EventsAnswer(1, 0, False)
+            return await self._answered(fleet, 1, 0, query.wait)
         data: dict[str, Any] = {OUTCOME: body.outcome}
         if body.reward is not None:
             data[REWARD] = body.reward
         number = NUMBERLESS if body.sequence is None else body.sequence
         event = Event("session.ended", caller.tenant, caller.agent, id, number, fleet.clock.now(), data)
-        return self._take_all(fleet, [event])
+        return await self._take_all(fleet, [event], query.wait)
 
     async def lore(self, caller: Caller, query: types.LoreQuery) -> types.LoreAnswer:
         fleet, text = self.fleet(caller), query.text.casefold()
@@ -111,8 +113,8 @@ class Api:
         words = {"goal": about.goal, "task": about.task, "place": about.place}
         return self.sessions.get(self.fleet(caller), caller.agent, about.session, **words).session
 
-    def _take_all(self, fleet: Fleet, events: list[Event]) -> types.EventsAnswer:
-        """Take events, as many as the buffer holds."""
+    async def _take_all(self, fleet: Fleet, events: list[Event], wait: float) -> types.EventsAnswer:
+        """Take events, as many as the buffer holds, and wait for the broker to have them."""
         self._check_numbers(events)
         taken = 0
         for number, event in enumerate(events):
@@ -120,7 +122,12 @@ class Api:
                 taken += self._take(fleet, event)
             except BufferFull:
                 raise _Full(number) from None
-        return types.EventsAnswer(taken, len(events) - taken, False)
+        return await self._answered(fleet, taken, len(events) - taken, wait)
+
+    async def _answered(self, fleet: Fleet, taken: int, repeated: int, wait: float) -> types.EventsAnswer:
+        # Not hurried: with many agents somebody always waits, and each of their events would be a batch of its own.
+        stored = wait > 0 and await fleet.emitter.flush(wait, hurried=False)
+        return types.EventsAnswer(taken, repeated, stored, self._id)
 
     def _take(self, fleet: Fleet, event: Event) -> bool:
         """Take an event; False where it was taken before. Raises BufferFull."""
@@ -234,7 +241,7 @@ OPERATIONS = (
     ),
     Operation(
         "POST", "/v1/sessions/{id}/end", Api.end, "Say how a session ended",
-        types.EventsAnswer, types.EndRequest, reads=True, status=202,
+        types.EventsAnswer, types.EndRequest, types.WaitQuery, reads=True, status=202,
     ),
     Operation(
         "GET", "/v1/lore", Api.lore, "What the agents of the tenant know now", types.LoreAnswer, query=types.LoreQuery

@@ -39,7 +39,7 @@ def openapi() -> dict[str, Any]:
     """The document, OpenAPI 3.1."""
     used = [each for operation in OPERATIONS for each in (operation.takes, operation.gives)]
     named = {each for each in used if each is not None and _is_struct(each)}
-    queries = [each.query for each in OPERATIONS if each.query is not None]
+    queries = list(dict.fromkeys(each.query for each in OPERATIONS if each.query is not None))
     kinds = sorted({*named, types.Problem}, key=lambda each: each.__name__)
     (event, *_), schemas = msgspec.json.schema_components([types.CloudEvent, *kinds, *queries], ref_template=_REF)
     schemas["CloudEvent"] = event

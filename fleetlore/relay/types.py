@@ -143,15 +143,21 @@ class EventsAnswer(msgspec.Struct):
 
     accepted: int
     repeated: int
-    stored: Annotated[bool, Meta(description="Whether the broker has all of them; false without `wait`.")]
+    stored: Annotated[
+        bool,
+        Meta(description="Whether the broker has all that was sent so far. Until then keep it, and send it again."),
+    ]
+    relay: Annotated[
+        str, Meta(description="Of this process. Another one knows nothing of what was taken and not stored before.")
+    ]
 
 
 class WaitQuery(msgspec.Struct):
-    """Query of `/v1/events`."""
+    """Query of what records something."""
 
-    wait: Annotated[
-        float, Meta(ge=0, le=30, description="Seconds to wait for the broker to have all of them; 0 does not.")
-    ] = 0.0
+    wait: Annotated[float, Meta(ge=0, le=30, description="Seconds to wait for the broker to have it; 0 does not.")] = (
+        5.0
+    )
 
 
 class _About(msgspec.Struct, kw_only=True):

@@ -1,4 +1,5 @@
-"""Run the child that emits: `python -m tests.chaos.emitting BROKER TENANT SEED SESSIONS SECONDS ACKED [--disorder]`.
+"""Run the child that emits: `python -m tests.chaos.emitting BROKER TENANT SEED SESSIONS SECONDS ACKED`, in order,
+with `--disorder`, or by the relay at `--relay URL`.
 
 It writes down in the file ACKED how many of the events the broker has acknowledged, and goes on from there when it is
 started again. What it had sent but not written down when it was killed is sent twice.
@@ -10,12 +11,16 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 
+import httpx2
+import msgspec
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.emit.emitter import Emitter
+from fleetlore.relay.types import EventsAnswer
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import partition_for, topic
@@ -76,16 +81,36 @@ async def in_disorder(broker: str, tenant: str, rng: Random) -> AsyncIterator[Se
         yield send
 
 
+@asynccontextmanager
+async def by_relay(url: str, broker: str, tenant: str, rng: Random) -> AsyncIterator[Send]:
+    """As an agent in another language does: it keeps what it has said until the relay says that it is stored."""
+    async with httpx2.AsyncClient(base_url=url, headers={"fleetlore-tenant": tenant}, timeout=10) as client:
+
+        async def send(events: list[Event]) -> None:
+            while True:
+                try:
+                    answer = await client.post("/v1/events", content=encode_record(events))
+                    if answer.is_success and msgspec.json.decode(answer.content, type=EventsAnswer).stored:
+                        return
+                    assert answer.is_success or answer.status_code == 429, answer.text
+                except httpx2.TransportError:
+                    pass  # it is killed, or being started again
+                await asyncio.sleep(0.05)
+
+        yield send
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser()
     for name, kind in (("broker", str), ("tenant", str), ("seed", int), ("sessions", int), ("seconds", float)):
         parser.add_argument(name, type=kind)
     parser.add_argument("acked", type=Path)
     parser.add_argument("--disorder", action="store_true")
+    parser.add_argument("--relay")
     told = parser.parse_args()
     events = fleet_events(told.tenant, told.seed, told.sessions)
     pause = told.seconds * BURST / len(events)
-    sender = in_disorder if told.disorder else in_order
+    sender = partial(by_relay, told.relay) if told.relay else in_disorder if told.disorder else in_order
     async with sender(told.broker, told.tenant, Random(told.seed)) as send:
         for start in range(acknowledged(told.acked), len(events), BURST):
             burst = events[start : start + BURST]

@@ -34,6 +34,13 @@ async def kills(world: World, rng: Random, rounds: int, seconds: float) -> None:
         world.kill(victims[number % len(victims)] if number < len(victims) else rng.choice(VICTIMS))
 
 
+async def relay_killed(world: World, rng: Random, rounds: int, seconds: float) -> None:
+    """`kill -9` of the relay that the fleet speaks to, under load; it is started again."""
+    while world.kills["relay"] < rounds:
+        await asyncio.sleep(rng.uniform(0.8, 1.2) * seconds / rounds)
+        world.kill("relay")
+
+
 async def sigterm(world: World, rng: Random, rounds: int, seconds: float) -> None:
     """SIGTERM of a worker under load; it comes back, and then it is another's turn."""
     for _ in range(rounds):

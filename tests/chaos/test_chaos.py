@@ -29,6 +29,7 @@ from tests.doubles.mock_cluster import MockCluster
 
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 DRAIN_SECONDS = 120.0
+RELAY_SECONDS = 6.0  # between two kills of the relay, whose start takes two
 KILL_SECONDS = 2.5  # between two kills, on the average: a worker that is started again gets something done
 # A worker is awake for six of 19 s on the average, asleep for eight, and has five to write what it may.
 AWAKE_SECONDS, SLEEP_SECONDS, LAST_SLEEP_SECONDS = 8.0, 19.0, 9.0
@@ -44,7 +45,7 @@ class Form:
         sessions: of the fleet in each scenario.
         seconds: over which it emits and in which the faults happen, where a scenario says nothing else.
         freeze_seconds: how long the broker hangs.
-        rounds, kills, sleeps: how often.
+        rounds, kills, relay_kills, sleeps: how often.
     """
 
     sessions: int
@@ -52,12 +53,13 @@ class Form:
     freeze_seconds: float
     rounds: int
     kills: int
+    relay_kills: int
     sleeps: int
 
 
 FORM = {
-    "short": Form(sessions=60, seconds=5.0, freeze_seconds=6.0, rounds=2, kills=4, sleeps=1),
-    "long": Form(sessions=1_000, seconds=90.0, freeze_seconds=20.0, rounds=12, kills=60, sleeps=20),
+    "short": Form(sessions=60, seconds=5.0, freeze_seconds=6.0, rounds=2, kills=4, relay_kills=2, sleeps=1),
+    "long": Form(sessions=1_000, seconds=90.0, freeze_seconds=20.0, rounds=12, kills=60, relay_kills=20, sleeps=20),
 }[os.environ.get("CHAOS_FORM", "short")]
 
 
@@ -69,6 +71,7 @@ class Scenario:
     seconds: float = FORM.seconds  # of the faults
     emitting: float = FORM.seconds
     options: tuple[str, ...] = ()
+    by_relay: bool = False
 
     @property
     def tenant(self) -> str:
@@ -78,6 +81,14 @@ class Scenario:
 SCENARIOS = [
     Scenario("duplicates and disorder", faults.nothing, 0, options=("--disorder",)),
     Scenario("kill -9", faults.kills, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),
+    Scenario(
+        "relay killed",
+        faults.relay_killed,
+        FORM.relay_kills,
+        FORM.relay_kills * RELAY_SECONDS,
+        FORM.relay_kills * RELAY_SECONDS,
+        by_relay=True,
+    ),
     Scenario("SIGTERM", faults.sigterm, FORM.rounds),
     Scenario("workers come and go", faults.come_and_go, FORM.rounds),
     # The emission ends while it sleeps for the last time: nothing later mends what it writes when it wakes up.
@@ -126,8 +137,9 @@ async def run(
     """One scenario: the fleet emits while the faults happen; then everything is worked in and counted."""
     tenant = scenario.tenant
     began, killed = time.monotonic(), world.kills.total()
+    options = ("--relay", f"http://{world.relay}") if scenario.by_relay else scenario.options
     emission = asyncio.create_task(
-        world.emit(settings.broker, tenant, SEED, FORM.sessions, scenario.emitting, *scenario.options)
+        world.emit(settings.broker, tenant, SEED, FORM.sessions, scenario.emitting, *options)
     )
     try:
         await happening(Random(f"{SEED}/{scenario.name}"))

@@ -43,12 +43,16 @@ class World:
     Attributes:
         settings: of the workers.
         proxy: what the workers take for Milvus.
+        relay: address of one.
         store: Milvus itself, to look at what they have come to know.
         kills: processes ended by SIGKILL, by kind.
     """
 
     def __init__(self, folder: Path, tenants: Sequence[str], *, trainer: bool = True) -> None:
-        self.stack = Stack(folder, tenants=tuple(tenants), workers=WORKERS, trainer=trainer, partitions=PARTITIONS)
+        self.relay = f"127.0.0.1:{free_port()}"
+        self.stack = Stack(
+            folder, tenants=tuple(tenants), workers=WORKERS, trainer=trainer, partitions=PARTITIONS, http=self.relay
+        )
         self.folder = folder
         self.kills: Counter[str] = Counter()
         self._exit = AsyncExitStack()
@@ -96,7 +100,7 @@ class World:
     # --- what can be done to it ---
 
     def kill(self, victim: str) -> None:
-        """SIGKILL: `emitter`, `trainer` or `worker-N`. One that is just being started again is spared."""
+        """SIGKILL: `emitter`, `trainer`, `relay` or `worker-N`. One that is just being started again is spared."""
         if self.signal(victim, signal.SIGKILL):
             self.kills[victim.partition("-")[0]] += 1
 

@@ -42,6 +42,7 @@ export class CallHeld extends Error {
 const SILENCE: Advice = { text: "", introduction: "", tips: [], risk: null, sure: false, held: false, call: null };
 const BATCH = 256;
 const MOST_WAIT_MS = 5_000;
+const STORE_SECONDS = 4; // of them, for the relay's broker
 /** What the relay will never take, however often it is sent. */
 const REFUSED = new Set([400, 403, 413]);
 
@@ -53,8 +54,12 @@ export class Relay {
   refusal = "";
   readonly #options: Required<Pick<RelayOptions, "url" | "maxBuffered" | "timeoutMs">>;
   readonly #headers: Record<string, string>;
+  /** What the broker is not known to have; the first `#taken` of them the relay has, of the process `#process`. */
   #waiting: Event[] = [];
+  #taken = 0;
+  #process = "";
   #sending: Promise<void> | undefined;
+  #storing: Promise<void> | undefined;
   #closed = false;
   #away = false;
 
@@ -72,12 +77,12 @@ export class Relay {
     return new Session(this, options);
   }
 
-  /** Wait until the relay has taken all events so far; false when the time is up. */
+  /** Wait until the broker has all events so far; false when the time is up. */
   async flush(timeoutMs = 2_000): Promise<boolean> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)));
-    await Promise.race([this.#sending ?? Promise.resolve(), late]);
-    clearTimeout(timer);
+    const until = performance.now() + timeoutMs;
+    while (this.#waiting.length > 0 && performance.now() < until) {
+      await within(Promise.all([this.#sending, this.#storing]), until - performance.now());
+    }
     return this.#waiting.length === 0;
   }
 
@@ -86,7 +91,7 @@ export class Relay {
     await this.flush(timeoutMs);
     this.#closed = true;
     this.dropped += this.#waiting.length;
-    this.#waiting = [];
+    [this.#waiting, this.#taken] = [[], 0];
   }
 
   /** @internal False where the buffer is full: the event is dropped, and its number is free. */
@@ -96,14 +101,14 @@ export class Relay {
       return false;
     }
     this.#waiting.push(event);
-    this.#sending ??= this.#send().finally(() => (this.#sending = undefined));
+    this.#begin();
     return true;
   }
 
   /** @internal What the relay answers; undefined where it does not, in time. */
   async ask(path: string, body: object): Promise<Advice | undefined> {
     if (this.#away) return undefined; // until it takes what waits nothing is waited for
-    await this.flush(this.#options.timeoutMs); // it tells by what it was told
+    await within(this.#sending, this.#options.timeoutMs); // it tells by what it was told
     try {
       const answer = await this.#post(path, body, this.#options.timeoutMs);
       return answer.ok ? ((await answer.json()) as Advice) : undefined;
@@ -117,42 +122,79 @@ export class Relay {
     return fetch(this.#options.url + path, { method: "POST", headers: this.#headers, body: JSON.stringify(body), signal });
   }
 
-  async #send(): Promise<void> {
-    await Promise.resolve(); // what is emitted at once goes together
-    for (let tries = 0; this.#waiting.length > 0; ) {
-      const batch = this.#waiting.slice(0, BATCH);
-      const wait = await this.#deliver(batch);
-      if (wait === undefined) {
-        this.#waiting.splice(0, batch.length);
-        tries = 0;
-        continue;
-      }
-      tries += 1;
-      const patience = Math.max(wait, Math.min(MOST_WAIT_MS, 50 * 2 ** tries));
-      await new Promise((resolve) => setTimeout(resolve, patience).unref());
-    }
+  #begin(): void {
+    this.#sending ??= this.#send();
+    this.#storing ??= this.#store();
   }
 
-  /** Deliver a batch; how long to wait before it is sent again, undefined where it is done with. */
-  async #deliver(batch: Event[]): Promise<number | undefined> {
-    try {
-      const answer = await this.#post("/v1/events", batch, MOST_WAIT_MS);
-      this.#away = false;
-      if (REFUSED.has(answer.status)) {
-        if (batch.length === 1 || answer.status === 403) {
-          this.refusal = await answer.text();
-          this.dropped += batch.length;
-        } else {
-          for (const each of batch) while ((await this.#deliver([each])) !== undefined); // all but the culprit
-        }
-        return undefined;
+  /** Give the relay what it has not taken. */
+  async #send(): Promise<void> {
+    await Promise.resolve(); // what is emitted at once goes together
+    for (let tries = 0, most = BATCH; this.#taken < this.#waiting.length; ) {
+      const batch = this.#waiting.slice(this.#taken, this.#taken + most);
+      const answer = await this.#say(batch, 0);
+      if (answer?.ok) {
+        [tries, most] = [0, BATCH];
+        if (answer.same) this.#taken += batch.length;
+      } else if (answer && REFUSED.has(answer.status) && (batch.length === 1 || answer.status === 403)) {
+        this.refusal = answer.text;
+        this.dropped += batch.length;
+        this.#waiting.splice(this.#taken, batch.length);
+      } else if (answer && REFUSED.has(answer.status)) {
+        most = 1; // all but the culprit
+      } else {
+        tries += 1;
+        await pause(Math.max(answer?.retryMs ?? 0, Math.min(MOST_WAIT_MS, 50 * 2 ** tries)));
       }
-      return answer.ok ? undefined : Number(answer.headers.get("retry-after") ?? 0) * 1_000;
+    }
+    this.#sending = undefined;
+  }
+
+  /** Keep what the relay has taken until the broker has it: the relay's own buffer ends with its process. */
+  async #store(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      await this.#sending;
+      const count = this.#taken;
+      const answer = count > 0 ? await this.#say([], STORE_SECONDS) : undefined;
+      if (answer?.same && answer.stored) {
+        this.#waiting.splice(0, count);
+        this.#taken -= count;
+      } else if (!answer?.ok) await pause(50);
+      if (this.#taken < this.#waiting.length) this.#sending ??= this.#send();
+    }
+    this.#storing = undefined;
+  }
+
+  /** What the relay answers to events; undefined where it is away. Another process of it is sent all of them again. */
+  async #say(events: Event[], seconds: number) {
+    const asked = this.#process;
+    try {
+      const answer = await this.#post(`/v1/events?wait=${seconds}`, events, MOST_WAIT_MS);
+      const [text, retryMs] = [await answer.text(), Number(answer.headers.get("retry-after") ?? 0) * 1_000];
+      this.#away = false;
+      if (!answer.ok) return { ok: false, status: answer.status, text, retryMs, same: false, stored: false };
+      const { relay = "", stored = false } = JSON.parse(text) as { relay?: string; stored?: boolean };
+      if (this.#process !== asked) return { ok: true, status: answer.status, text, retryMs, same: false, stored };
+      const same = relay === asked || asked === "";
+      if (!same) this.#taken = 0;
+      this.#process = relay;
+      return { ok: true, status: answer.status, text, retryMs, same, stored };
     } catch {
       this.#away = true;
-      return 0;
+      return undefined;
     }
   }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms).unref());
+}
+
+async function within(done: Promise<unknown> | undefined, timeoutMs: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, timeoutMs)));
+  await Promise.race([done, late]);
+  clearTimeout(timer);
 }
 
 /** One attempt at a goal. What it records is sent in the background; what it asks is empty where nothing is known. */

@@ -42,6 +42,33 @@ test("a call that is sure to fail is held once, and the model is told before", a
   await relay.close();
 });
 
+test("what a relay had taken when it was killed is sent to the next one", async () => {
+  let process = "first";
+  let stored = false;
+  const taken: Record<string, number[]> = { first: [], second: [] };
+  const server = createServer((request, response) => {
+    let body = "";
+    request.on("data", (part) => (body += part));
+    request.on("end", () => {
+      taken[process]!.push(...(JSON.parse(body) as { sequence: number }[]).map((each) => each.sequence));
+      response.writeHead(202).end(JSON.stringify({ stored, relay: process }));
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const relay = new Relay({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
+  const session = relay.session({ goal: "g" });
+  session.message("user", "hello");
+  assert.equal(await relay.flush(200), false, "taken is not stored");
+  [process, stored] = ["second", true];
+  session.message("user", "again");
+  assert.equal(await relay.flush(5_000), true);
+  assert.deepEqual([...new Set(taken["first"])], [0, 1]);
+  assert.deepEqual([...new Set(taken["second"])].sort(), [0, 1, 2]);
+  await relay.close();
+  assert.equal(relay.dropped, 0);
+  server.close();
+});
+
 test("a relay that is away, full or mistaken loses nothing silently, and nobody waits", async () => {
   const taken = new Set<number>();
   const answers = [503, 429, 202, 400, 202, 400];
@@ -50,9 +77,9 @@ test("a relay that is away, full or mistaken loses nothing silently, and nobody 
     request.on("data", (part) => (body += part));
     request.on("end", () => {
       const events = JSON.parse(body) as { sequence: number }[];
-      const status = answers.shift() ?? 202;
+      const status = events.length === 0 ? 202 : (answers.shift() ?? 202);
       if (status === 202) events.forEach((each) => taken.add(each.sequence));
-      response.writeHead(status, { "retry-after": "0" }).end("{}");
+      response.writeHead(status, { "retry-after": "0" }).end('{"stored":true,"relay":"r"}');
     });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));

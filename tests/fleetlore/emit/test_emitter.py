@@ -151,6 +151,22 @@ async def test_a_broker_that_comes_late_gets_everything_in_order(own_broker: Emb
     assert first_time(sequences(records)["s"]) == list(range(50))
 
 
+async def test_who_waits_without_hurry_leaves_the_batch_its_time(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    emitter = Emitter(broker.address, tenant, linger_seconds=30.0)
+    await emitter.start()
+    emitter.emit(outcome("s", 0, tenant))
+    assert await emitter.flush(30)
+    emitter.emit(outcome("s", 1, tenant))
+    waiting = asyncio.create_task(emitter.flush(30, hurried=False))
+    assert not await emitter.flush(0.3, hurried=False)
+    assert emitter.sent == 1
+    assert await emitter.flush(30) and await waiting
+    await emitter.close()
+
+
 async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_topics: Any) -> None:
     own_broker.start()
     await make_topics(own_broker.address, "default", "events", partitions=2)

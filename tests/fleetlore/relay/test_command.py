@@ -70,7 +70,7 @@ async def test_what_was_answered_is_not_lost_by_a_kill(
     async with httpx2.AsyncClient(base_url=f"http://{http}", headers=headers, timeout=60) as client:
         async with running(*options) as process:
             answer = await client.post("/v1/events?wait=30", json=events[:2])
-            assert answer.json() == {"accepted": 2, "repeated": 0, "stored": True}
+            assert answer.json()["accepted"] == 2 and answer.json()["stored"]
             process.kill()
             await process.wait()
         async with running(*options):
