@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+import fleetlore.store.without_pandas  # noqa: F401
+
+# isort: split
 from pymilvus import DataType, Function, FunctionType, MilvusClient, MilvusException
 
 from fleetlore.errors import ConfigError

@@ -16,6 +16,9 @@ from functools import partial
 from math import inf
 from typing import Any, Self, TypeVar
 
+import fleetlore.store.without_pandas  # noqa: F401
+
+# isort: split
 from grpc import RpcError, StatusCode
 from pymilvus import DataType, MilvusClient, MilvusException
 from pymilvus.exceptions import DataNotMatchException, ParamError

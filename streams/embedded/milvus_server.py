@@ -1,4 +1,4 @@
-"""Run Milvus Lite with a compaction that does what it is asked to.
+"""Run Milvus Lite with a compaction that does what it is asked to, and what is searched flushed now and then.
 
 As it comes, Milvus Lite answers a request to compact and does nothing: it merges four files of like size where there
 are four, so in a small store rows that were deleted or replaced lie in its files for months, and erased ones with them.
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
+from threading import Event, Thread
 from typing import Any
 
 from milvus_lite.adapter.grpc.servicer import MilvusServicer
 from milvus_lite.cmdline import main
 from pymilvus.grpc_gen import common_pb2, milvus_pb2
+
+from streams.embedded.searchable import keep_searchable
 
 
 def _manual_compaction(servicer: Any, request: Any, context: Any) -> Any:
@@ -41,4 +44,7 @@ def _rewrite(collection: Any) -> None:
 
 if __name__ == "__main__":
     MilvusServicer.ManualCompaction = _manual_compaction
+    address = f"http://127.0.0.1:{sys.argv[sys.argv.index('--port') + 1]}"
+    # Here, and not in `fleetlore up`: a process that supervises needs no client of a store, which takes 50 MB.
+    Thread(target=keep_searchable, args=(address, Event()), daemon=True).start()
     sys.exit(main())

@@ -6,10 +6,9 @@ and takes 0.1 s.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from threading import Event
 
-from fleetlore.config import Settings
 from fleetlore.store.connection import connect, message_of, milvus_errors
 from sinks.collections import COLLECTIONS
 
@@ -20,16 +19,15 @@ _FLUSH_SECONDS = 60.0
 _TIMEOUT_SECONDS = 30.0
 
 
-async def keep_searchable(settings: Settings, every_seconds: float = _FLUSH_SECONDS) -> None:
-    """Flush what is searched, until cancelled. A flush that fails is tried again with the next."""
-    client = await asyncio.to_thread(connect, settings.milvus, settings.milvus_token, _TIMEOUT_SECONDS)
-    try:
-        while True:
-            await asyncio.sleep(every_seconds)
-            for collection in (each.name for each in COLLECTIONS if each.by_words):
-                try:
-                    await asyncio.to_thread(client.flush, collection, _TIMEOUT_SECONDS)
-                except milvus_errors() as error:
-                    log.warning("the collection %s was not flushed: %s", collection, message_of(error))
-    finally:
-        client.close()
+def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_SECONDS) -> None:
+    """Flush what is searched, until stopped. A flush that fails is tried again with the next."""
+    while not stopped.wait(every_seconds):
+        try:
+            client = connect(address, "", _TIMEOUT_SECONDS)
+            try:
+                for collection in (each.name for each in COLLECTIONS if each.by_words):
+                    client.flush(collection, _TIMEOUT_SECONDS)
+            finally:
+                client.close()
+        except milvus_errors() as error:
+            log.warning("the collections were not flushed: %s", message_of(error))

@@ -33,9 +33,7 @@ from streams.embedded.broker import broker_command, free_port
 from streams.embedded.child import Child
 from streams.embedded.kafka import KafkaMissing, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
-from streams.embedded.searchable import keep_searchable
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
-from streams.offline.republish import restore_topics
 
 __all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
 
@@ -156,11 +154,10 @@ class Stack:
             await self._launch_role("worker", name, logs)
         await self._answering(milvus)
         if fresh:
-            await restore_topics(self.settings)
+            await self._restore_topics(logs)
             if self._keep_log:
                 restored.touch()
         await asyncio.gather(*(self._ready(name) for name in workers))
-        self._watchers.append(asyncio.create_task(keep_searchable(self.settings)))
         if self._trainer:
             await self._launch_role("trainer", "trainer", logs)
         self._write_stack_file()
@@ -195,6 +192,15 @@ class Stack:
                 log.warning("the event log is kept in memory and ends with the stack, since %s", missing)
                 self._keep_log = False
         return broker_command(self._ports["broker"])
+
+    async def _restore_topics(self, logs: Path) -> None:
+        """In a process that ends: a client of a store takes 50 MB, as long as the stack runs."""
+        child = Child("restore", [sys.executable, "-m", "streams.offline.republish"], logs, self._environ())
+        await child.start()
+        self._children.append(child)
+        if code := await child.ended():
+            raise child.failure(code)
+        self._children.remove(child)
 
     async def _launch_role(self, role: str, name: str, logs: Path) -> None:
         port = free_port()

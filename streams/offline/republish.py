@@ -150,3 +150,7 @@ async def _on_topics(settings: Settings) -> dict[_Place, int]:
         else:
             known[place] = hash(record.value)
     return known
+
+
+if __name__ == "__main__":
+    asyncio.run(restore_topics(Settings.from_env()))

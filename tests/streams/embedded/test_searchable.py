@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
+from threading import Event
 
-from fleetlore.config import Settings
 from fleetlore.retrieval.encoder import shared_encoder
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -18,11 +17,11 @@ async def test_what_is_searched_is_flushed(own_milvus: str, tmp_path: Path) -> N
     await store.open()
     await store.upsert("items", [{"id": "a/1", "tenant": "a", "body": "{}", "text": "no such table"}])
     assert not list(tmp_path.rglob("*.parquet"))
-    flushing = asyncio.create_task(keep_searchable(Settings(milvus=own_milvus), every_seconds=0.05))
+    stopped = Event()
+    flushing = asyncio.create_task(asyncio.to_thread(keep_searchable, own_milvus, stopped, 0.05))
     async with asyncio.timeout(60):
         while not list(tmp_path.rglob("*.parquet")):
             await asyncio.sleep(0.05)
-    flushing.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await flushing
+    stopped.set()
+    await flushing
     await store.close()

@@ -1,0 +1,35 @@
+"""What a process of the stack does not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def _imported(program: str) -> set[str]:
+    """The packages that a fresh process has after it."""
+    command = [sys.executable, "-c", f"import sys\n{program}\nprint(*sys.modules)"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in said.stdout.split()}
+
+
+def test_a_worker_imports_no_tables() -> None:
+    found = _imported("import streams.runtime.worker")
+    assert "pymilvus" in found
+    assert not found & {"pandas", "pyarrow", "scipy"}
+
+
+def test_who_wants_pandas_gets_pandas() -> None:
+    pytest.importorskip("pandas")
+    _imported("import sinks.milvus, pandas\nassert pandas.DataFrame({'a': [1]}).a[0] == 1")
+
+
+def test_a_program_that_has_pandas_already_keeps_it() -> None:
+    pytest.importorskip("pandas")
+    _imported("import pandas, sinks.milvus, pymilvus.orm.schema as schema\nassert schema.pd is pandas")
+
+
+def test_who_supervises_the_stack_has_no_client_of_a_store() -> None:
+    assert not _imported("import streams.embedded.stack") & {"pymilvus", "grpc", "numpy"}
