@@ -22,8 +22,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.backfill import BackfillReport, run_backfill, switch
-from streams.offline.replay import CONCURRENT_SESSIONS
-from streams.offline.state_hash import Knowledge, read_knowledge
+from streams.offline.replay import CONCURRENT_SESSIONS, Knowledge, read_knowledge
 
 STEP_SECONDS = 1.0
 BAR = 50.0

@@ -41,10 +41,9 @@ from fleetlore.cli.output import print_json, print_table
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
-from models.backtest.heard import Call, CallLog, Heard, Turn, plain_text
-from models.backtest.hearing import Shown, Told
+from models.backtest.heard import Call, CallLog, Heard, Shown, Told, Turn, plain_text
+from models.backtest.report import words
 from models.backtest.splitting import split
-from models.backtest.ways_out import words
 from streams.offline.hear import hear, learned_of
 from streams.offline.memory_pipeline import run_logs
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleetlore.advice.advice import Advice
+    from fleetlore.agent.action import current_session
     from fleetlore.agent.attempts import Attempt, Attempts
     from fleetlore.agent.blocking import BlockingFleet, BlockingSession
-    from fleetlore.agent.current import current_session
     from fleetlore.agent.fleet import Action, Fleet, Session, metrics
     from fleetlore.agent.tool import tool
     from fleetlore.errors import (
@@ -87,7 +87,7 @@ _MODULE_OF = {
     "Session": "agent.fleet",
     "StackError": "errors",
     "StoreUnavailable": "errors",
-    "current_session": "agent.current",
+    "current_session": "agent.action",
     "metrics": "agent.fleet",
     "redact": "redact.redact",
     "tool": "agent.tool",

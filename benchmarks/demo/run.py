@@ -24,7 +24,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
-from streams.offline.state_hash import Knowledge, read_knowledge
+from streams.offline.replay import Knowledge, read_knowledge
 
 WORK_SECONDS = 240.0
 DRAIN_SECONDS = 30.0

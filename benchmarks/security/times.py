@@ -25,12 +25,12 @@ from fleetlore.cli.output import safe, safe_lines
 from fleetlore.emit.encode import encode, mask
 from fleetlore.fingerprint import fingerprint, literals, names, template
 from fleetlore.fingerprint.loops import LoopDetector
-from fleetlore.recall import default_hints
+from fleetlore.recall import hints
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, redact_value, suspects
 from fleetlore.stats import text_index
 from fleetlore.watch.safety import PREFIX, dangers
-from fleetlore.watch.safety_rules import RULES
+from fleetlore.watch.shell_rules import RULES
 from fleetlore.wire.events import (
     ADVICE,
     ARGUMENTS,
@@ -176,7 +176,7 @@ def _failure(text: str) -> object:
     failure = fingerprint.failure_of("bash", text, text[:128], text)
     fingerprint.cause_of(failure, text)
     names.failure_kind(failure.error_class, failure.template, text, text)
-    default_hints._default_hint(f"{failure.error_class}: {failure.template}")
+    hints._default_hint(f"{failure.error_class}: {failure.template}")
     return quality.is_verdict("bash", text[:2000])
 
 

@@ -17,7 +17,7 @@ from benchmarks.silent.cases import CONFIRM, Case, Made, is_option
 from benchmarks.silent.decisive import Line
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.text_index import TextIndex
-from models.backtest.hearing import Told
+from models.backtest.heard import Told
 from streams.offline.hear import hear, learned_of
 from streams.offline.memory_pipeline import run_logs
 

@@ -9,10 +9,12 @@ over, and read again when one does. So nobody without the key fills an agent's m
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -20,15 +22,45 @@ import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from fleetlore.adapters.epochs import EpochFile
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import PublicKeys
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import AdapterRefused
+from fleetlore.files import write_whole
 from fleetlore.kafka.client import backoff, connected, make_producer
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
 from fleetlore.wire.topics import topic
+
+__all__ = ["FETCH_WAIT_MS", "STOP_SECONDS", "RegistryFollower", "shared_follower"]
+
+
+class EpochFile:
+    """`FOLDER/TENANT.adapters.json`: records of `adapters.pointers` by key. Never raises: an agent runs without it."""
+
+    def __init__(self, folder: str, tenant: str) -> None:
+        self.path = Path(folder).expanduser() / f"{tenant}.adapters.json"
+
+    def load(self) -> list[tuple[bytes, bytes]]:
+        """The records, not verified; none where the file is missing or broken."""
+        try:
+            held = orjson.loads(self.path.read_bytes())
+            return [(key.encode(), base64.b64decode(value)) for key, value in held.items()]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            log.warning("%s cannot be read: the epochs seen before are not known (%r)", self.path, error)
+            return []
+
+    def save(self, records: Mapping[bytes, bytes]) -> None:
+        """Keep verified records."""
+        held = {key.decode(): base64.b64encode(value).decode() for key, value in records.items()}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(self.path, orjson.dumps(held, option=orjson.OPT_INDENT_2))
+        except OSError as error:
+            log.warning("%s cannot be written: a restart may be led back to an older version (%r)", self.path, error)
+
 
 log = logging.getLogger(__name__)
 

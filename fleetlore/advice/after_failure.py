@@ -18,7 +18,7 @@ from fleetlore.calls.objects import values_of
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
-from fleetlore.recall.default_hints import default_hint
+from fleetlore.recall.hints import default_hint
 from fleetlore.recall.index import LoreIndex
 
 _MAX_STRUCTURE = 300

@@ -15,8 +15,7 @@ from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id
 from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.retrieval.adapter import RetrievalSlot
-from fleetlore.retrieval.ranking import Ranking
-from fleetlore.retrieval.texts import query_text
+from fleetlore.retrieval.ranking import Ranking, query_text
 from fleetlore.wire.lore import MemoryItem
 
 __all__ = ["Situation"]

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from contextvars import Token
+from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from fleetlore.agent.current import OPEN_ACTION
 from fleetlore.fingerprint.normal_form import is_sentence
 from fleetlore.wire import events as names
 
 if TYPE_CHECKING:
     from fleetlore.agent.session import Session
 
-__all__ = ["Action", "BegunCall"]
+# A framework runs tools in tasks and threads of its own and copies the context into them, so whatever it runs finds the
+# session, and the call, of the agent that started it.
+OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", default=None)
+OPEN_ACTION: ContextVar[Action | None] = ContextVar("fleetlore_action", default=None)
+
+
+def current_session() -> Session | None:
+    """The session that this code runs in: the innermost one that was entered and not left; None where there is none."""
+    session = OPEN_SESSION.get()
+    # A task may outlive the session that it was started in.
+    return session if session is not None and session.is_open else None
 
 
 class BegunCall(NamedTuple):

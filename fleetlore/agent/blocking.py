@@ -21,8 +21,8 @@ from fleetlore.advice.advice import Advice
 from fleetlore.agent.attempts import Attempts, Choose
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.lifetime import Lifetime
-from fleetlore.agent.options import SessionOptions, arguments_of
 from fleetlore.agent.session import RECALLED, Session
+from fleetlore.agent.session_events import SessionOptions, arguments_of
 from fleetlore.calls.model import CallModel
 from fleetlore.errors import NotOpen
 from fleetlore.store.search import SEARCH_SECONDS

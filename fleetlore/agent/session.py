@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, Self
 from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice
 from fleetlore.advice.gate import Tip
 from fleetlore.advice.provenance import AdviceLedger, fence_name
-from fleetlore.agent.action import Action, BegunCall
-from fleetlore.agent.current import OPEN_SESSION
-from fleetlore.agent.history import CallHistory
+from fleetlore.agent.action import OPEN_SESSION, Action, BegunCall
 from fleetlore.agent.lifetime import Lifetime
-from fleetlore.agent.options import SessionOptions
-from fleetlore.agent.session_advice import SessionAdvice
-from fleetlore.agent.session_events import SessionEvents, asked
+from fleetlore.agent.session_advice import CallHistory, SessionAdvice
+from fleetlore.agent.session_events import SessionEvents, SessionOptions, asked
 from fleetlore.calls.model import Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.store.search import SEARCH_SECONDS

@@ -20,8 +20,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar, cast, overload
 from uuid import UUID
 
-from fleetlore.agent.action import Action
-from fleetlore.agent.current import OPEN_ACTION, current_session
+from fleetlore.agent.action import OPEN_ACTION, Action, current_session
 from fleetlore.errors import CallHeld, ConfigError
 from fleetlore.fingerprint.fingerprint import arguments_text
 

@@ -18,8 +18,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
-from fleetlore.agent.action import Action
-from fleetlore.agent.current import current_session
+from fleetlore.agent.action import Action, current_session
 from fleetlore.agent.model_texts import after_call, joined, prompt_prefix
 from fleetlore.agent.session import Session
 

@@ -20,7 +20,7 @@ from pydantic_ai.exceptions import (
     ToolRetryError,
 )
 
-from fleetlore.agent.current import current_session
+from fleetlore.agent.action import current_session
 from fleetlore.agent.model_texts import after_call, joined, prompt_prefix
 from fleetlore.agent.session import Session
 

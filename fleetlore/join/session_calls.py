@@ -6,7 +6,7 @@ import logging
 from threading import Lock
 from typing import Any
 
-from fleetlore.agent.current import current_session
+from fleetlore.agent.action import current_session
 from fleetlore.join.conversations import Conversation, Conversations
 from fleetlore.join.dialects import Body, Dialect
 

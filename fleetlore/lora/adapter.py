@@ -7,19 +7,23 @@ written anew from the manifest. The scale travels in the file's metadata too: a 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.lora.base import Base
-from fleetlore.lora.tensors import TensorFile, read_tensors, write_tensors
+from fleetlore.lora.tensors import TensorFile, read_header, read_tensors, write_tensors
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
-__all__ = ["read_lora"]
+__all__ = ["CONFIG", "WEIGHTS", "base_of", "check_lora", "config_of", "pack", "read_lora", "unpack"]
+
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SCALE = "fleetlore"  # of the metadata
@@ -47,6 +51,70 @@ _PLAIN: Mapping[str, object] = {
 }
 # These change the base before it is trained: the difference to the base is not what the file holds.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
+
+_BLOCK = 1 << 20
+_HEAD = 16 * 1024 * 1024
+
+
+def pack(sessions: Iterable[str]) -> str:
+    """Hashes of the sessions' ids, sorted: base64 of little-endian 64-bit integers."""
+    return base64.b64encode(np.array(sorted(map(stable_hash, sessions)), "<u8").tobytes()).decode()
+
+
+def unpack(packed: str) -> frozenset[int]:
+    """The hashes that `pack` wrote."""
+    return frozenset(np.frombuffer(base64.b64decode(packed), "<u8").tolist())
+
+
+class Base(NamedTuple):
+    """A language model.
+
+    Attributes:
+        sha256: of its weights: of the one file, or of the lines `SHA256  NAME` of several in the order of their names.
+        shapes: of its tensors, by name.
+    """
+
+    sha256: str
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+def base_of(folder: Path) -> Base:
+    """Read a model's `*.safetensors`.
+
+    Raises:
+        ConfigError: the folder holds none, or one is damaged.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ConfigError(f"{folder} holds no *.safetensors: give the folder of the language model")
+    shapes: dict[str, tuple[int, ...]] = {}
+    hashes: list[tuple[str, str]] = []
+    for file in files:
+        try:
+            shapes |= _shapes(file)
+            hashes.append((_sha256(file), file.name))
+        except (AdapterRefused, KeyError, TypeError) as error:
+            raise ConfigError(f"{file} is damaged: {error}") from None
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    if len(hashes) == 1:
+        return Base(hashes[0][0], shapes)
+    listed = "".join(f"{sha256}  {name}\n" for sha256, name in hashes)
+    return Base(hashlib.sha256(listed.encode()).hexdigest(), shapes)
+
+
+def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    with file.open("rb") as opened:
+        header, _ = read_header(opened.read(_HEAD))
+    return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while block := opened.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 class Lora(NamedTuple):

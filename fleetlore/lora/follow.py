@@ -2,15 +2,125 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
-from typing import Self
+from stat import S_ISREG
+from typing import NamedTuple, Self
 
-from fleetlore.adapters.blob_store import BlobStore
+from fleetlore.adapters.blob_store import BlobStore, sha256_of
 from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
-from fleetlore.lora.slot import KeptLora, LoraSlot
+from fleetlore.errors import AdapterRefused
+from fleetlore.lora.adapter import CONFIG, WEIGHTS, check_lora, config_of
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
+
+__all__ = ["LoraFollower"]
+
+# Of versions that were in use: requests that name one of them may still be on their way.
+KEPT = 4
+
+
+class KeptLora(NamedTuple):
+    """A version that passed every check, and the folder where it lies."""
+
+    manifest: LanguageModelManifest
+    path: Path
+
+
+class LoraSlot:
+    """Runs one version at a time (an `AdapterHolder`): `folder/SHA256/` holds it. What lies there before is not read.
+
+    Attributes:
+        kept: versions that were in use in this process, by hash, the newest last.
+    """
+
+    kind = LanguageModelManifest
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._current: KeptLora | None = None
+        self.kept: dict[str, KeptLora] = {}
+
+    @property
+    def current(self) -> KeptLora | None:
+        """The version in use."""
+        return self._current
+
+    @property
+    def version(self) -> str | None:
+        """sha256 of the version in use."""
+        return self._current.manifest.version if self._current else None
+
+    def prepare(self, weights: bytes, manifest: LanguageModelManifest) -> KeptLora:
+        """Check everything and write it to the folder; the version in use is not touched. Safe on another thread.
+
+        Raises:
+            AdapterRefused: `oversized`, `tampered`, `structure`, `not_finite`, or `unwritable`.
+        """
+        if len(weights) > manifest.most_bytes:
+            raise AdapterRefused("oversized", f"{len(weights)} bytes")
+        if sha256_of(weights) != manifest.version:
+            raise AdapterRefused("tampered", "the weights are not the ones the manifest names")
+        check_lora(weights, manifest)
+        path = self._folder / manifest.version
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _put(path, {WEIGHTS: weights, CONFIG: config_of(manifest)})
+        except OSError as error:
+            raise AdapterRefused("unwritable", f"{self._folder}: {error}") from None
+        return KeptLora(manifest, path)
+
+    def apply(self, loaded: KeptLora) -> None:
+        """Put a prepared version into use."""
+        self._current = loaded
+        self.kept.pop(loaded.manifest.version, None)
+        self.kept[loaded.manifest.version] = loaded
+        while len(self.kept) > KEPT:
+            self._drop(next(iter(self.kept)))
+
+    def reset(self) -> None:
+        """Run no version: it was revoked, and goes from the folder."""
+        if self._current is not None:
+            self._drop(self._current.manifest.version)
+        self._current = None
+
+    def is_loaded(self, manifest: LanguageModelManifest) -> bool:
+        """Never: it is checked and written anew."""
+        return False
+
+    def _drop(self, version: str) -> None:
+        shutil.rmtree(self.kept.pop(version).path, ignore_errors=True)
+
+
+def _put(path: Path, files: dict[str, bytes]) -> None:
+    """Make a folder of exactly these files. One that is so already stays: another process may serve from it."""
+    if _holds(path, files):
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as scratch:
+        made = Path(scratch) / path.name
+        made.mkdir(mode=0o700)
+        for name, content in files.items():
+            (made / name).write_bytes(content)
+        shutil.rmtree(path, ignore_errors=True)  # whatever lies there, somebody else may have put there
+        try:
+            made.rename(path)
+        except OSError:
+            if not _holds(path, files):  # another process was here first, with the same files
+                raise
+
+
+def _holds(path: Path, files: dict[str, bytes]) -> bool:
+    """Whether these files lie there, regular ones, and nothing else."""
+    try:
+        sizes = {each.name: each.lstat().st_size if S_ISREG(each.lstat().st_mode) else -1 for each in path.iterdir()}
+        if path.is_symlink() or sizes != {name: len(content) for name, content in files.items()}:
+            return False
+        return all((path / name).read_bytes() == content for name, content in files.items())
+    except OSError:
+        return False
 
 
 class LoraFollower:

@@ -11,12 +11,27 @@ from fleetlore.retrieval.adapter import RetrievalAdapter
 from fleetlore.retrieval.encoder import Encoder
 from fleetlore.stats.text_index import TextIndex
 
-__all__ = ["Ranking"]
+__all__ = ["Ranking", "answer_text", "query_text"]
 
 # Of the learned cosine, where the likest text by words counts 1.
 LEARNED_WEIGHT = 2.0
 # Any shared word counts.
 _ANY = 1e-6
+_ERROR_CHARACTERS = 250
+_CALL_CHARACTERS = 400
+_FIX_CHARACTERS = 400
+_GOAL_CHARACTERS = 150
+
+
+def query_text(error: str, call: str, goal: str) -> str:
+    """Of a call that failed, with what its session is after."""
+    return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {goal[:_GOAL_CHARACTERS]}"
+
+
+def answer_text(error: str, call: str, fix: str) -> str:
+    """Of a call that failed and the one that worked after it."""
+    return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {fix[:_FIX_CHARACTERS]}"
+
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """Warn of a call that would destroy or leak something: a corrective rule to read first; the call is never blocked.
 
-Rules (`fleetlore.watch.safety_rules`, `fleetlore.watch.shell_rules`) look at one argument at a time, by what it is:
+Rules (`fleetlore.watch.shell_rules`, `fleetlore.watch.shell_rules`) look at one argument at a time, by what it is:
 shell, SQL or Python. Each is a lesson with a severity, a principle and a confidence, which starts at the severity's and
 moves by what comes of the calls it was shown for:
 
@@ -26,9 +26,8 @@ from fleetlore.advice.gate import Tip
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
 from fleetlore.recall.index import LoreIndex
 from fleetlore.redact.redact import redact
-from fleetlore.watch.safety_rules import RULES, Severity, sql_dangers
 from fleetlore.watch.shell_parser import MAX_TEXT, commands
-from fleetlore.watch.shell_rules import FORK_BOMB, shell_dangers
+from fleetlore.watch.shell_rules import FORK_BOMB, RULES, Severity, shell_dangers, sql_dangers
 
 __all__ = ["SafetyLessons", "SafetyWatch", "dangers"]
 

@@ -14,7 +14,7 @@ from math import inf
 from fleetlore.advice.gate import Tip
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.loops import Loop, LoopDetector
-from fleetlore.recall.default_hints import default_loop_hint
+from fleetlore.recall.hints import default_loop_hint
 
 __all__ = ["Budget", "Watchdog"]
 

@@ -126,7 +126,7 @@ class LanguageModelManifest(AdapterManifest, frozen=True, kw_only=True, tag=LANG
 
     Attributes:
         base: name of the language model, as it is served.
-        base_sha256: hash of the model's weights (`fleetlore.lora.base.base_of`).
+        base_sha256: hash of the model's weights (`fleetlore.lora.adapter.base_of`).
         rank, alpha, rank_stabilized: of the LoRA; the scale is alpha / rank, or alpha / sqrt(rank).
         targets: names of the modules that it changes, sorted.
         tensors: shape of each tensor by its name.

@@ -4,7 +4,7 @@ Cases are taken in the order in which their sessions ended. An adapter that has 
 for the third quarter, one that has learned three quarters for the last, so each case is ranked before it is learned
 (prequential evaluation, Dawid 1984). What counts is the reciprocal rank of the first way out that holds what the failed
 call lacked, less the rank that words alone (tf-idf) give it; a task counts once, however many sessions try it. The mean
-must be above 0 by a bet that may be read at any time (`models.promotion.e_process`), and on cases that the published
+must be above 0 by a bet that may be read at any time (`models.promotion.canary`), and on cases that the published
 version has not seen, the candidate must rank no worse.
 """
 
@@ -24,7 +24,7 @@ from fleetlore.retrieval.adapter import RetrievalAdapter
 from fleetlore.retrieval.encoder import Encoder
 from fleetlore.retrieval.ranking import Ranking
 from models.adapter.pairs import Case, Memory, is_other
-from models.promotion.e_process import log_wealth
+from models.promotion.canary import log_wealth
 
 __all__ = ["judge_retrieval"]
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fleetlore.calls.context import KEYWORDS, WORD, text_of
-from fleetlore.retrieval.texts import answer_text, query_text
+from fleetlore.retrieval.ranking import answer_text, query_text
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Step, Trajectory
 
-__all__ = ["Case", "cases_of"]
+__all__ = ["Case", "Memory", "cases_of", "is_other"]
 
 
 class Case(NamedTuple):

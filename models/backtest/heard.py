@@ -2,20 +2,74 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from fleetlore.advice.advice import Advice
+from fleetlore.advice.sources import WAYS_OUT
 from fleetlore.calls.context import text_of
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.fingerprint.names import FailureKind, failure_kind
-from models.backtest.hearing import Told
 
-__all__ = ["Call", "CallLog", "Heard"]
+__all__ = ["FAILED", "WORKED", "Call", "CallLog", "Heard", "Shown", "Told", "Turn", "plain_text", "told"]
+
 
 # What a log holds as a call and is none: the end of a session, a verdict on it, a call that its agent never made.
 PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solution", "your_code_here"})
 FIRST, WORKED, FAILED = "first", "worked", "failed"
+
+
+class Shown(NamedTuple):
+    """One thing that an advice showed.
+
+    Attributes:
+        source: that it comes from (`fleetlore.advice.sources.SOURCES`).
+        text: what a model reads of it, without the fence.
+        names: that it brings, lower case.
+        warns: it speaks against the call that is about to be made.
+    """
+
+    source: str
+    text: str
+    names: tuple[str, ...] = ()
+    warns: bool = False
+
+
+class Told(NamedTuple):
+    """What one advice said.
+
+    Attributes:
+        risk: P(the call fails); None where the fleet cannot tell, and without a call.
+        warned: it speaks against the call.
+        named: the failure that it warns of.
+        way_out: how others got past the last failure; empty for nothing.
+        text: all of it, as a model reads it.
+        shown: the single things in it.
+    """
+
+    risk: float | None
+    warned: bool
+    named: FailureKind | None
+    way_out: str
+    text: str
+    shown: tuple[Shown, ...] = ()
+
+
+def told(advice: Advice) -> Told:
+    """What an advice says."""
+    warning = next((tip for tip in advice.tips if tip.chance is not None), None)
+    way_out = next((tip for tip in advice.tips if tip.source in WAYS_OUT and tip.chance is None), None)
+    return Told(
+        advice.risk,
+        warned=warning is not None,
+        named=None if warning is None else FailureKind(warning.kind, warning.rejected),
+        way_out="" if way_out is None else way_out.text,
+        # Many calls get the same text: kept once.
+        text=sys.intern(advice.text),
+        shown=tuple([Shown(tip.source, tip.text, tip.brings, tip.chance is not None) for tip in advice.tips]),
+    )
 
 
 @dataclass(frozen=True, slots=True)

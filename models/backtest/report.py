@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from fleetlore.calls.context import KEYWORDS
 from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.wire.lore import MemoryItem, Pattern
-from models.backtest.heard import CallLog, Heard, Turn
-from models.backtest.hearing import Told
+from models.backtest.heard import CallLog, Heard, Told, Turn
 from models.backtest.splitting import slices_of
-from models.backtest.ways_out import hit_rate, mean, ways_out
 
-__all__ = ["Learned", "advice_rows", "known_errors"]
+__all__ = ["Learned", "WayOut", "advice_row", "advice_rows", "known_errors", "mean", "ways_out", "words"]
+
 
 # A call, and what was shown before it.
 _Asked = tuple[Turn, Told]
+
+
+_WORD = re.compile(r"[a-z_][a-z_0-9]+")
+
+
+def words(text: str) -> set[str]:
+    """Words and names, lower case; of a dotted name its parts."""
+    return set(_WORD.findall(text.lower()))
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """None of nothing."""
+    return sum(values) / len(values) if values else None
+
+
+class WayOut(NamedTuple):
+    """What was told after a failure, and the words of the way out that the session had not seen."""
+
+    told: str
+    new: frozenset[str]
+
+    def held_by(self, text: str) -> bool:
+        return self.new <= words(text)
+
+
+def ways_out(heard: Heard) -> Iterator[WayOut]:
+    """The session's ways out with words not seen before, each after the first failure that led to it."""
+    log, taken = heard.log, set[int]()
+    seen = words(log.goal)
+    turns = list(log.turns())
+    for number, turn in enumerate(turns):
+        call = turn.call
+        seen |= words(f"{call.before}\n{call.text}\n{call.said}")
+        if call.failure is not None and not call.passes:
+            later = (each for each in turns[number + 1 :] if each.call.tool == call.tool and each.call.failure is None)
+            found = next(later, None)
+            if found is not None and found.place not in taken:
+                taken.add(found.place)
+                new = words(found.call.text) - seen - KEYWORDS
+                if new:
+                    # What was told before the call is not told again after it.
+                    said = heard.after[turn.place].way_out or heard.before[turn.place].way_out
+                    yield WayOut(said, frozenset(new))
+
+
+def hit_rate(cases: Sequence[WayOut]) -> float | None:
+    """Share of what was told that holds the way out."""
+    return mean([each.held_by(each.told) for each in cases if each.told])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,31 +8,31 @@ the gate, so every figure is of calls that the model had not seen.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleetlore.calls.context import CallContext, warning_id
-from fleetlore.calls.document import MAX_BYTES, Document, Kind, quantised
+from fleetlore.calls.document import MAX_BYTES, Document, Kind, Named, quantised
 from fleetlore.calls.features import Call, Features, features
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.equalities import EqualityRecords
-from models.calls.evidence import Fleet, Who
+from models.calls.evidence import Evidence, Fleet, Who
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
 from models.calls.needs import NeedRecords
 from models.calls.places import PlaceRecords
 from models.calls.programs import ProgramRecords
-from models.calls.records import Key, NamedFailures
 from models.calls.thresholds import Foreseen, Trial, thresholds
 from models.data.place_names import told_of_place
 from models.memory.identities import identities
 
-__all__ = ["CallTraining", "TrainedCalls", "train"]
+__all__ = ["CallTraining", "TrainedCalls", "kind_of", "said_by", "train"]
+
 
 # Calls that may be learned again beside a new one.
 _REPLAYED = 10_000
@@ -43,6 +43,62 @@ MOST_NAMES = 8_192
 _NAMES_A_FAILURE = 5
 # Of the weights, the greatest, that a version keeps at least: names say more than the small ones.
 _LEAST_SHARE = 1 / 8
+
+
+_KEPT_NAMED = 50_000
+# Of a version.
+_SAID_RATE = 0.4
+
+# (tool, kind of failure, names)
+Key = tuple[str, str, tuple[str, ...]]
+
+
+class NamedFailures:
+    """Failures that named something in the call, and how calls with these names ended otherwise."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._failed: OrderedDict[Key, Evidence] = OrderedDict()
+        self._held: dict[Key, Evidence] = {}
+        self._of_name: dict[tuple[str, str], list[Key]] = {}
+
+    def learn(self, who: Who, calls: Iterable[tuple[str, frozenset[str], Key | None]]) -> None:
+        """Take in the calls of a session: tool, names in the call, and its failure if it failed for names."""
+        held: set[Key] = set()
+        failed: set[Key] = set()
+        for tool, names, key in calls:
+            if key is not None and key not in self._failed:
+                self._add(key)
+            for name in names:
+                held.update(each for each in self._of_name.get((tool, name), ()) if names.issuperset(each[2]))
+            if key is not None:
+                held.add(key)
+                failed.add(key)
+        for each in held:
+            if each in self._held:
+                self._held[each].add(who)
+        for each in failed:
+            if each in self._failed:
+                self._failed[each].add(who)
+
+    def _add(self, key: Key) -> None:
+        self._failed[key], self._held[key] = Evidence(self._fleet), Evidence(self._fleet)
+        self._of_name.setdefault((key[0], key[2][0]), []).append(key)
+        if len(self._failed) > _KEPT_NAMED:
+            old, _ = self._failed.popitem(last=False)
+            del self._held[old]
+            self._of_name[old[0], old[2][0]].remove(old)
+
+    def said(self, most: int) -> tuple[Named, ...]:
+        """Those that a version holds: that mostly fail and that enough agents met, the best backed first."""
+        found = [
+            Named(tool, kind, names, failed.sessions, self._held[tool, kind, names].sessions, failed.agents)
+            for (tool, kind, names), failed in self._failed.items()
+            if failed.is_enough
+        ]
+        often = [each for each in found if each.failed >= _SAID_RATE * each.held]
+        often.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.kind, each.names))
+        return tuple(often[:most])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
+from genson import SchemaBuilder
 from msgspec.structs import replace
 
 from fleetlore.errors import ConfigError
 from fleetlore.wire.definitions import Definitions
-from fleetlore.wire.trajectory import Judgment
-from models.export.anonymous import anonymous, anonymous_definitions
-from models.export.formats import Format, writer
-from models.export.rows import AGENT_SHARE, TEST_SHARE, Kind, Row, is_test, rows_of
-from models.export.tool_schemas import as_functions, tools_by_agent
-from models.export.usable import usable_sessions
+from fleetlore.wire.trajectory import Judgment, Step, Trajectory
+from models.export.conversation import Message, arguments_of
+from models.export.rows import AGENT_SHARE, TEST_SHARE, Kind, Row, is_test, rows_of, usable_sessions
+from models.memory.identities import identities, replacing
 
 _NOTHING: Mapping[str, Definitions] = {}
 _SAYS: Mapping[Kind, str] = {
@@ -32,6 +31,140 @@ _LEFT_OUT = {
     "incomplete": "events are missing",
     "recalled": "its texts quote advice",
 }
+
+
+Format = Literal["trl", "openai"]
+_Tools = Sequence[dict[str, Any]]
+
+
+def tools_by_agent(sessions: Iterable[Trajectory]) -> dict[str, list[dict[str, Any]]]:
+    """The tools that each agent called, in the form of OpenAI and JSON Schema, sorted by name.
+
+    A parameter is required where every call that worked had it. Parameters of calls that failed count only for a tool
+    that never worked.
+    """
+    calls: defaultdict[str, defaultdict[str, list[Step]]] = defaultdict(lambda: defaultdict(list))
+    for session in sessions:
+        for step in session.calls:
+            calls[session.agent][step.tool].append(step)
+    return {agent: [_tool(name, made) for name, made in sorted(by_tool.items())] for agent, by_tool in calls.items()}
+
+
+def as_functions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Definitions in the form of OpenAI's chat; of its responses, of Anthropic and of MCP they are rewritten to it.
+
+    What has no name is left out: it is no tool that an agent can call by name.
+    """
+    stated = [tool.get("function", tool) for tool in tools]
+    return [_function(tool) for tool in stated if isinstance(tool, dict) and _name(tool)]
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    name = tool.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    schemas = [tool.get(name) for name in ("parameters", "input_schema", "inputSchema")]
+    schema: dict[str, Any] = next((each for each in schemas if each and isinstance(each, dict)), {})
+    told = {name: tool[name] for name in ("name", "description", "strict") if tool.get(name)}
+    return {"type": "function", "function": told | {"parameters": {"type": "object", "properties": {}} | schema}}
+
+
+def _tool(name: str, calls: list[Step]) -> dict[str, Any]:
+    builder = SchemaBuilder(schema_uri=None)
+    for step in [step for step in calls if not step.failed] or calls:
+        builder.add_object(arguments_of(step))
+    parameters = {"properties": {}} | builder.to_schema()  # which OpenAI asks for, of a tool without parameters too
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+def writer(kind: Kind, format: Format) -> Callable[[Row, _Tools], bytes]:
+    """A function that makes the line of a row, given the tools of its agent.
+
+    Raises:
+        ConfigError: the format has no such rows.
+    """
+    if format == "trl":
+        return _trl
+    if kind == "kto":
+        raise ConfigError("OpenAI trains on pairs and sft; kto is a format of TRL")
+    return _openai_pair if kind == "pairs" else _openai_session
+
+
+def _trl(row: Row, tools: _Tools) -> bytes:
+    parts = {name: _each(_trl_message, part) if isinstance(part, list) else part for name, part in row.parts.items()}
+    return _line(parts | {"tools": orjson.dumps(tools).decode()})
+
+
+def _trl_message(message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.answers:
+        told["name"] = message.answers.tool
+    if message.call:
+        function = {"name": message.call.tool, "arguments": arguments_of(message.call)}
+        told["tool_calls"] = [{"type": "function", "function": function}]
+    return told
+
+
+def _openai_session(row: Row, tools: _Tools) -> bytes:
+    messages = _each(_openai_message, row.parts["messages"])
+    return _line({"messages": messages, "tools": tools, "parallel_tool_calls": False})
+
+
+def _openai_pair(row: Row, tools: _Tools) -> bytes:
+    prompt, chosen, rejected = (_each(_openai_message, row.parts[name]) for name in ("prompt", "chosen", "rejected"))
+    asked = {"messages": prompt, "tools": tools, "parallel_tool_calls": False}
+    return _line({"input": asked, "preferred_output": chosen, "non_preferred_output": rejected})
+
+
+def _openai_message(message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.answers:
+        told["tool_call_id"] = _id(message.answers)
+    if message.call:
+        function = {"name": message.call.tool, "arguments": orjson.dumps(arguments_of(message.call)).decode()}
+        told["tool_calls"] = [{"id": _id(message.call), "type": "function", "function": function}]
+    return told
+
+
+def _id(call: Step) -> str:
+    return f"call_{call.sequence}"
+
+
+def _each(told: Callable[[Message], dict[str, Any]], messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [told(each) for each in messages]
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def anonymous(session: Trajectory) -> Trajectory:
+    """The same session with identities replaced; itself where none is found."""
+    texts = [session.goal]
+    for step in session.steps:
+        texts += (step.arguments, step.result, step.error_message or "")
+    found = identities(texts)
+    if not found:
+        return session
+    replaced = replacing(found)
+
+    def told(step: Step) -> Step:
+        error = step.error_message
+        return replace(
+            step,
+            arguments=replaced(step.arguments),
+            result=replaced(step.result),
+            error_message=replaced(error) if error else error,
+        )
+
+    return replace(session, goal=replaced(session.goal), steps=tuple([told(step) for step in session.steps]))
+
+
+def anonymous_definitions(given: Definitions) -> Definitions:
+    """The same definitions with identities in their system text replaced."""
+    return replace(given, system=replacing(identities([given.system]))(given.system))
 
 
 def write_dataset(

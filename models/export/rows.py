@@ -1,20 +1,22 @@
-"""Make the rows of a dataset: preference pairs (`pairs`), whole sessions (`sft`) or calls one by one (`kto`)."""
+"""Make rows of judged sessions: pairs, whole sessions or single calls, and only of what a model may learn from."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from fleetlore.advice.provenance import MARK
+from fleetlore.redact.named_values import REDACTED
 from fleetlore.wire.definitions import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
-from models.cases import is_shown_to_work
-from models.export.conversation import Conversation, calling, conversation_of
-from models.export.pairs import pairs_of
-from models.export.usable import is_usable
+from models.cases import is_shown_to_work, tells, worked_after
+from models.distil.call_diff import distance
+from models.distil.recovery import LESS
+from models.export.conversation import Conversation, calling, conversation_of, result_of
 
 _Chat = Callable[[Trajectory], Conversation]
 Kind = Literal["pairs", "sft", "kto"]
@@ -25,8 +27,130 @@ AGENT_SHARE = 0.05
 TEST_SHARE = 0.1
 
 
+def usable_sessions(judgments: Iterable[Judgment]) -> tuple[list[Judgment], Counter[str]]:
+    """The sessions to learn from, sorted by id, and how many are left out by reason.
+
+    Returns:
+        Reasons: `guarded`: it broke a rule that its environment guards; `abstained`: nobody judged it; `part`: it is a
+        part of a longer one; `incomplete`: some of its events never came; `recalled`: its texts quote advice.
+    """
+    kept: list[Judgment] = []
+    left_out: Counter[str] = Counter()
+    for judgment in judgments:
+        reason = _reason(judgment)
+        if reason is None:
+            kept.append(judgment)
+        else:
+            left_out[reason] += 1
+    return sorted(kept, key=lambda each: each.trajectory.id), left_out
+
+
+def _reason(judgment: Judgment) -> str | None:
+    session = judgment.trajectory
+    if session.guard:
+        return "guarded"
+    if session.part or session.ending == "continued":
+        return "part"
+    if session.missing:
+        return "incomplete"
+    if judgment.verdict.label == "abstained":
+        return "abstained"
+    return "recalled" if _quotes_advice(session) else None
+
+
+def _quotes_advice(session: Trajectory) -> bool:
+    texts = (text for step in session.steps for text in (step.arguments, step.result, step.error_message or ""))
+    return MARK in session.goal or any(MARK in text for text in texts)
+
+
+def is_usable(call: Step) -> bool:
+    """Whether a model may learn to make a call, or not to make it.
+
+    Not one that was cut, that holds a masked secret, whose failure passes by itself, or before which the agent was told
+    something: that was made by what it was told, which the prompt does not hold.
+    """
+    return not (call.is_cut or call.transient or call.advice or REDACTED in call.arguments)
+
+
+class _Pair(NamedTuple):
+    """A call that is preferred to another.
+
+    Attributes:
+        session: whose chat is the prompt: up to its call number `at`.
+        other: session of the rejected call.
+    """
+
+    kind: Literal["recovery", "contrast"]
+    session: Trajectory
+    at: int
+    chosen: Step
+    rejected: Step
+    other: Trajectory
+
+
+def pairs_of(judgments: Sequence[Judgment]) -> list[_Pair]:
+    """All pairs, each once, in an order that is a function of the set of sessions."""
+    found = [pair for judgment in judgments for pair in _recoveries(judgment)]
+    found += _contrasts(judgments)
+    once: dict[tuple[str, ...], _Pair] = {}
+    for pair in sorted(found, key=lambda each: (each.kind != "recovery", each.session.id, each.at, each.other.id)):
+        goal, chosen, rejected = pair.session.goal, pair.chosen, pair.rejected
+        once.setdefault((goal, chosen.tool, chosen.arguments, rejected.tool, rejected.arguments), pair)
+    return list(once.values())
+
+
+def _recoveries(judgment: Judgment) -> Iterator[_Pair]:
+    session = judgment.trajectory
+    if judgment.verdict.label != "success":  # what got past an error may still have been of no use
+        return
+    calls = session.calls
+    for at, failed in enumerate(calls):
+        later = next(worked_after(calls, at), None)
+        if later is None:
+            return
+        repair = calls[later]
+        usable = is_usable(failed) and is_usable(repair)
+        if tells(failed) and usable and _repairs(failed, repair) and is_shown_to_work(judgment, repair):
+            yield _Pair("recovery", session, at, repair, failed, session)
+
+
+def _repairs(failed: Step, later: Step) -> bool:
+    """Whether a call tries the same thing, and not less of it."""
+    if later.tool != failed.tool or (LESS.search(later.arguments) and not LESS.search(failed.arguments)):
+        return False
+    return bool(distance(failed.arguments, later.arguments))
+
+
+def _contrasts(judgments: Iterable[Judgment]) -> Iterator[_Pair]:
+    # By state: the first call that worked in a session that succeeded, and those that failed in others.
+    better: dict[bytes, tuple[Trajectory, int, Step]] = {}
+    worse: defaultdict[bytes, list[tuple[Trajectory, Step]]] = defaultdict(list)
+    for judgment in judgments:
+        session, succeeded = judgment.trajectory, judgment.verdict.label == "success"
+        if not session.task or not session.goal:
+            continue
+        for at, (state, call) in enumerate(_states(session)):
+            if succeeded and is_usable(call) and is_shown_to_work(judgment, call):
+                better.setdefault(state, (session, at, call))
+            elif not succeeded and tells(call) and is_usable(call):
+                worse[state].append((session, call))
+    for state, (session, at, chosen) in better.items():
+        for other, rejected in worse.get(state, ()):
+            yield _Pair("contrast", session, at, chosen, rejected, other)
+
+
+def _states(session: Trajectory) -> Iterator[tuple[bytes, Step]]:
+    """Each call, and a hash of what its agent had seen before it: goal, user's words, calls and their results."""
+    seen = blake2b(f"{session.task}\x1f{session.goal}\x1f{session.place}".encode(), digest_size=16)
+    for step in session.steps:
+        if step.role == "tool":
+            yield seen.digest(), step
+        if step.role in ("tool", "user", "system"):  # what the model itself said is no part of the world's state
+            seen.update(f"\x1e{step.tool}\x1f{step.arguments}\x1f{result_of(step)}".encode())
+
+
 class Row(NamedTuple):
-    """One row, not yet in a format (`models.export.formats`).
+    """One row, not yet in a format (`models.export.dataset`).
 
     Attributes:
         kind: of a pair `recovery` or `contrast`, of a call `worked` or `failed`, else `session`.
@@ -44,7 +168,7 @@ class Row(NamedTuple):
 
 
 def rows_of(judgments: Sequence[Judgment], kind: Kind, given: Mapping[str, Definitions]) -> list[Row]:
-    """The rows of usable sessions (`models.export.usable`), the share of each agent bounded.
+    """The rows of usable sessions (`models.export.rows`), the share of each agent bounded.
 
     Args:
         given: what models were given besides, by the hash that sessions name it by.

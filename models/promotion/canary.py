@@ -1,7 +1,7 @@
 """Try a new version on a share of the agents, and decide whether their sessions end as well as the others'.
 
 Votes are paired as they come, one under each version, and each difference is a bet, so the trial may be read after
-every pair (`models.promotion.e_process`). The version is promoted on evidence that it costs less than `_MARGIN` of
+every pair (`models.promotion.canary`). The version is promoted on evidence that it costs less than `_MARGIN` of
 success, and aborted on evidence that it costs any. Without enough votes it is aborted when the time is up: missing data
 is no success.
 
@@ -12,13 +12,15 @@ decided holds without any one agent: nobody's word alone promotes a version or t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
+
+import numpy as np
 
 from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment
-from models.promotion.e_process import log_wealth
 
-__all__ = ["CanaryTrial"]
+__all__ = ["CanaryTrial", "log_wealth"]
 
 _Decision = Literal["promote", "abort", "waiting"]
 _Vote = tuple[str, bool]  # an agent, and whether its session succeeded
@@ -30,6 +32,38 @@ _ALPHA = 0.05
 _PATIENCE_SECONDS = 3600.0
 # An agent has one vote in each such stretch of the trial.
 VOTE_SECONDS = 60.0
+
+
+# Shares of the wealth that a bet may lose. The wealth is the mean over all of them, since one is nearly the best.
+_STAKES = np.linspace(0.05, 0.95, 19)
+
+
+class _Wealth:
+    """Wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0", in any order.
+
+    Args:
+        log: of the wealth to begin with.
+    """
+
+    def __init__(self, log: float = 0.0) -> None:
+        self._logs = np.full(len(_STAKES), log)
+
+    def bet(self, gains: Sequence[float]) -> None:
+        """Bet a share of the wealth on each."""
+        self._logs += np.log1p(np.multiply.outer(_STAKES, np.clip(gains, -1, 1))).sum(axis=1)
+
+    @property
+    def log(self) -> float:
+        """0 before the first bet."""
+        top = float(self._logs.max())
+        return top + math.log(float(np.exp(self._logs - top).mean()))
+
+
+def log_wealth(gains: Sequence[float]) -> float:
+    """Log of the wealth after betting on all of them."""
+    wealth = _Wealth()
+    wealth.bet(gains)
+    return wealth.log
 
 
 class CanaryTrial:

@@ -80,8 +80,7 @@ def export(
 
 def _of_broker(asked: Asked) -> tuple[list[Judgment], dict[str, Definitions]]:
     settings, tenant = asked.settings, asked.tenant
-    from streams.training.definitions import definitions_on
-    from streams.training.judged_sessions import judged_sessions
+    from streams.training.judged_sessions import definitions_on, judged_sessions
 
     async def read() -> tuple[list[Judgment], dict[str, Definitions]]:
         return await judged_sessions(settings, tenant), await definitions_on(settings, tenant)

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -31,7 +32,6 @@ from models.judge.session_state import SessionState
 from streams.console import blocks
 from streams.console.access import LIVE, Access
 from streams.console.actions import Actions
-from streams.console.chart import line_chart
 from streams.console.sources import Judged, Snapshot
 
 __all__ = ["Console"]
@@ -47,6 +47,30 @@ _MAX_BY = 100
 _MAX_FORM = 16_384
 # How long a page waits for the log to give back what was decided.
 _HEARD_SECONDS = 3.0
+
+
+WIDTH, HEIGHT = 320, 48
+# More points than pixels cost bytes and show nothing.
+_POINTS = 160
+
+
+def line_chart(values: Sequence[float], label: str) -> Markup:
+    """A line over a common base of 0; nothing where there are fewer than two values. `label` is read aloud."""
+    if len(values) < 2:
+        return Markup("")
+    step = -(-len(values) // _POINTS)
+    # Each point is the mean of its values, counted from the newest.
+    groups = [values[max(0, end - step) : end] for end in range(len(values), 0, -step)][::-1]
+    means = [sum(group) / len(group) for group in groups]
+    top = max(means) or 1.0
+    across = WIDTH / max(1, len(means) - 1)
+    points = " ".join(
+        f"{place * across:.1f},{HEIGHT - mean / top * (HEIGHT - 4) - 2:.1f}" for place, mean in enumerate(means)
+    )
+    return Markup(
+        '<svg class="chart" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">'
+        '<polyline points="{}" fill="none" vector-effect="non-scaling-stroke"/></svg>'
+    ).format(escape(label), WIDTH, HEIGHT, points)
 
 
 class _Source(Protocol):

@@ -14,8 +14,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
-from models.backtest.heard import Call, CallLog, Heard
-from models.backtest.hearing import Told, told
+from models.backtest.heard import Call, CallLog, Heard, Told, told
 from models.backtest.report import Learned
 from streams.offline.memory_pipeline import MemoryPipeline, OfflineRun
 

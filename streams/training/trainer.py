@@ -1,6 +1,6 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out.
 
-Each tenant has two adapters here: the call model (`streams.training.calls`) and the retrieval adapter
+Each tenant has two adapters here: the call model (`streams.training.trainer`) and the retrieval adapter
 (`streams.training.retrieval`), which takes torch. Both are learned anew from the newest sessions of the log, so there
 are no offsets to commit, and a killed trainer goes on where the log is. They take a bounded share of a core; the
 retrieval adapter gets what the call model leaves of it.
@@ -14,21 +14,28 @@ import importlib.util
 import logging
 import os
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import orjson
+
+from fleetlore.calls.model import CallModel
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
+from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
+from fleetlore.wire.topics import topic
+from models.calls.gate import CallsReport, judge_candidate
+from models.calls.training import CallTraining, TrainedCalls
+from models.calls.window import KeptSession
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
 from streams.stage.erased import Erased
-from streams.training.calls import CallsTrainer
-from streams.training.publication import Publication
-from streams.training.refusals import count_refusals
+from streams.training.publication import Describe, Publication
 from streams.training.retrieval import RetrievalTrainer
-from streams.training.window import horizon_of, train
+from streams.training.window import Decided, WindowTrainer, horizon_of, train
 
 __all__ = ["run_trainer"]
 
@@ -40,6 +47,111 @@ _AUTOGROUP = Path("/proc/self/autogroup")
 _NICENESS = 5
 # What the retrieval adapter is learned with.
 _LEARNING = ("torch", "peft", "fleetlore_encoder")
+
+# Refusals are not urgent, and each waiting fetch costs the broker some work.
+_FETCH_WAIT_MS = 2_000
+# The reasons of `AdapterRefused`. They bound the values of the label: clients control the acks.
+REASONS = frozenset(
+    [
+        "foreign",
+        "malformed",
+        "missing",
+        "not_allowed",
+        "not_finite",
+        "outranked",
+        "oversized",
+        "probe",
+        "schema",
+        "stale",
+        "structure",
+        "tampered",
+        "truncated",
+        "unknown_key",
+        "unreachable",
+        "unwritable",
+    ]
+)
+_ACCEPTED = frozenset({"applied", "revoked"})
+
+
+class CallsTrainer(WindowTrainer[CallsManifest]):
+    """Learns on where all that came is newer than what was learned; it gives the same version as to begin anew."""
+
+    _candidate: TrainedCalls
+    _training: CallTraining | None = None
+    _sessions: Sequence[KeptSession] = ()
+
+    def _learned(self, chosen: list[KeptSession]) -> bytes:
+        if self._training is None or chosen[: len(self._sessions)] != self._sessions:
+            self._training, self._sessions = CallTraining(), []
+        for each in chosen[len(self._sessions) :]:
+            self._training.learn(each.session())
+        self._sessions = chosen
+        self._candidate = self._training.version()
+        return self._candidate.weights
+
+    def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[CallsManifest]:
+        report = self._report(chosen)
+        return Decided(report.reason, report.figures, self._described(version, report) if report.passed else None)
+
+    def _report(self, chosen: Sequence[KeptSession]) -> CallsReport:
+        if self.publication.running is None:
+            return judge_candidate(self._candidate)
+        weights, manifest = self.publication.running
+        until = CallModel.from_bytes(weights).until
+        report = judge_candidate(self._candidate, weights, (each.session() for each in chosen if each.ended > until))
+        if (
+            report.passed
+            and self._candidate.sessions < manifest.sessions
+            and "log_loss_published" not in report.figures
+        ):
+            # The log lost what the published version learned. One that knows less must be measured against it.
+            return CallsReport("too_few", report.figures)
+        return report
+
+    def _described(self, version: str, report: CallsReport) -> Describe[CallsManifest]:
+        candidate = self._candidate
+
+        def describe(ordinal: int, parent: str | None) -> CallsManifest:
+            return CallsManifest(
+                version=version,
+                ordinal=ordinal,
+                parent=parent,
+                tenant=self._tenant,
+                size_bytes=len(candidate.weights),
+                data=self._data(),
+                sessions=candidate.sessions,
+                agents=candidate.agents,
+                tools=candidate.tools,
+                metrics={name: round(value, 6) for name, value in report.figures.items()},
+                created=self._clock.now(),
+                calls=candidate.calls,
+            )
+
+        return describe
+
+
+def refusal_of(ack: bytes | None) -> str | None:
+    """Return the reason of a refusal, `other` if it is unknown; None for an ack of no refusal."""
+    try:
+        result = orjson.loads(ack or b"null")["result"]
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        return None
+    if not isinstance(result, str) or result in _ACCEPTED:
+        return None
+    return result if result in REASONS else "other"
+
+
+async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Metrics) -> None:
+    """Count until cancelled, across outages of the broker."""
+
+    async def count(fetched: Fetched) -> None:
+        for record in (record for records in fetched.values() for record in records):
+            if (reason := refusal_of(record.value)) is not None:
+                metrics.adapters_refused(reason).inc()
+
+    names = [topic(tenant, "adapters.acks") for tenant in tenants]
+    await Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=_FETCH_WAIT_MS, newest=0).run()
 
 
 async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:

@@ -26,14 +26,14 @@ from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import POLL_MS
 from fleetlore.wire.adapter_manifest import DataRange
 from fleetlore.wire.topics import topic
-from fleetlore.wire.trajectory import Trajectory
+from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.calls.window import SESSIONS, KeptSession, SessionWindow
 from sinks.metrics import Metrics
 from streams.stage.base import split
 from streams.stage.erased import Erased
-from streams.training.budget import BURST_SECONDS, CpuBudget
-from streams.training.judgment_log import judgments_of
 from streams.training.publication import Describe, Publication
+
+__all__ = ["Cadence", "Decided", "WindowTrainer", "horizon_of", "judgments_of", "train", "trajectories_of"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,28 @@ _Result = TypeVar("_Result")
 
 # How long after an erasure it looks again whether the version in service was revoked.
 _FORGETTING_SECONDS = 60.0
+
+# Of CPU, at once after a rest.
+BURST_SECONDS = 5.0
+
+
+class CpuBudget:
+    """CPU seconds for training: `share` of a core in the long run, up to `burst_seconds` at once after a rest.
+
+    A nice value alone does not bound it: the trainer would fill every gap in which other processes wait for each other.
+    """
+
+    def __init__(self, share: float, burst_seconds: float) -> None:
+        self._share, self._burst = share, burst_seconds
+        self._credit = burst_seconds
+        self._last: tuple[float, float] | None = None
+
+    def affords(self, now: float, spent: float) -> bool:
+        """Return whether training may go on at the time `now`, with `spent` CPU seconds since the process began."""
+        then, before = self._last or (now, spent)
+        self._last = now, spent
+        self._credit = min(self._burst, self._credit + self._share * (now - then) - (spent - before))
+        return self._credit > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +217,25 @@ class WindowTrainer(ABC, Generic[Manifest]):
     def _data(self) -> tuple[DataRange, ...]:
         firsts = sorted(self._window.first_offsets().items())
         return tuple(DataRange(self.name, part, first, self._read_to[part]) for part, first in firsts)
+
+
+def judgments_of(record: ConsumerRecord) -> list[Judgment]:
+    """Return the judgments of a record.
+
+    Skips invalid values: a trainer must not stop for a fault of the stage before.
+    """
+    try:
+        parts = split(record.value or b"")
+    except InvalidEvent as error:
+        log.warning("%s in %s[%d]@%d", error, record.topic, record.partition, record.offset)
+        return []
+    judged = []
+    for part in parts:
+        try:
+            judged.append(Judgment.from_json(part))
+        except ValueError as error:
+            log.warning("no judgment in %s[%d]@%d: %s", record.topic, record.partition, record.offset, error)
+    return judged
 
 
 def trajectories_of(record: ConsumerRecord) -> list[Trajectory]:

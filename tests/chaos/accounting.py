@@ -15,7 +15,7 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
-from streams.offline.state_hash import read_knowledge, stale_keys
+from streams.offline.replay import read_knowledge, stale_keys
 from streams.runtime.dead_letters import count_dead_letters
 from streams.runtime.stale_records import SOURCES
 

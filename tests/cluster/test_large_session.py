@@ -22,7 +22,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.offline.drain import wait_drained
-from streams.offline.state_hash import read_knowledge
+from streams.offline.replay import read_knowledge
 from streams.runtime.dead_letters import count_dead_letters
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import BASE_TIME, fleet_events

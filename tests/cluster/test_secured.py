@@ -25,7 +25,7 @@ from sinks.topics import ensure_topics
 from streams.commands.topics import register
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.state_hash import read_knowledge
+from streams.offline.replay import read_knowledge
 from tests.cluster.secured import ROOT, WAYS, Secured, password_of
 from tests.streams.log_pipeline import Story
 

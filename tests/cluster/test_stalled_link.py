@@ -18,7 +18,7 @@ from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.state_hash import Knowledge
+from streams.offline.replay import Knowledge
 from tests.chaos.accounting import account, add_rows
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.retrieval.adapter import RetrievalSlot
-from fleetlore.retrieval.texts import query_text
+from fleetlore.retrieval.ranking import query_text
 from fleetlore.wire.adapter_manifest import RetrievalManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetlore.lora.adapter import read_lora
-from fleetlore.lora.base import base_of
+from fleetlore.lora.adapter import base_of, read_lora
 from fleetlore.testing.sessions import call, judgment
 from models.export.dataset import write_dataset
 

@@ -18,12 +18,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters import signatures
 from fleetlore.adapters.blob_store import BlobStore
-from fleetlore.adapters.epochs import EpochFile
 from fleetlore.adapters.registry import KEPT_VERSIONS, RegistryView
-from fleetlore.adapters.registry_follower import RegistryFollower
+from fleetlore.adapters.registry_follower import EpochFile, RegistryFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
-from fleetlore.calls.slot import CallModelSlot
+from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.errors import AdapterRefused
 from fleetlore.kafka.follower import Follower
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, Revocation

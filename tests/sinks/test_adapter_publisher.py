@@ -18,7 +18,7 @@ from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.subscriber import REFETCH_SECONDS, AdapterHolder, AdapterSubscriber
-from fleetlore.calls.slot import CallModelSlot
+from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError

@@ -20,7 +20,7 @@ from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained
-from streams.offline.state_hash import Knowledge, read_knowledge
+from streams.offline.replay import Knowledge, read_knowledge
 from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, DeadLetter, Story, in_order, records_of
 
 DRAIN_SECONDS = 120.0

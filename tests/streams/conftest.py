@@ -21,7 +21,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import EmbeddedBroker, free_port
-from streams.offline.state_hash import Knowledge
+from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline, Server
 from tests.streams.log_pipeline import PARTITIONS, LogPipeline
 

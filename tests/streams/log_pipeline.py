@@ -23,7 +23,7 @@ from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, POSITION, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
-from streams.offline.state_hash import Knowledge, read_knowledge
+from streams.offline.replay import Knowledge, read_knowledge
 from streams.runtime.delivery import Delivery
 from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger

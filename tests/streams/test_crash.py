@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
-from streams.offline.state_hash import Knowledge
+from streams.offline.replay import Knowledge
 from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]

@@ -21,7 +21,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.state_hash import read_knowledge
+from streams.offline.replay import read_knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 
 pytestmark = pytest.mark.timeout(300)

@@ -9,7 +9,7 @@ import pytest
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.topics import topic
 from sinks.producer import POSITION
-from streams.offline.state_hash import stale_keys
+from streams.offline.replay import stale_keys
 from streams.runtime.stale_records import SOURCES, WAIT_SECONDS, StaleRecords
 from streams.stage.base import Outgoing, TopicPartition
 from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, LogPipeline, LogProducer

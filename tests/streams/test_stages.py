@@ -11,7 +11,7 @@ import pytest
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
-from streams.offline.state_hash import Knowledge
+from streams.offline.replay import Knowledge
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import LogPipeline

@@ -22,10 +22,8 @@ from benchmarks.backtest.advice.ways_out import (
     solutions,
 )
 from benchmarks.backtest.scores import Bools, Floats, calibration_error
-from models.backtest.heard import FAILED, WORKED, CallLog, Heard, Turn
-from models.backtest.hearing import Told
-from models.backtest.report import advice_row
-from models.backtest.ways_out import mean, ways_out
+from models.backtest.heard import FAILED, WORKED, CallLog, Heard, Told, Turn
+from models.backtest.report import advice_row, mean, ways_out
 
 Figures = dict[str, Any]
 BySlice = dict[str, Figures]

@@ -15,7 +15,7 @@ from fleetlore.calls.features import Call as FeatureCall
 from fleetlore.calls.features import Features, features
 from fleetlore.errors import ModelUnavailable
 from models.backtest.heard import FAILED, Call, CallLog, Turn, plain_text
-from models.backtest.ways_out import mean, words
+from models.backtest.report import mean, words
 
 HASHED: Final = 2**18
 MAX_SAID: Final = 300

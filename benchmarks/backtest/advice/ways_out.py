@@ -1,6 +1,6 @@
 """Hold ways out, and the start of a session, against chance, against literals of others, and what solved the task.
 
-A way out (`models.backtest.ways_out`) that is dealt out to other sessions shows how much of its worth is chance.
+A way out (`models.backtest.report`) that is dealt out to other sessions shows how much of its worth is chance.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from random import Random
 from typing import Final, NamedTuple
 
 from benchmarks.backtest.advice.literals import literals
-from models.backtest.heard import CallLog, Heard, plain_text
-from models.backtest.hearing import Told
-from models.backtest.ways_out import WayOut, mean, words
+from models.backtest.heard import CallLog, Heard, Told, plain_text
+from models.backtest.report import WayOut, mean, words
 
 DEALS: Final = 20
 # A shorter call ("7") is found in any text.

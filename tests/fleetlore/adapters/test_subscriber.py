@@ -18,8 +18,8 @@ from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.adapters.subscriber import AdapterHolder, AdapterSubscriber
+from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.calls.document import Document
-from fleetlore.calls.slot import CallModelSlot
 from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, RetrievalManifest, Revocation
 

@@ -16,7 +16,7 @@ from fleetlore.testing import FakeClock
 from fleetlore.wire.definitions import Definitions, id_of
 from fleetlore.wire.topics import DAY_SECONDS, topic
 from streams.embedded.broker import EmbeddedBroker
-from streams.training.definitions import definitions_on
+from streams.training.judged_sessions import definitions_on
 
 TOOLS = [{"name": "sql", "description": "Run a query", "input_schema": {"type": "object"}}]
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.recall.default_hints import default_hint
-from fleetlore.recall.hints import TRANSIENT_SECONDS, hint_text, transient_weight
+from fleetlore.recall.hints import TRANSIENT_SECONDS, default_hint, hint_text, transient_weight
 from fleetlore.recall.index import worth_showing
 from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.watch.safety import SILENT_BELOW, SafetyLessons, SafetyWatch, dangers
-from fleetlore.watch.safety_rules import RULES
+from fleetlore.watch.shell_rules import RULES
 
 SHELL_DANGERS = [
     ("rm -rf /", ["rm-root"]),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from models.backtest.heard import Call, CallLog, Heard
-from models.backtest.hearing import Told
+from models.backtest.heard import Call, CallLog, Heard, Told
 
 SILENT = Told(risk=None, warned=False, named=None, way_out="", text="")
 

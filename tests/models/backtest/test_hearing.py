@@ -3,7 +3,7 @@ from __future__ import annotations
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.gate import Tip
 from fleetlore.fingerprint.names import FailureKind
-from models.backtest.hearing import told
+from models.backtest.heard import told
 
 WARNING = Tip(
     "w", "foreseen", (), kind="no such table: <name>", rejected=("cars",), chance=0.7, text="sql fails with `cars`."

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from models.backtest.ways_out import hit_rate, ways_out, words
+from models.backtest.report import hit_rate, ways_out, words
 from tests.models.backtest.made import SILENT, call, heard, log
 
 GONE = "no such table: cars"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.promotion.e_process import log_wealth
+from models.promotion.canary import log_wealth
 
 gains = st.lists(st.floats(-1, 1), max_size=40)
 

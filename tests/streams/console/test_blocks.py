@@ -8,7 +8,7 @@ from fleetlore.adapters.listing import AdapterListing
 from fleetlore.testing.clock import FakeClock
 from sinks.metrics import Metrics
 from streams.console import blocks
-from streams.console.scrape import Scraper
+from streams.console.sources import Scraper
 from tests.streams.console.lore import NOW, family, form, item, snapshot, tool
 
 ALL_DAY = [(ago, 100, 0) for ago in range(12)]

@@ -6,7 +6,7 @@ from prometheus_client import generate_latest
 
 from fleetlore.testing.clock import FakeClock
 from sinks.metrics import Metrics
-from streams.console.scrape import KEPT_SECONDS, Scraper, read_metrics
+from streams.console.sources import KEPT_SECONDS, Scraper, read_metrics
 
 
 def said(metrics: Metrics) -> str:

@@ -32,9 +32,8 @@ from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.stack import Stack
 from streams.offline.backfill import Start, losses, run_backfill, switch
 from streams.offline.drain import wait_drained
-from streams.offline.replay import interleave
+from streams.offline.replay import Knowledge, interleave, read_knowledge
 from streams.offline.republish import republish
-from streams.offline.state_hash import Knowledge, read_knowledge
 from tests.chaos.emitting import in_order
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]

@@ -14,7 +14,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import Event
 from streams.commands.lore.decisions import register
-from streams.offline.state_hash import Knowledge
+from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]

@@ -28,7 +28,7 @@ from sinks.signing_key import create_signing_key
 from streams.commands.lore.erase import register
 from streams.offline.erase.found import Wanted
 from streams.offline.erase.job import Erasing, erase
-from streams.offline.state_hash import Knowledge
+from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]

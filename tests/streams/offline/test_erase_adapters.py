@@ -17,8 +17,8 @@ from sinks.adapter_files import LocalMirror
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
-from streams.offline.erase.adapters import has_learned, learned_versions
 from streams.offline.erase.found import Found
+from streams.offline.erase.job import has_learned, learned_versions
 
 
 def found(offset: int | None, ended: float = 100.0) -> Found:

@@ -15,7 +15,7 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import topic
 from streams.offline.memory_pipeline import Chain, run_logs
-from streams.offline.state_hash import Knowledge
+from streams.offline.replay import Knowledge
 from streams.stage.base import Record
 from streams.stage.merging_stage import StateCache
 

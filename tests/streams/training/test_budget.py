@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.training.budget import CpuBudget
+from streams.training.window import CpuBudget
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 3)), min_size=1))

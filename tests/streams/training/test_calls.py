@@ -31,8 +31,8 @@ from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 from streams.stage.erased import Erased
-from streams.training.calls import CallsTrainer
 from streams.training.publication import Publication
+from streams.training.trainer import CallsTrainer
 from streams.training.window import Cadence
 from streams.training.window import train as train_on
 

@@ -17,7 +17,7 @@ from fleetlore.kafka.follower import Follower
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.embedded.broker import EmbeddedBroker
-from streams.training.refusals import REASONS, count_refusals, refusal_of
+from streams.training.trainer import REASONS, count_refusals, refusal_of
 
 ROOT = Path(__file__).parents[3]
 

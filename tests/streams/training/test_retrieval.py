@@ -29,8 +29,8 @@ from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
-from streams.offline.erase.adapters import has_learned
 from streams.offline.erase.found import Found
+from streams.offline.erase.job import has_learned
 from streams.stage.erased import Erased
 from streams.training.publication import Publication
 from streams.training.retrieval import RetrievalTrainer

@@ -7,7 +7,7 @@ from benchmarks.backtest.advice.ways_out import (
     shuffled_hit_rate,
     solutions,
 )
-from models.backtest.ways_out import hit_rate, ways_out
+from models.backtest.report import hit_rate, ways_out
 from tests.models.backtest.made import SILENT, call, heard, log
 
 GONE = "no such table: cars"

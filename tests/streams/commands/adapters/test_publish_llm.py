@@ -16,16 +16,16 @@ from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
 from fleetlore.errors import ConfigError
+from fleetlore.lora.adapter import pack, unpack
 from fleetlore.lora.follow import LoraFollower
-from fleetlore.lora.learned_from import pack, unpack
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS
 from sinks.signing_key import create_signing_key
 from streams.commands.adapters.publish_llm import read_gate
 from streams.embedded.broker import EmbeddedBroker
-from streams.offline.erase.adapters import has_learned
 from streams.offline.erase.found import Found
+from streams.offline.erase.job import has_learned
 from tests.doubles import vllm
 from tests.lora import MakeLora, base_folder, make_lora
 
