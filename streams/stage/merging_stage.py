@@ -2,14 +2,15 @@
 
 All contributions to a state lie on one partition, so it has a single writer. A state that changes with nearly every
 batch is published and stored together with all others that have changed, every few seconds. The commit waits for that
-write, but the next batch does not. A state that others must know of is published at once besides.
+write, but the next batch does not: states are published and their rows made a slice with each batch, and stored
+together, for the store takes many rows at the price of a few. A state that others must know of is published at once.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
@@ -25,6 +26,8 @@ __all__ = ["Key", "MergingStage"]
 _State = TypeVar("_State")
 _Value = TypeVar("_Value")
 Key = tuple[str, str]  # tenant, id
+# How long a batch makes rows while another may wait: all at once takes a third of a second where 1,500 states are busy.
+_SLICE_SECONDS = 0.01
 
 
 class MergingStage(Stage, Generic[_State, _Value]):
@@ -57,6 +60,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         erased: Erased | None = None,
         distrusted: Distrusted | None = None,
     ) -> None:
+        self._clock = clock
         self._erased = erased or Erased()
         self._distrusted = distrusted or Distrusted()
         self._collection = collection
@@ -128,7 +132,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
             # A backfill has taken the name over. The changes that wait were made to rows of the old collection, and
             # what is being written goes there; the new one has those events already, or gets them handed over.
             self._changes.drop()
-        at_once: list[tuple[Key, _State]] = []
+        at_once: dict[Key, _State] = {}
         for key in dict.fromkeys((*came, *forgets)):
             # A state that waits or is being written may have left the cache, and is newer than its row.
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
@@ -145,12 +149,13 @@ class MergingStage(Stage, Generic[_State, _Value]):
             if changed:
                 self._changes.waiting[key] = state
             if urgent:
-                at_once.append((key, state))
+                at_once[key] = state
         if self._changes.due(batch):
-            await self._write(effects)
+            self._changes.begin(at_once)
         else:
-            for key, state in at_once:
+            for key, state in at_once.items():
                 self.publish(key, state, effects)
+        await self._write(batch, at_once, effects)
         return effects
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
@@ -160,11 +165,24 @@ class MergingStage(Stage, Generic[_State, _Value]):
         self._states.forget()
         self._changes.forget()
 
-    async def _write(self, effects: Effects) -> None:
-        rows = effects.rows.setdefault(self._states.source, [])
-        async for key, state in yielding(list(self._changes.waiting.items())):
-            rows.append(self.row(key, state, effects))
-        effects.acknowledged = self._changes.write()
+    async def _write(self, batch: Sequence[Record], urgent: Container[Key], effects: Effects) -> None:
+        """Make the rows of a write that was begun, for a slice of time, and hand them on once all are made. What is
+        urgent, what is more than may wait, and what an empty batch finds is made at once.
+        """
+        changes = self._changes
+        if not changes.left:
+            return
+        whole = not batch or len(changes.left) > self.most_waiting
+        until = self._clock.monotonic() + _SLICE_SECONDS
+        async for key in yielding(list(changes.left)):
+            state = changes.left.pop(key, None)
+            if state is None:
+                return  # a rebalance came
+            changes.rows[key] = self.row(key, state, effects)
+            if not whole and changes.left and key not in urgent and self._clock.monotonic() >= until:
+                return
+        effects.rows[self._states.source] = list(changes.rows.values())
+        effects.acknowledged = changes.write()
 
 
 class StateCache(Generic[_State]):
@@ -242,6 +260,7 @@ class WriteBuffer(Generic[_State]):
 
     Attributes:
         waiting: by tenant and id.
+        left: of a write that was begun, the states whose rows are not made yet; `rows`: those that are.
     """
 
     def __init__(self, clock: Clock, seconds: float, most: int) -> None:
@@ -251,24 +270,26 @@ class WriteBuffer(Generic[_State]):
         self._written = clock.monotonic()
         # The first offset of each partition whose change waits; and of each write under way, beside its states.
         self._first: dict[TopicPartition, int] = {}
+        self._begun: tuple[dict[Key, _State], dict[TopicPartition, int]] = {}, {}
+        self.left: dict[Key, _State] = {}
+        self.rows: dict[Key, dict[str, Any]] = {}
         self._under_way: list[tuple[dict[Key, _State], dict[TopicPartition, int]]] = []
         self.waiting: dict[Key, _State] = {}
 
     def __bool__(self) -> bool:
         """Whether a change waits or is being written."""
-        return bool(self.waiting or self._under_way)
+        return bool(self.waiting or self.left or self._under_way)
 
     def newest(self, key: Key) -> _State | None:
         """Return the state that waits or is being written: it is newer than the store's."""
-        state = self.waiting.get(key)
-        if state is None and self._under_way:
-            state = next((states[key] for states in self._states_under_way() if key in states), None)
-        return state
+        return next((states[key] for states in (self.waiting, *self._written_states()) if key in states), None)
 
     def drop(self) -> None:
         """Drop all states but not their offsets: the collection is another one now."""
-        for states in (self.waiting, *self._states_under_way()):
+        for states in (self.waiting, *self._written_states()):
             states.clear()
+        self._first |= self._begun[1]  # which are the earlier ones
+        self.left, self.rows, self._begun = {}, {}, ({}, {})
 
     def due(self, batch: Sequence[Record]) -> bool:
         """Whether to write all that waits, the changes of this batch included. Ask once for every batch."""
@@ -280,13 +301,20 @@ class WriteBuffer(Generic[_State]):
         late = self._clock.monotonic() - self._written >= self._seconds
         return late or not batch or len(self.waiting) > self._most
 
-    def write(self) -> Callable[[], None]:
-        """Begin to write all that waits. It holds the commit back until the returned function is called."""
-        write = dict(self.waiting), dict(self._first)
-        self._under_way.append(write)
-        self.waiting.clear()
-        self._first.clear()
+    def begin(self, urgent: Container[Key] = ()) -> None:
+        """Let all that waits be written, what is urgent first."""
+        states, first = self._begun
+        self._begun = states | self.waiting, self._first | first  # of two offsets the earlier one
+        now = {key: state for key, state in self.waiting.items() if key in urgent}
+        self.left = {**now, **self.left, **self.waiting}
+        self.waiting, self._first = {}, {}
         self._written = self._clock.monotonic()
+
+    def write(self) -> Callable[[], None]:
+        """All rows are made. They hold the commit back until the returned function is called."""
+        write, self._begun = self._begun, ({}, {})
+        self._under_way.append(write)
+        self.left, self.rows = {}, {}
 
         def acknowledged() -> None:
             self._under_way = [each for each in self._under_way if each is not write]
@@ -295,14 +323,16 @@ class WriteBuffer(Generic[_State]):
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         """See `Stage.committable`."""
-        first = (self._first, *(offsets for _, offsets in self._under_way))
+        first = (self._first, *(offsets for _, offsets in (self._begun, *self._under_way)))
         return min(next_offset, *(offsets.get(tp, next_offset) for offsets in first))
 
     def forget(self) -> None:
         """See `Stage.forget`."""
         self.waiting.clear()
         self._first.clear()
+        self.left, self.rows, self._begun = {}, {}, ({}, {})
         self._under_way.clear()
 
-    def _states_under_way(self) -> list[dict[Key, _State]]:
-        return [states for states, _ in reversed(self._under_way)]
+    def _written_states(self) -> list[dict[Key, _State]]:
+        """Of the writes that were begun, the newest first."""
+        return [states for states, _ in (self._begun, *reversed(self._under_way))]

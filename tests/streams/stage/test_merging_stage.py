@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from fleetlore.testing.clock import FakeClock
-from streams.stage.base import Record, TopicPartition
+from models.memory.pattern_state import Observation, Subject
+from streams.offline.memory_pipeline import MemoryStore
+from streams.stage.base import Effects, Record, TopicPartition
 from streams.stage.merging_stage import WriteBuffer
+from streams.stages.s2_patterns import PatternsStage
 
 HERE = TopicPartition("t", 0)
 
@@ -17,6 +24,11 @@ def held(clock: FakeClock, most: int = 10) -> WriteBuffer[int]:
     return WriteBuffer(clock, seconds=5.0, most=most)
 
 
+def written(changes: WriteBuffer[int]) -> Callable[[], None]:
+    changes.begin()
+    return changes.write()
+
+
 def test_the_commit_waits_for_the_first_record_whose_change_waits() -> None:
     changes = held(FakeClock())
     assert not changes.due([record(3)])
@@ -27,7 +39,7 @@ def test_the_commit_waits_for_the_first_record_whose_change_waits() -> None:
     assert not changes.due([record(6)])
     assert changes.committable(HERE, 7) == 4
     assert changes.committable(TopicPartition("t", 1), 7) == 7
-    changes.write()()
+    written(changes)()
     assert changes.committable(HERE, 7) == 7 and not changes.waiting
 
 
@@ -39,7 +51,7 @@ def test_it_is_due_after_a_while_or_when_nothing_comes_or_too_much_waits() -> No
     assert changes.due([])
     clock.advance(5.0)
     assert changes.due([record(1)])
-    changes.write()()
+    written(changes)()
     changes.waiting |= {("t", "a"): 1, ("t", "b"): 1}
     assert not changes.due([record(2)])
     changes.waiting["t", "c"] = 1
@@ -50,12 +62,12 @@ def test_what_is_written_behind_is_covered_until_it_is_acknowledged() -> None:
     changes = held(FakeClock())
     changes.waiting["t", "a"] = 1
     changes.due([record(3)])
-    first = changes.write()
+    first = written(changes)
     assert changes and not changes.waiting
     changes.waiting["t", "a"] = 2
     changes.due([record(5)])
     assert changes.newest(("t", "a")) == 2
-    second = changes.write()
+    second = written(changes)
     assert changes.newest(("t", "a")) == 2
     assert changes.committable(HERE, 7) == 3
     first()
@@ -69,7 +81,7 @@ def test_nothing_counts_as_newer_than_another_store() -> None:
     changes = held(FakeClock())
     changes.waiting["t", "a"] = 1
     changes.due([record(3)])
-    acknowledged = changes.write()
+    acknowledged = written(changes)
     changes.waiting["t", "b"] = 1
     changes.drop()
     assert changes.newest(("t", "a")) is changes.newest(("t", "b")) is None
@@ -82,9 +94,65 @@ def test_nothing_is_held_of_partitions_that_moved_away() -> None:
     changes = held(FakeClock())
     changes.waiting["t", "a"] = 1
     changes.due([record(0)])
-    changes.write()
+    written(changes)
     changes.waiting["t", "a"] = 2
     changes.due([record(1)])
     changes.forget()
     assert changes.committable(HERE, 1) == 1
     assert not changes.due([])
+
+
+class SlowClock(FakeClock):
+    """Four milliseconds go by between two looks at it."""
+
+    def monotonic(self) -> float:
+        self.advance(0.004)
+        return super().monotonic()
+
+
+OBSERVED = TopicPartition("fleetlore.default.observations", 0)
+
+
+def seen(offset: int, *subjects: str, session: int = 1) -> Record:
+    """A record in which a session has met some failures."""
+    values = [
+        Observation(Subject(each, "exact", "shell"), session, 1, 1, 1, 100.0, 100.0 + offset) for each in subjects
+    ]
+    return Record(*OBSERVED, offset, None, msgspec.json.encode(values), {})
+
+
+def published(effects: Effects) -> list[str]:
+    return [each.key for each in effects.outgoing]
+
+
+async def test_a_new_failure_goes_before_all_that_is_to_be_written_and_no_batch_writes_it_all() -> None:
+    clock = SlowClock()
+    stage = PatternsStage(MemoryStore(), clock)
+    old = [f"old-{number}" for number in range(20)]
+    assert published(await stage.process([seen(0, *old)])) == old
+    clock.advance(5.0)
+    first = await stage.process([seen(1, *old, "new", session=2)])
+    assert published(first)[0] == "new" and len(published(first)) < 10
+    assert not first.rows and stage.holds and stage.committable(OBSERVED, 2) == 0
+    second = await stage.process([seen(2, "newer", session=3)])
+    assert published(second)[0] == "newer"
+    rows: list[str] = []
+    offset = 3
+    while not rows:
+        effects = await stage.process([seen(offset)])
+        assert len(published(effects)) < 10
+        rows = [row["id"] for each in effects.rows.values() for row in each]
+        offset += 1
+    assert sorted(rows) == sorted(f"default/{each}" for each in (*old, "new"))
+    assert stage.committable(OBSERVED, offset) == 0
+    assert effects.acknowledged is not None
+    effects.acknowledged()
+    assert stage.committable(OBSERVED, offset) == 2  # what came meanwhile waits for the next write
+
+
+async def test_where_nothing_comes_all_is_written_at_once() -> None:
+    clock = SlowClock()
+    stage = PatternsStage(MemoryStore(), clock)
+    await stage.process([seen(0, *(f"old-{number}" for number in range(20)))])
+    effects = await stage.process([])
+    assert sum(map(len, effects.rows.values())) == 20
