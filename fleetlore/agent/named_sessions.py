@@ -17,12 +17,16 @@ _SILENT_SECONDS = 600.0
 class NamedSessions(dict[str, Session]):
     """Open sessions, by name, the longest silent first. It is left when it was silent long, or there are too many.
 
+    Args:
+        before_leaving: called with each session that is to be left.
+
     Attributes:
         busy: calls under way by session, as whoever keeps them counts: to wait for one is no silence.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before_leaving: Callable[[Session], None] = lambda session: None) -> None:
         super().__init__()
+        self._before_leaving = before_leaving
         self.busy = Counter[Session]()
         self._used: dict[str, float] = {}
 
@@ -58,6 +62,7 @@ class NamedSessions(dict[str, Session]):
         session = self.pop(name, None)
         self._used.pop(name, None)
         if session is not None:
+            self._before_leaving(session)
             session.__exit__(None, None, None)
 
     def leave_all(self) -> None:

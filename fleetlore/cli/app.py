@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from fleetlore.cli import adapters as cli_adapters
 from fleetlore.cli import dead_letters as cli_dead_letters
 from fleetlore.cli import ingest as cli_ingest
+from fleetlore.cli import install as cli_install
 from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
 from fleetlore.cli import relay as cli_relay
@@ -40,7 +41,7 @@ PANELS = {
         "dead-letters",
         "console",
     ),
-    "Join": ("relay", "mcp", "mcp-proxy", "ingest", "import"),
+    "Join": ("install", "relay", "mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
     "Check": ("doctor", "replay", "backtest"),
 }
@@ -97,6 +98,7 @@ def build_app() -> typer.Typer:
     cli_mcp.register(app)
     cli_transcripts.register(app)
     cli_ingest.register(app)
+    cli_install.register(app)
     cli_relay.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)

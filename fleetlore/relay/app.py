@@ -10,14 +10,15 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import FleetloreError, InvalidEvent
-from fleetlore.relay.api import OPERATIONS, Api, Operation, answer, problem
+from fleetlore.relay.api import OPERATIONS, Api, Operation, answer, body_of, problem
 from fleetlore.relay.callers import Tokens, caller_of
 from fleetlore.relay.gateway import Gateway
+from fleetlore.relay.hooks import Hooks
 from fleetlore.relay.openapi import openapi
 
 __all__ = ["relay_app"]
@@ -51,6 +52,13 @@ def relay_app(
     async def describe(request: Request) -> Response:
         return Response(document, media_type="application/json")
 
+    hooks = Hooks()
+
+    async def hook(request: Request) -> Response:
+        caller = caller_of(request, tokens)
+        client, body = request.path_params["client"], await body_of(request)
+        return JSONResponse(hooks.answer(api.fleet(caller), caller, client, body))
+
     gateway = Gateway(api.conversations, providers)
 
     def to(provider: str) -> Endpoint:
@@ -64,6 +72,7 @@ def relay_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         api.conversations.leave_all()
+        hooks.sessions.leave_all()
         await gateway.close()
 
     ends = [(each.path, handler(each), [each.method]) for each in OPERATIONS]
@@ -71,7 +80,7 @@ def relay_app(
     # A client may know no more than an address.
     named = [Route(before + path, end, methods=methods) for before in ("", _AGENT) for path, end, methods in ends]
     return Starlette(
-        routes=[*named, Route("/v1/openapi.json", describe)],
+        routes=[*named, Route("/v1/openapi.json", describe), Route("/v1/hooks/{client}", hook, methods=["POST"])],
         lifespan=lifespan,
         exception_handlers={HTTPException: _refuse, Exception: _refuse, **dict.fromkeys(_MALFORMED, _refuse)},
     )

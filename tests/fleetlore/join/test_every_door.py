@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.fleetlore.join import framework_doors, model_doors
+from tests.fleetlore.join import coding_doors, framework_doors, model_doors
 from tests.fleetlore.join.framework_doors import Door
 from tests.fleetlore.join.world import RIGHT, WRONG, Scripted, World, instead_of
 
@@ -23,6 +23,7 @@ AT_THE_CALL: dict[str, Door] = {
         framework_doors.mcp_over_http,
         framework_doors.mcp_over_http_of_old,
         framework_doors.mcp_over_stdio,
+        coding_doors.claude_code,
     )
 }
 # They see what a model is sent, and a call with its result.
@@ -34,6 +35,12 @@ AT_THE_MODEL: dict[str, Door] = {
     "wrap_anthropic": model_doors.wrapped("messages"),
 }
 DOORS = AT_THE_CALL | AT_THE_MODEL
+# The program takes ten seconds for its start and end.
+SLOW = {"claude_code": pytest.mark.long}
+
+
+def through(doors: Iterable[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("door", [pytest.param(each, marks=SLOW.get(each, ())) for each in doors])
 
 
 @pytest.fixture
@@ -48,14 +55,14 @@ async def first_agent(world: World, door: str) -> None:
     await world.learn()
 
 
-@pytest.mark.parametrize("door", DOORS)
+@through(DOORS)
 async def test_a_known_failure_is_not_repeated(world: World, door: str) -> None:
     await first_agent(world, door)
     await DOORS[door](world, world.fleet(), Scripted())
     assert WRONG not in world.made and world.made[-1:] == [RIGHT]
 
 
-@pytest.mark.parametrize("door", DOORS)
+@through(DOORS)
 async def test_the_way_out_is_read_before_the_first_choice(world: World, door: str) -> None:
     await first_agent(world, door)
     model = Scripted()
@@ -63,7 +70,7 @@ async def test_the_way_out_is_read_before_the_first_choice(world: World, door: s
     assert model.chosen == world.made == [RIGHT]
 
 
-@pytest.mark.parametrize("door", AT_THE_CALL)
+@through(AT_THE_CALL)
 async def test_a_call_is_held_once_and_made_when_it_is_sent_again(world: World, door: str) -> None:
     await first_agent(world, door)
     model = Scripted(WRONG, WRONG, obeys=False)
@@ -72,7 +79,7 @@ async def test_a_call_is_held_once_and_made_when_it_is_sent_again(world: World, 
     assert world.recorder.kinds.count("outcome") == 2, "what was not made was recorded"
 
 
-@pytest.mark.parametrize("door", AT_THE_CALL)
+@through(AT_THE_CALL)
 async def test_where_nothing_is_held_the_call_is_made(world: World, door: str) -> None:
     await first_agent(world, door)
     await DOORS[door](world, world.fleet(hold="off"), Scripted(WRONG, obeys=False))

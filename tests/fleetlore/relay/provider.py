@@ -19,11 +19,15 @@ Choose = Callable[..., str | None]
 class Provider:
     """Serves `/v1/chat/completions`, `/v1/responses` and `/v1/messages`, streamed or not.
 
+    Args:
+        tool: name of the tool that the model calls.
+
     Attributes:
         headers: of the requests; bodies: of them, as they came.
     """
 
-    def __init__(self, choose: Choose) -> None:
+    def __init__(self, choose: Choose, tool: str = "search") -> None:
+        self._tool = tool
         self.headers: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
         self._choose = choose
@@ -58,7 +62,7 @@ class Provider:
 
     def _chat(self, body: Any) -> tuple[Any, Iterator[bytes]]:
         index, number = self._choose(*body["messages"]), next(self._numbers)
-        made = {"name": "search", "arguments": json.dumps({"index": index})}
+        made = {"name": self._tool, "arguments": json.dumps({"index": index})}
         call = {"id": f"call_{number}", "type": "function", "function": made}
         said = {"content": "done"} if index is None else {"tool_calls": [call], "content": None}
         reason = "stop" if index is None else "tool_calls"
@@ -94,7 +98,7 @@ class Provider:
             item: Any = {"type": "message", "id": f"m_{number}", "role": "assistant", "status": "completed"}
             item["content"] = [part]
         else:
-            item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": "search"}
+            item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": self._tool}
             item |= {"arguments": json.dumps({"index": index}), "status": "completed"}
         whole = {
             "id": f"resp_{number}", "object": "response", "created_at": 1, "model": "m", "status": "completed",
@@ -118,7 +122,7 @@ class Provider:
         parts = [system] if isinstance(system, str) else system
         index, number = self._choose(*parts, *body["messages"]), next(self._numbers)
         text = {"type": "text", "text": "done"}
-        call = {"type": "tool_use", "id": f"toolu_{number}", "name": "search", "input": {"index": index}}
+        call = {"type": "tool_use", "id": f"toolu_{number}", "name": self._tool, "input": {"index": index}}
         usage = {"input_tokens": 1, "output_tokens": 1}
         about = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "m", "usage": usage}
         reason = "end_turn" if index is None else "tool_use"

@@ -1,0 +1,195 @@
+"""Run `install`: write hooks into a coding agent's settings, by which a relay records and advises its calls."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from fleetlore.errors import ConfigError
+from fleetlore.files import write_whole
+
+_RELAY = "http://127.0.0.1:7411"
+_READABLE = 0o644
+
+
+class CodingAgent(StrEnum):
+    """The agents whose hooks are known."""
+
+    claude_code = "claude-code"
+    codex = "codex"
+    cursor = "cursor"
+
+
+class _Settings(NamedTuple):
+    """Where an agent has its hooks: a file in its folder in the home (or by a variable), or in the project."""
+
+    folder: str
+    variable: str
+    file: str
+    hooks: tuple[str, ...]
+
+
+_CLAUDES = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
+_SETTINGS = {
+    "claude-code": _Settings(
+        ".claude", "CLAUDE_CONFIG_DIR", "settings.json", (*_CLAUDES, "PostToolUseFailure", "SessionEnd")
+    ),
+    "codex": _Settings(".codex", "CODEX_HOME", "hooks.json", _CLAUDES),
+    "cursor": _Settings(
+        ".cursor",
+        "",
+        "hooks.json",
+        ("sessionStart", "beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "afterAgentResponse",
+         "sessionEnd"),
+    ),
+}  # fmt: skip
+_NOTES = {"codex": "Codex runs new hooks once you have trusted them: /hooks"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(install)
+
+
+def install(
+    agent: Annotated[CodingAgent, typer.Argument(help="Whose settings to change.")],
+    project: Annotated[
+        bool,
+        typer.Option("--project", help="In the settings of this folder, for all who work on it, and not in yours."),
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the hooks out again.")] = False,
+    relay: Annotated[str, typer.Option("--relay", metavar="URL", help="Address of the relay.")] = _RELAY,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Record and advise the calls of a coding agent.
+
+    Writes hooks into its settings, after it has shown the change. They send each call to a relay, and are silent while
+    none runs.
+    """
+    if not relay.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"{relay!r} is no http:// or https:// address", param_hint="--relay")
+    file = _file(agent, project)
+    before = _read(file)
+    given = _parsed(file, before)
+    _take_out(given, agent)
+    if not remove:
+        _put_in(given, agent, _command(agent, relay))
+    after = json.dumps(given, indent=2, ensure_ascii=False) + "\n" if given else ""
+    if _parsed(file, before) == given:
+        typer.echo(f"{file} {'has no hooks of fleetlore' if remove else 'has the hooks already'}")
+        return
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), str(file), str(file))
+    typer.echo("".join(lines))
+    if not yes:
+        typer.confirm("Write this?", abort=True)
+    _write(file, after)
+    if not remove:
+        typer.echo(f"The hooks of {agent} send to {relay}: keep `fleetlore relay` running there.")
+        typer.echo(_NOTES.get(agent, ""), nl=agent in _NOTES)
+
+
+def _file(agent: str, project: bool) -> Path:
+    at = _SETTINGS[agent]
+    if project:
+        return Path.cwd() / at.folder / at.file
+    named = os.environ.get(at.variable) if at.variable else None
+    # Settings may be a link into a repository of them, which stays one.
+    return ((Path(named) if named else Path.home() / at.folder) / at.file).resolve()
+
+
+def _command(agent: str, relay: str) -> str:
+    """What a hook runs: curl starts in some milliseconds, and Python in some hundred."""
+    url = shlex.quote(f"{relay.rstrip('/')}/v1/hooks/{agent}")
+    # A token says who sends. Without one all of a person's agents are one principal: their name before the colon.
+    who = "${FLEETLORE_TOKEN:+Fleetlore-Token: }${FLEETLORE_TOKEN:-Fleetlore-Agent: ${USER:-me}:" + agent + "}"
+    return f'curl -sf -m 2 -H "{who}" --data-binary @- {url} || true'
+
+
+def _put_in(given: dict[str, Any], agent: str, command: str) -> None:
+    hook = {"command": command}
+    if agent == "cursor":
+        given.setdefault("version", 1)
+    else:
+        hook = {"type": "command", "command": command}
+    hooks = given.setdefault("hooks", {})
+    for event in _SETTINGS[agent].hooks:
+        hooks.setdefault(event, []).append(hook if agent == "cursor" else {"hooks": [hook]})
+
+
+def _take_out(given: dict[str, Any], agent: str) -> None:
+    """Leave nothing of ours; of others' all, in its order."""
+    hooks = given.get("hooks", {})
+    for event, groups in list(hooks.items()):
+        kept = []
+        for group in groups:
+            inner = group.get("hooks")
+            if inner is not None and (others := [each for each in inner if not _is_ours(each, agent)]) != inner:
+                if not others:
+                    continue
+                group = {**group, "hooks": others}
+            if not _is_ours(group, agent):
+                kept.append(group)
+        if kept:
+            hooks[event] = kept
+        elif groups:
+            del hooks[event]
+    if "hooks" in given and not hooks:
+        del given["hooks"]
+    if agent == "cursor" and given == {"version": 1}:
+        given.clear()
+
+
+def _is_ours(hook: dict[str, Any], agent: str) -> bool:
+    return f"/v1/hooks/{agent}" in str(hook.get("command", ""))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+
+
+def _parsed(file: Path, text: str) -> dict[str, Any]:
+    """Settings; each time anew.
+
+    Raises:
+        ConfigError: they are no JSON, or not of the form that hooks have.
+    """
+    try:
+        given = json.loads(text or "{}")
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{file} is no JSON, nothing is changed: {error}") from None
+    hooks = given.get("hooks", {}) if isinstance(given, dict) else None
+    if not isinstance(hooks, dict) or not all(
+        isinstance(groups, list) and all(isinstance(each, dict) and _has_hooks(each) for each in groups)
+        for groups in hooks.values()
+    ):
+        raise ConfigError(f"{file} has hooks of another form than is known, nothing is changed")
+    settings: dict[str, Any] = given
+    return settings
+
+
+def _has_hooks(group: dict[str, Any]) -> bool:
+    inner = group.get("hooks", [])
+    return isinstance(inner, list) and all(isinstance(each, dict) for each in inner)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        if not text:
+            file.unlink(missing_ok=True)
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        mode = file.stat().st_mode & 0o777 if file.exists() else _READABLE
+        write_whole(file, text.encode(), mode)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error}") from None

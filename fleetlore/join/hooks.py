@@ -1,0 +1,181 @@
+"""Answer the hooks of coding agents: record their tools' calls and tell the model what the fleet knows.
+
+What a hook says stays in the conversation, so everything is said once. Of a call that the model has chosen it reads
+only in place of the call, which is then denied. The words are those of Claude Code, which Codex took over; Cursor's are
+translated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from fleetlore.agent.action import Action
+from fleetlore.agent.model_texts import after_call, prompt_prefix
+from fleetlore.agent.session import Session
+from fleetlore.transcripts.conversation import says_failure
+
+__all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
+
+#: Those whose hooks are known, and the tools of their own, which no hook is told.
+CODING_AGENTS = {
+    "claude-code": ("Bash", "Read", "Edit", "Write", "Glob", "Grep", "WebFetch", "WebSearch"),
+    "codex": ("Bash", "apply_patch"),
+    "cursor": ("Shell", "Read", "Write", "Grep", "Delete"),
+}
+_CURSORS = {
+    "sessionStart": "SessionStart", "beforeSubmitPrompt": "UserPromptSubmit", "preToolUse": "PreToolUse",
+    "postToolUse": "PostToolUse", "postToolUseFailure": "PostToolUseFailure", "afterAgentResponse": "Stop",
+    "sessionEnd": "SessionEnd",
+}  # fmt: skip
+# The hooks of Cursor by which its model can be told something.
+_HEARD = ("SessionStart", "PostToolUse")
+_ENDED = re.compile(r"(?:Process exited with code|Exit code:?) (\d+)\b")
+
+
+class HookCalls:
+    """The calls of one client.
+
+    Args:
+        tools: names of those that the model may call; looked up at each prompt.
+        client: one of `CODING_AGENTS`.
+    """
+
+    def __init__(self, session: Session, tools: Collection[str], client: str = "claude-code") -> None:
+        self._session = session
+        self._tools = tools
+        self._client = client
+        self._begun: dict[str, Action] = {}
+        self._held: set[str] = set()
+        self._is_introduced = False
+        self._unsaid: list[str] = []
+
+    def close(self) -> None:
+        """What is under way is not: a person refused it, or ended the turn, of which no hook tells."""
+        while self._begun:
+            self._begun.popitem()[1].abandon()
+
+    def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What to answer to a hook, in the client's words; nothing where nothing is to be said.
+
+        Args:
+            given: what the hook says, by `in_claudes_words`.
+
+        Raises:
+            KeyError: it lacks something.
+        """
+        event = given["hook_event_name"]
+        output = self._chosen(given) if event == "PreToolUse" else _context(self._told(event, given))
+        if self._client == "cursor":
+            return self._for_cursor(event, output)
+        return {"hookSpecificOutput": {"hookEventName": event, **output}} if output else {}
+
+    def _told(self, event: str, given: Mapping[str, Any]) -> str:
+        match event:
+            case "SessionStart":  # what was said may be in the conversation no more
+                self._is_introduced = False
+                return self._introduced() if begins(given) else ""
+            case "UserPromptSubmit":
+                self.close()
+                self._session.message("user", given["prompt"])
+                return self._session.brief(tuple(self._tools)).text if self._is_introduced else self._introduced()
+            case "Stop":
+                if said := given.get("last_assistant_message"):
+                    self._session.message("assistant", said)
+            case "PostToolUse" | "PostToolUseFailure":
+                return self._ended(given, failed=event == "PostToolUseFailure")
+        return ""
+
+    def _introduced(self) -> str:
+        self._is_introduced = True
+        return prompt_prefix(self._session, tuple(self._tools))
+
+    def _chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        call, tool, arguments = given["tool_use_id"], given["tool_name"], given["tool_input"]
+        held = self._session.hold(tool, arguments)
+        if held is None:
+            self._begun[call] = self._session.begin(tool, arguments, call_id=call)
+            return {}
+        self._held.add(call)
+        return {"permissionDecision": "deny", "permissionDecisionReason": held.text}
+
+    def _ended(self, given: Mapping[str, Any], *, failed: bool) -> str:
+        call = given["tool_use_id"]
+        if call in self._held:
+            return ""
+        action = self._begun.pop(call, None) or self._session.begin(
+            given["tool_name"], given["tool_input"], call_id=call
+        )
+        seconds = given["duration_ms"] / 1000 if given.get("duration_ms") is not None else None
+        response = given.get("tool_response")
+        if given.get("is_interrupt") or (isinstance(response, dict) and response.get("interrupted")):
+            action.abandon()
+            return ""
+        error = given["error"] if failed else self._error_in(response)
+        if error is None:
+            action.end(response, duration_seconds=seconds)
+        else:
+            action.end(error_text=error, duration_seconds=seconds)
+        return after_call(self._session, failed=error is not None)
+
+    def _error_in(self, response: object) -> str | None:
+        """The error that a response brings; None where the call worked."""
+        if isinstance(response, dict):
+            code = response.get("exitCode", response.get("exit_code"))
+            if not response.get("is_error") and not response.get("isError") and not code:
+                return None
+            said = response.get("content") or "\n".join(filter(None, map(response.get, ("stdout", "stderr", "output"))))
+            return str(said or response)
+        if self._client != "codex" or not isinstance(response, str):
+            return None
+        # Codex marks no failure: a shell's output says how it ended, or how it begins does.
+        ended = _ENDED.search(response[:400])
+        return response if (int(ended[1]) != 0 if ended else says_failure(response)) else None
+
+    def _for_cursor(self, event: str, output: dict[str, Any]) -> dict[str, Any]:
+        if "permissionDecision" in output:
+            return {"permission": "deny", "agent_message": output["permissionDecisionReason"]}
+        self._unsaid += output.values()
+        if event not in _HEARD or not self._unsaid:
+            return {}
+        said, self._unsaid = "\n\n".join(self._unsaid), []
+        return {"additional_context": said}
+
+
+def begins(given: Mapping[str, Any]) -> bool:
+    """Whether the model is to be told at a `SessionStart` what it otherwise is at its first prompt: where there is none
+    (its context was made shorter in the middle of its work) or no answer to it is read (Cursor).
+    """
+    return given.get("source") in ("compact", "cursor")
+
+
+def in_claudes_words(client: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a hook of a coding agent says.
+
+    Raises:
+        KeyError: it does not say which hook it is.
+    """
+    if client != "cursor":
+        return given
+    output = given.get("tool_output")
+    with suppress(orjson.JSONDecodeError):  # it may be a text
+        output = orjson.loads(output) if isinstance(output, str) else output
+    return {
+        **given,
+        "hook_event_name": _CURSORS.get(given["hook_event_name"], given["hook_event_name"]),
+        "session_id": given.get("conversation_id") or given["session_id"],
+        "source": "cursor",
+        "tool_response": output,
+        "error": given.get("error_message") or given.get("failure_type"),
+        "duration_ms": given.get("duration"),
+        "is_interrupt": given.get("is_interrupt") or given.get("failure_type") == "permission_denied",
+        "last_assistant_message": given.get("text"),
+    }
+
+
+def _context(text: str) -> dict[str, Any]:
+    return {"additionalContext": text} if text else {}

@@ -1,0 +1,180 @@
+"""`fleetlore install`: what it writes, that it takes that out again, and that what it wrote works in a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from fleetlore import Fleet
+from fleetlore.cli.app import build_app
+from fleetlore.relay.app import relay_app
+from fleetlore.relay.callers import read_tokens
+from tests.doubles.recorder import Recorder
+from tests.fleetlore.relay.conftest import serving
+from tests.fleetlore.relay.test_hooks import RECORDED
+
+FILES = {
+    "claude-code": ".claude/settings.json",
+    "codex": ".codex/hooks.json",
+    "cursor": ".cursor/hooks.json",
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "claude-code": {
+        "model": "opus",
+        "hooks": {
+            "PostToolUse": [{"matcher": "Edit", "hooks": [{"type": "command", "command": "format ü"}]}],
+            "Notification": [{"hooks": [{"type": "command", "command": "beep"}]}],
+        },
+    },
+    "codex": {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "beep", "timeout": 3}]}]}},
+    "cursor": {"version": 1, "hooks": {"postToolUse": [{"command": "./format.sh", "matcher": "Write"}]}},
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    project.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "FLEETLORE_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(project)
+    return home
+
+
+def run(*arguments: str, answer: str | None = None) -> Result:
+    return CliRunner().invoke(build_app(), ["install", *arguments], input=answer)
+
+
+def commands(value: Any) -> list[str]:
+    """All hooks' commands in a file."""
+    if isinstance(value, dict):
+        own = [value["command"]] if "command" in value else []
+        return own + [each for inner in value.values() for each in commands(inner)]
+    return [each for inner in value for each in commands(inner)] if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize("agent", FILES)
+def test_it_shows_the_change_asks_and_undoes_it(home: Path, agent: str) -> None:
+    file = home / FILES[agent]
+    refused = run(agent, answer="n\n")
+    assert refused.exit_code == 1 and "+  " in refused.output and not file.exists()
+    done = run(agent, answer="y\n")
+    assert done.exit_code == 0 and "keep `fleetlore relay` running" in done.output, done.output
+    written = file.read_text()
+    assert all(f"http://127.0.0.1:7411/v1/hooks/{agent}" in each for each in commands(json.loads(written)))
+    assert "has the hooks already" in run(agent).output and file.read_text() == written
+    assert run(agent, "--remove", "--yes").exit_code == 0 and not file.exists()
+    assert "has no hooks of fleetlore" in run(agent, "--remove").output
+
+
+@pytest.mark.parametrize("agent", FILES)
+def test_what_others_wrote_stays_as_it_is(home: Path, agent: str) -> None:
+    file = home / FILES[agent]
+    file.parent.mkdir()
+    before = json.dumps(OTHERS[agent], indent=2, ensure_ascii=False) + "\n"
+    file.write_text(before)
+    file.chmod(0o600)
+    assert run(agent, "--yes").exit_code == 0
+    given = json.loads(file.read_text())
+    assert set(commands(OTHERS[agent])) < set(commands(given)) and file.stat().st_mode & 0o777 == 0o600
+    ours = [each for each in commands(given) if "/v1/hooks/" in each]
+    assert run(agent, "--yes", "--relay", "https://relay.example.com:7411/").exit_code == 0
+    moved = [each for each in commands(json.loads(file.read_text())) if "/v1/hooks/" in each]
+    assert len(moved) == len(ours) and all(f"https://relay.example.com:7411/v1/hooks/{agent}" in each for each in moved)
+    assert run(agent, "--remove", "--yes").exit_code == 0
+    assert file.read_text() == before
+
+
+def test_the_project_s_settings_are_another_file_and_a_folder_may_be_named(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("claude-code", "--project", "--yes").exit_code == 0
+    assert (tmp_path / "project/.claude/settings.json").exists() and not (home / ".claude").exists()
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "elsewhere"))
+    assert "/hooks" in run("codex", "--yes").output
+    assert (tmp_path / "elsewhere/hooks.json").exists()
+
+
+def test_settings_that_are_a_link_stay_one(home: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "dotfiles.json"
+    kept.write_text("{}")
+    (home / ".claude").mkdir()
+    (home / FILES["claude-code"]).symlink_to(kept)
+    assert run("claude-code", "--yes").exit_code == 0
+    assert (home / FILES["claude-code"]).is_symlink() and "hooks" in json.loads(kept.read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{// comment", "is no JSON, nothing is changed"),
+        ("[]", "of another form than is known"),
+        ('{"hooks": []}', "of another form than is known"),
+        ('{"hooks": {"Stop": {}}}', "of another form than is known"),
+        ('{"hooks": {"Stop": [{"hooks": ["x"]}]}}', "of another form than is known"),
+        ("\udc80", "cannot be read"),
+    ],
+)
+def test_settings_that_it_does_not_understand_stay(home: Path, text: str, said: str) -> None:
+    file = home / FILES["claude-code"]
+    file.parent.mkdir()
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    done = run("claude-code", "--yes")
+    assert done.exit_code == 1 and said in done.output.replace("\n", " ") and str(file) in done.output
+    assert file.read_bytes() == text.encode("utf-8", "surrogateescape")
+
+
+def test_a_mistake_is_told(home: Path) -> None:
+    assert run("vim").exit_code == run("codex", "--relay", "nowhere").exit_code == 2
+    (home / ".claude").write_text("")
+    done = run("claude-code", "--yes")
+    assert done.exit_code == 1 and "cannot be" in done.output
+
+
+@pytest.mark.parametrize("token", ["", "a token of 20 chars."])
+async def test_what_it_wrote_sends_a_session_to_the_relay(
+    home: Path, fleet: Fleet, recorder: Recorder, tmp_path: Path, token: str
+) -> None:
+    """By the shell, as Claude Code runs it, what Claude Code sent."""
+    token, tokens = token.replace(" ", "-"), tmp_path / "tokens"
+    tokens.write_text(f"{token} ann\n")
+    async with serving(relay_app({"default": fleet}, read_tokens(tokens) if token else None)) as relay:
+        assert run("claude-code", "--yes", "--relay", relay).exit_code == 0
+        hooks = json.loads((home / FILES["claude-code"]).read_text())["hooks"]
+        said: list[bytes] = []
+        env = {"PATH": "/usr/bin:/bin", "USER": "dev", "FLEETLORE_TOKEN": token}
+        for line in RECORDED.read_bytes().splitlines():
+            [command] = commands(hooks[orjson.loads(line)["hook_event_name"]])
+            process = await asyncio.create_subprocess_shell(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+            )
+            said.append((await process.communicate(line))[0])
+            assert process.returncode == 0
+    assert {each.agent for each in recorder.events} == {"ann" if token else "dev:claude-code"}
+    assert len(recorder.outcomes) == 2 and recorder.kinds[-1] == "session.ended"
+    told = [each for each in map(orjson.loads, said) if each]
+    assert [each["hookSpecificOutput"]["hookEventName"] for each in told] == ["UserPromptSubmit"]
+
+
+def test_a_hook_costs_some_milliseconds_and_is_silent_without_a_relay(home: Path, unused_address: str) -> None:
+    def used() -> float:
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return spent.ru_utime + spent.ru_stime
+
+    assert run("claude-code", "--yes", "--relay", f"http://{unused_address}").exit_code == 0
+    command = commands(json.loads((home / FILES["claude-code"]).read_text()))[0]
+    before = used()
+    for _ in range(10):
+        done = subprocess.run(command, shell=True, input=b"{}", capture_output=True, check=True)
+        assert not done.stdout and not done.stderr
+    assert (used() - before) / 10 < 0.05, "of the processor; a Python process takes 300 ms"

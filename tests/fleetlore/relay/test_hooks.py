@@ -1,0 +1,158 @@
+"""What the hooks of coding agents record and answer: of Claude Code as it sent them, of others as documented.
+
+Claude Code itself stands in `tests/fleetlore/join/test_every_door.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from starlette.testclient import TestClient
+
+from fleetlore import Fleet
+from fleetlore.relay.app import relay_app
+from fleetlore.wire import events
+from tests.doubles.recorder import Recorder
+from tests.fleetlore.join.conftest import know_better
+
+RECORDED = Path(__file__).with_name("recorded") / "claude-code-2.1.332.jsonl"
+DENIED = "cat: /etc/shadow: Permission denied"
+
+Send = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def send(fleet: Fleet) -> Send:
+    client = TestClient(relay_app({"default": fleet}), base_url="http://127.0.0.1")
+
+    def sent(agent: str, **given: Any) -> dict[str, Any]:
+        answer = client.post(f"/v1/hooks/{agent}", content=orjson.dumps(given), headers={"Fleetlore-Agent": "dev"})
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    return sent
+
+
+def test_a_session_of_claude_code_is_recorded(send: Send, recorder: Recorder) -> None:
+    for line in RECORDED.read_bytes().splitlines():
+        send("claude-code", **orjson.loads(line))
+    kinds = ["session.started", "message", "outcome", "outcome", "message", "session.ended"]
+    assert recorder.kinds == kinds and {each.agent for each in recorder.events} == {"dev"}
+    assert recorder.events[0].data[events.GOAL] == "find a chair"
+    failed, worked = recorder.outcomes
+    assert recorder.error(failed) == ("_OTHER", "Exit code 1\ncat: /nowhere/products: No such file or directory")
+    assert failed[events.DURATION] == 0.258 and worked[events.RESULT]["stdout"] == "three chairs"
+
+
+def test_claude_code_is_told_at_its_prompt_and_again_once_its_context_was_made_shorter(
+    send: Send, fleet: Fleet
+) -> None:
+    session = {"session_id": "c1"}
+    assert send("claude-code", **session, hook_event_name="SessionStart", source="startup") == {}
+    [prompt] = send("claude-code", **session, hook_event_name="UserPromptSubmit", prompt="read it").values()
+    assert prompt["hookEventName"] == "UserPromptSubmit" and "fleet-memory" in prompt["additionalContext"]
+    assert send("claude-code", **session, hook_event_name="UserPromptSubmit", prompt="and that") == {}
+    [again] = send("claude-code", **session, hook_event_name="SessionStart", source="compact").values()
+    assert again == {**prompt, "hookEventName": "SessionStart"}
+
+
+def test_codex_says_failures_as_texts(send: Send, recorder: Recorder) -> None:
+    def call(id: str, response: Any, tool: str = "Bash", command: str = "cat /etc/shadow") -> dict[str, Any]:
+        about = {"session_id": "c1", "turn_id": "t", "model": "m", "permission_mode": "default", "cwd": "/"}
+        about |= {"transcript_path": None, "tool_name": tool, "tool_use_id": id, "tool_input": {"command": command}}
+        assert send("codex", **about, hook_event_name="PreToolUse") == {}
+        return send("codex", **about, hook_event_name="PostToolUse", tool_response=response)
+
+    said = call("1", f"bash: /etc/shadow: Permission denied\n{DENIED}")
+    call("2", f"Chunk ID: a\nProcess exited with code 1\nFinal output:\n{DENIED}")
+    call("3", "Chunk ID: a\nProcess exited with code 0\nFinal output:\nError: no such word")
+    call("4", {"content": [{"type": "text", "text": "no"}], "isError": True}, "mcp__shop__search")
+    call("5", "three chairs, and how to mend errors")
+    errors = [recorder.error(each) for each in recorder.outcomes]
+    assert [each is not None for each in errors] == [True, True, False, True, False]
+    # Codex takes an answer with a field that it does not know for none.
+    [output] = said.values()
+    assert set(output) == {"hookEventName", "additionalContext"} and "Look at owner" in output["additionalContext"]
+
+
+def test_a_call_that_is_sure_to_fail_is_denied_once(send: Send, fleet: Fleet, recorder: Recorder) -> None:
+    know_better(fleet, "Bash", "command")
+    call = {"session_id": "c1", "tool_name": "Bash", "tool_input": {"command": "/etc/shadow"}}
+    for agent in ("claude-code", "codex"):
+        [said] = send(agent, **call, tool_use_id="1", hook_event_name="PreToolUse").values()
+        assert said.pop("permissionDecision") == "deny" and "Use `command=/srv/a`" in said.pop(
+            "permissionDecisionReason"
+        )
+        assert said == {"hookEventName": "PreToolUse"}
+        assert send(agent, **call, tool_use_id="2", hook_event_name="PreToolUse") == {}
+    call |= {"conversation_id": "c2", "tool_name": "Bash"}
+    said = send("cursor", **call, tool_use_id="1", hook_event_name="preToolUse")
+    assert said.pop("permission") == "deny" and "Use `command=/srv/a`" in said.pop("agent_message") and not said
+    assert not recorder.outcomes
+
+
+def test_cursor_is_told_where_it_listens(send: Send, recorder: Recorder) -> None:
+    """Of its hooks two take a text for the model; what is to be said at another waits for one of them."""
+
+    def sent(event: str, **given: Any) -> dict[str, Any]:
+        return send("cursor", conversation_id="c1", generation_id="g", hook_event_name=event, **given)
+
+    call = {"tool_name": "Shell", "tool_input": {"command": "cat /etc/shadow"}, "cwd": "/"}
+    began = send("cursor", session_id="c1", hook_event_name="sessionStart", is_background_agent=False)
+    assert list(began) == ["additional_context"] and "fleet-memory" in began["additional_context"]
+    assert sent("beforeSubmitPrompt", prompt="read it", attachments=[]) == {}
+    assert sent("preToolUse", **call, tool_use_id="1") == {}
+    failed = {"error_message": DENIED, "failure_type": "error", "duration": 250, "is_interrupt": False}
+    assert sent("postToolUseFailure", **call, **failed, tool_use_id="1") == {}
+    refused = {"error_message": "no", "failure_type": "permission_denied", "duration": 1}
+    assert sent("postToolUseFailure", **call, **refused, tool_use_id="2") == {}
+    call["tool_input"] = {"command": "ls"}
+    [said] = sent(
+        "postToolUse", **call, tool_output='{"exitCode":0,"stdout":"a"}', duration=5, tool_use_id="3"
+    ).values()
+    assert "Look at owner and mode" in said
+    sent("postToolUse", **call, tool_output='{"exitCode":2,"stdout":"","stderr":"no a"}', duration=5, tool_use_id="4")
+    sent("afterAgentResponse", text="done")
+    assert sent("sessionEnd", reason="completed") == {}
+    errors = [recorder.error(each) for each in recorder.outcomes]
+    assert errors == [("_OTHER", DENIED), None, ("_OTHER", "no a")]
+    assert recorder.kinds[0] == "session.started" and recorder.kinds[-1] == "session.ended"
+    assert [each.data[events.ROLE] for each in recorder.events if each.kind == "message"] == ["user", "assistant"]
+
+
+def test_a_silent_session_is_left_and_its_next_call_begins_a_further_part(
+    send: Send, fleet: Fleet, recorder: Recorder
+) -> None:
+    call = {"session_id": "c1", "tool_name": "Bash", "tool_input": {"command": "make"}, "tool_use_id": "1"}
+    send("claude-code", **call, hook_event_name="PreToolUse")
+    fleet.clock.advance(700.0)  # type: ignore[attr-defined]
+    send("claude-code", **{**call, "session_id": "c2"}, hook_event_name="PreToolUse")
+    assert recorder.kinds.count("session.ended") == 1
+    send("claude-code", **call, hook_event_name="PostToolUse", tool_response={"stdout": "ok"})
+    [outcome] = [each for each in recorder.events if each.kind == "outcome"]
+    assert outcome.session.startswith("c1.") and outcome.session != recorder.events[0].session
+    assert outcome.data[events.RESULT] == {"stdout": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "body", "status"),
+    [
+        ("vim", b"{}", 404),
+        ("claude-code", b"", 400),
+        ("claude-code", b"[1]", 400),
+        ("claude-code", b"{}", 400),
+        ("claude-code", b'{"hook_event_name":"PreToolUse","session_id":"s"}', 400),
+        ("claude-code", b'{"hook_event_name":"PreToolUse","session_id":7,"tool_name":"x"}', 400),
+        ("cursor", b'{"hook_event_name":"preToolUse"}', 400),
+        ("claude-code", b'{"hook_event_name":"SomethingNew","session_id":"s"}', 200),
+    ],
+)
+def test_what_is_no_hook_is_told(fleet: Fleet, agent: str, body: bytes, status: int) -> None:
+    client = TestClient(relay_app({"default": fleet}), base_url="http://127.0.0.1")
+    answer = client.post(f"/v1/hooks/{agent}", content=body)
+    assert answer.status_code == status, answer.text
+    assert status == 200 or answer.json()["detail"]
