@@ -40,6 +40,8 @@ settings.load_profile("patient")
 
 # Epochs that one test has seen must not refuse the versions of the next.
 os.environ["FLEETLORE_STATE_DIR"] = ""
+# LiteLLM fetches the prices of models when it is imported, otherwise.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

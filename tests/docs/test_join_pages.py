@@ -8,12 +8,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import litellm
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from openai import AsyncOpenAI
 from pydantic_ai.models.test import TestModel
 
+from fleetlore.join.litellm import FleetCallback
 from tests.fleetlore.join.conftest import read_file
 from tests.fleetlore.join.test_openai_agents import Script
 
@@ -35,12 +37,18 @@ MODELS: dict[str, Any] = {
     "openai-agents": lambda: Script(("read_file", '{"path": "/srv/a"}')),
     "pydantic-ai": lambda: TestModel(call_tools=[]),
     "claude": lambda: None,
+    "litellm": lambda: None,
     "model-clients": lambda: None,
 }
 
 
 async def answer(client: Any, options: Any, goal: str) -> None:
     assert client(options=options).options.hooks
+
+
+async def agent(goal: str) -> None:
+    [callback] = litellm.callbacks
+    assert isinstance(callback, FleetCallback)
 
 
 async def run_agent(client: Any, goal: str) -> None:
@@ -57,7 +65,8 @@ async def test_the_example_runs(page: Path, unused_address: str, monkeypatch: py
     monkeypatch.setenv("FLEETLORE_BROKER", unused_address)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     names = {"model": MODELS[page.stem](), "read_file": read_file, "goal": "read it", "answer": answer}
-    names["run_agent"] = run_agent
+    names |= {"run_agent": run_agent, "agent": agent}
+    monkeypatch.setattr(litellm, "callbacks", [])
     code = compile(example(page)[1], page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     result = eval(code, names)
     if inspect.isawaitable(result):
@@ -80,7 +89,7 @@ def test_an_agent_adds_few_lines_and_is_whole_without_them(page: Path) -> None:
 def test_the_page_of_figures_counts_the_same_lines_and_names_tests_that_exist() -> None:
     lines = {page.stem: len(example(page)[0]) for page in PAGES if BLOCK.search(page.read_text())}
     assert lines.pop("otel") == 4 and set(lines.values()) == {5}
-    assert "LangChain, OpenAI Agents, pydantic-ai, Claude, `wrap_openai`: 5; OpenTelemetry: 4" in FIGURES
+    assert "LangChain, OpenAI Agents, pydantic-ai, Claude, `wrap_openai`, LiteLLM: 5; OpenTelemetry: 4" in FIGURES
     named = TESTS.findall(FIGURES)
     assert len(named) >= 5
     for path, word in named:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import litellm as lite
+import orjson
 
 from fleetlore import Fleet
+from fleetlore.join.litellm import FleetCallback
 from fleetlore.join.model_clients import wrap_anthropic, wrap_openai
 from fleetlore.relay.app import relay_app
 from tests.fleetlore.join.framework_doors import Door
-from tests.fleetlore.join.sdk_agents import AGENTS, OPENAI, client_of, run
+from tests.fleetlore.join.sdk_agents import AGENTS, KEY, OPENAI, PARAMETERS, client_of, made, run
 from tests.fleetlore.join.world import GOAL, TASK, Scripted, World
 from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.provider import Provider
+
+LITELLM_LISTS = ("callbacks", "input_callback", "success_callback", "failure_callback", "service_callback")
+LITELLM_LISTS += ("_async_input_callback", "_async_success_callback", "_async_failure_callback")
 
 
 @asynccontextmanager
@@ -50,3 +59,44 @@ def wrapped(agent: str, *, blocking: bool = False) -> Door:
         await by_wrapping(agent, world, fleet, Provider(model.choose), blocking=blocking)
 
     return door
+
+
+async def by_litellm(
+    world: World, fleet: Fleet, provider: Provider, model: str, *, blocking: bool = False, streamed: bool = False
+) -> None:
+    """An agent whose models LiteLLM calls; a blocking one in a thread, for the servers run in this one."""
+    async with serving(provider.app) as upstream, fleet.session(GOAL, task=TASK):
+        address = upstream if model.startswith("anthropic/") else f"{upstream}/v1"
+        tool = {"type": "function", "function": {"name": "search", "parameters": PARAMETERS}}
+        messages: list[Any] = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": GOAL}]
+        asked = {"model": model, "api_base": address, "api_key": KEY, "tools": [tool], "stream": streamed}
+
+        async def answer() -> Any:
+            if blocking:
+                found = await asyncio.to_thread(lite.completion, messages=messages, **asked)
+                return lite.stream_chunk_builder(await asyncio.to_thread(list, found)) if streamed else found
+            found = await lite.acompletion(messages=messages, **asked)
+            return lite.stream_chunk_builder([part async for part in found]) if streamed else found
+
+        while (message := (await answer()).choices[0].message).tool_calls:
+            messages.append(message)
+            for call in message.tool_calls:
+                text, _ = made(world, orjson.loads(call.function.arguments)["index"])
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+
+
+async def litellm(world: World, fleet: Fleet, model: Scripted) -> None:
+    with called_back():
+        await by_litellm(world, fleet, Provider(model.choose), "openai/m")
+
+
+@contextmanager
+def called_back() -> Iterator[None]:
+    """With the callback among those of LiteLLM, whose list is one for the process."""
+    before = {name: list(getattr(lite, name)) for name in LITELLM_LISTS}
+    lite.callbacks.append(FleetCallback())
+    try:
+        yield
+    finally:
+        for name, each in before.items():
+            getattr(lite, name)[:] = each

@@ -33,6 +33,7 @@ AT_THE_MODEL: dict[str, Door] = {
     "gateway, messages": model_doors.gateway("messages"),
     "wrap_openai": model_doors.wrapped("chat"),
     "wrap_anthropic": model_doors.wrapped("messages"),
+    "litellm": model_doors.litellm,
 }
 DOORS = AT_THE_CALL | AT_THE_MODEL
 # The program takes ten seconds for its start and end.

@@ -1,0 +1,38 @@
+"""Agents whose models LiteLLM calls, blocking and not, streamed and not, in the forms of two providers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetlore.wire import events as names
+from tests.fleetlore.join.model_doors import by_litellm, called_back
+from tests.fleetlore.join.world import ERROR, RIGHT, WRONG, Scripted, World
+from tests.fleetlore.relay.provider import Provider
+
+# LiteLLM's own, of its types and of connections that it leaves to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "sync"])
+@pytest.mark.parametrize("model", ["openai/m", "anthropic/claude-haiku-4-5", "hosted_vllm/m"])
+async def test_the_second_agent_is_told(world: World, model: str, blocking: bool, streamed: bool) -> None:
+    with called_back():
+        for scripted in (Scripted(WRONG), Scripted()):
+            provider = Provider(scripted.choose)
+            await by_litellm(world, world.fleet(), provider, model, blocking=blocking, streamed=streamed)
+            assert world.made == scripted.chosen
+            if len(world.made) == 2:
+                assert world.made == [WRONG, RIGHT]
+                failed, worked = world.recorder.outcomes
+                assert failed[names.ARGUMENTS] == {"index": WRONG} and ERROR in failed[names.ERROR_MESSAGE]
+                assert worked[names.ARGUMENTS] == {"index": RIGHT} and names.ERROR_TYPE not in worked
+                await world.learn()
+    assert world.made == [RIGHT]
