@@ -126,7 +126,9 @@ class Settings:
         "`session.recall` finds the rest in the store",
         "(0, inf)",
     )
-    llm_url: str = _setting("", "base URL of an OpenAI-compatible endpoint that judges the rest; empty: none")
+    llm_url: str = _setting(
+        "", "base URL of an OpenAI-compatible endpoint that judges the rest and distils; empty: none"
+    )
     llm_model: str = _setting("", "model to ask there")
     llm_key: str = _setting("", "its API key", secret=True)
     llm_timeout_seconds: float = _setting(30.0, "how long one request may take", "(0, inf)")
@@ -140,7 +142,9 @@ class Settings:
         0.02, "share of the sessions with a reward or feedback that the model judges too, to measure it", "[0, 1]"
     )
     llm_distill_share: float = _setting(
-        0.0, "share of the surely judged sessions that the model writes memory items from", "[0, 1]"
+        1.0,
+        "share of the sessions that surely failed that the model distils, each beside a like one that did not",
+        "[0, 1]",
     )
     llm_answers: str = _setting(
         "~/.cache/fleetlore/llm.sqlite3", "file that caches the model's answers and counts its tokens"

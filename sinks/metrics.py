@@ -227,6 +227,14 @@ class Metrics(MetricTable):
         "lore",
         "Tokens that the language model's endpoint has counted, or that were reserved where it counts none.",
     )
+    llm_session_tokens = MetricSpec(
+        "llm_session_tokens",
+        Histogram,
+        "lore",
+        "Tokens that one answered question about a session cost; a session that failed is asked about at most twice.",
+        (),
+        (250, 500, 1_000, 2_000, 4_000, 8_000, 16_000),
+    )
     items = MetricSpec(
         "items_total",
         Counter,

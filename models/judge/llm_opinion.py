@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import msgspec
 
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
-from models.memory.candidate import Candidate, item_id, origin
-from models.memory.danger import is_dangerous_text
+from models.memory.candidate import SEVERAL_GOALS, Candidate, item_id, origin
+from models.memory.quality import ERROR
 
-MAX_TITLE = 120
-MAX_DESCRIPTION = 300
-MAX_CONTENT = 600
-MAX_WHEN = 200
+# Characters of a part of a call that a note quotes.
+MAX_PART = 60
+_MAX_ERROR = 90
 
 
 class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"):
@@ -33,12 +32,23 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One item as a model wrote it."""
+    """A correction of a call that failed, as the recordings show it.
 
-    title: str
-    description: str
-    content: str
-    when: str
+    Attributes:
+        tool, error, pattern: of the call: `error` as it is shown.
+        rejected: the error names what was wrong.
+        was, now, plain, named, danger: as in `fleetlore.wire.lore.MemoryItem`.
+    """
+
+    tool: str
+    error: str
+    pattern: str
+    was: tuple[str, ...]
+    now: tuple[str, ...]
+    rejected: bool = False
+    plain: bool = False
+    named: bool = False
+    danger: bool = False
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
@@ -60,24 +70,27 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
         return encode(self)
 
     def candidates(self, trajectory: Trajectory) -> Iterator[Candidate]:
-        """The contributions to memory items. Two sessions meet in an item if their notes have the same title, and back
-        each other if they say the same.
-        """
-        tools = [step.tool for step in trajectory.calls]
-        tool = max(sorted(set(tools)), key=tools.count, default="")
+        """The contributions to memory items: sessions with the same correction meet in one."""
         for note in self.notes:
-            key = " ".join(note.title.casefold().split())
+            change = f"`{note.was[0]}` → `{note.now[0]}`"
             yield Candidate(
                 **origin(trajectory),
-                item_id=item_id(self.version, trajectory.tenant, self.label, trajectory.task or tool, key),
-                kind="strategy",
+                item_id=item_id(self.version, trajectory.tenant, "recovery", note.tool, note.pattern, change),
+                kind="recovery",
                 side="success",
-                title=note.title,
-                description=note.description,
-                content=note.content,
-                when=note.when,
-                tool=tool,
-                task=trajectory.task,
-                danger=is_dangerous_text(note.content),
+                # What the error does not reject by name may be wrong for one task only.
+                least_goals=1 if note.rejected else SEVERAL_GOALS,
+                title=f"{note.tool}: {note.error[:_MAX_ERROR]} — {change}",
+                description="A model found this by reading the session.",
+                content=f"{ERROR}{note.error}\nChange: {change}",
+                when=f"{note.tool} fails with: {note.error}",
+                tool=note.tool,
+                pattern=note.pattern,
+                remedy={"tool": note.tool},
+                was=note.was,
+                now=note.now,
+                plain=note.plain,
+                named=note.named,
+                danger=note.danger,
                 version=self.version,
             )

@@ -10,8 +10,13 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from fleetlore.wire.trajectory import Step, Trajectory
+
+# Of a brief recording: characters of a call, an error and a result, and calls that failed and that worked.
+BRIEF = 240
+MOST = 3
 
 
 def recording(trajectory: Trajectory) -> str:
@@ -23,12 +28,24 @@ def recording(trajectory: Trajectory) -> str:
     return f"----- recording {mark} begins\n{lines}\n----- recording {mark} ends"
 
 
+def brief(trajectory: Trajectory) -> Trajectory:
+    """The session with its first call of each failure and its last ones that worked, cut short: to read a word costs
+    a small model milliseconds. One without calls is left as it is.
+    """
+    calls = trajectory.calls
+    failed = {call.pattern: call for call in reversed(calls) if call.failed}
+    worked = {call.arguments: call for call in calls if not call.failed}
+    kept = {call.sequence for call in (*list(failed.values())[-MOST:], *list(worked.values())[-MOST:])}
+    steps = [step.clipped(BRIEF) for step in calls if step.sequence in kept] if calls else trajectory.steps
+    return replace(trajectory, steps=tuple(steps))
+
+
 def _row(step: Step) -> dict[str, Any]:
     if step.role != "tool":
         return {"step": step.sequence, "by": step.role, "text": step.result}
     row: dict[str, Any] = {"step": step.sequence, "tool": step.tool, "arguments": step.arguments}
     if step.failed:
         row["error"] = step.error_message or step.error_type or "failed"
-    if step.result:
+    if step.result and step.result != row.get("error"):
         row["result"] = step.result
     return row

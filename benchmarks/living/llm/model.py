@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import sqlite3
-import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,23 +14,14 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from benchmarks.living.llm.venvs import python_with
+from benchmarks.living.llm.server import SERVERS, SLOTS, serving
 from benchmarks.living.llm.weights import gguf
 from fleetlore.errors import ModelUnavailable
 
 # Who says it, and what.
 Message = tuple[str, str]
 
-RUNTIME = "xllamacpp==2026.10.11549"
-SCRIPT = Path(__file__).with_name("llama_server.py")
-# Each with one thread.
-SERVERS = 2
-# Prompts that one of them reads side by side.
-SLOTS = 2
 WORKERS = SERVERS * SLOTS
-# Of a prompt and its answer.
-TOKENS = 4096
-START_SECONDS = 120.0
 ANSWER_SECONDS = 600.0
 
 
@@ -74,12 +62,13 @@ class Model:
     Args:
         url: of a llama.cpp server, or of any OpenAI-compatible endpoint to its `/v1`; None: see above. The key of the
             endpoint is that of the environment, `OPENAI_API_KEY`.
+        adapter: LoRA as GGUF that it runs here with.
 
     Attributes:
         asked: questions that no answer was kept of.
     """
 
-    def __init__(self, name: str, answers: Answers, url: str | None = None) -> None:
+    def __init__(self, name: str, answers: Answers, url: str | None = None, adapter: Path | None = None) -> None:
         self.name = name
         self.asked = 0
         self._answers = answers
@@ -87,7 +76,8 @@ class Model:
         self._lock = Lock()
         self._asking: dict[str, Lock] = {}
         self._of_thread: dict[int, str] = {}
-        self._server: subprocess.Popen[bytes] | None = None
+        self._running = ExitStack()
+        self._adapter = adapter
         self._client = httpx.Client(timeout=ANSWER_SECONDS)
 
     def __enter__(self) -> Model:
@@ -95,9 +85,7 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
-        if self._server is not None:
-            self._server.kill()
-            self._server.wait()
+        self._running.close()
 
     def ask(self, messages: Sequence[Message], *, grammar: str, temperature: float, seed: int, most: int) -> Answer:
         """Answer with at most so many tokens.
@@ -114,7 +102,8 @@ class Model:
             "seed": seed,
             "max_tokens": most,
         }
-        key = hashlib.sha256(json.dumps([self.name, grammar, asked], sort_keys=True).encode()).hexdigest()
+        name = f"{self.name}+{self._adapter.stem}" if self._adapter is not None else self.name
+        key = hashlib.sha256(json.dumps([name, grammar, asked], sort_keys=True).encode()).hexdigest()
         with self._lock:
             alone = self._asking.setdefault(key, Lock())
         with alone:  # two arms may ask the same: they get one answer
@@ -146,35 +135,5 @@ class Model:
         with self._lock:
             self.asked += 1
             if not self._urls:
-                self._urls = self._serve()
+                self._urls = self._running.enter_context(serving(gguf(self.name), self._adapter))
             return self._of_thread.setdefault(get_ident(), self._urls[len(self._of_thread) % len(self._urls)])
-
-    def _serve(self) -> list[str]:
-        """Start the servers and return their URLs."""
-        file, python = gguf(self.name), python_with(RUNTIME)
-        ports = _free_ports(SERVERS)
-        command = [str(python), str(SCRIPT), *map(str, (file, SLOTS, TOKENS, *ports))]
-        self._server = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        urls = [f"http://127.0.0.1:{port}" for port in ports]
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and self._server.poll() is None:
-            if all(map(self._is_ready, urls)):
-                return urls
-            time.sleep(0.2)
-        raise ModelUnavailable(f"llama.cpp does not serve {file}")
-
-    def _is_ready(self, url: str) -> bool:
-        try:
-            return self._client.get(f"{url}/health").status_code == 200
-        except httpx.HTTPError:
-            return False
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as open_ones:
-        sockets = [open_ones.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

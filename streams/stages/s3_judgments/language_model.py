@@ -1,15 +1,18 @@
 """Choose the sessions that a language model is asked about, and keep its answers.
 
 It judges the sessions on which all other judges abstained, and a small share of those with a better judge, so that its
-own errors are counted (`models.judge.record`). It takes notes of a share of the sessions whose verdict is sure. The
-shares are drawn by a hash of the session, so they are the same sessions everywhere.
+own errors are counted (`models.judge.record`). It distils a share, all by default, of the sessions that surely failed.
+The shares are drawn by a hash of the session, so they are the same sessions everywhere.
 """
 
 from __future__ import annotations
 
 from fleetlore.config import Settings
+from fleetlore.fingerprint.literals import masked_text
 from fleetlore.stats.hashing import drawn
+from fleetlore.stats.text_index import words
 from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.cases import telling
 from models.judge.session_state import notable
 from models.llm.answers import Answers
 from models.llm.client import Client
@@ -30,6 +33,8 @@ class LanguageModel:
         def observe(result: str, tokens: int) -> None:
             metrics.llm_questions(result).inc()
             metrics.llm_tokens().inc(tokens)
+            if result == "ok":
+                metrics.llm_session_tokens().observe(tokens)
 
         self._answers = Answers(settings.llm_answers, unkept=lambda: observe("unkept", 0))
         self._client = Client(settings, self._answers, observe)
@@ -46,18 +51,33 @@ class LanguageModel:
         return source == "none" or audited
 
     def notes(self, judgment: Judgment) -> bool:
-        """Whether to ask for notes."""
-        verdict = judgment.verdict
-        return notable(verdict, verdict.label) and _drawn("distil", judgment.trajectory, self._distill_share)
+        """Whether to ask for notes: of a session that failed by calls whose errors tell."""
+        verdict, trajectory = judgment.verdict, judgment.trajectory
+        failed = notable(verdict, "failure") and bool(telling(trajectory.calls))
+        return failed and _drawn("distil", trajectory, self._distill_share)
+
+    def place(self, trajectory: Trajectory) -> str:
+        """By it judgments are keyed: one worker reads those of like goals."""
+        return place_of(trajectory) if self.distils else trajectory.session
 
     @property
-    def contrasts(self) -> bool:
-        """Whether to ask about attempts that were started together: about all groups, for they are few, or none."""
+    def distils(self) -> bool:
         return self._distill_share > 0
 
     async def close(self) -> None:
         await self._client.close()
         self._answers.close()
+
+
+def place_of(trajectory: Trajectory) -> str:
+    """What sessions of like goals share: their group of attempts, their task, or the words of their goal."""
+    goal = " ".join(sorted(goal_words(trajectory)))
+    return trajectory.group or trajectory.task or goal or trajectory.session
+
+
+def goal_words(trajectory: Trajectory) -> frozenset[str]:
+    """The words of a goal, without its literals."""
+    return frozenset(words(masked_text(trajectory.goal, frozenset())))
 
 
 def _drawn(purpose: str, trajectory: Trajectory, share: float) -> bool:

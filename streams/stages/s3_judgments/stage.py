@@ -206,8 +206,8 @@ class JudgmentsStage(Stage):
         # A model's opinion goes on only if it counts: else the stage that asks would read its own answer and ask again.
         if not session.only_model or (verdict.source == "llm" and not session.notes):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
-            # One worker contrasts the attempts of a group.
-            place = trajectory.group or trajectory.session
+            # One worker tells sessions of like goals apart, where a model does.
+            place = trajectory.session if self._model is None else self._model.place(trajectory)
             effects.outgoing.append(Outgoing(tenant, "judgments", place, judgment))
         kept = Judgment(trajectory=digest, verdict=verdict)
         candidates = distil(kept)

@@ -1,9 +1,9 @@
 """Ask a model, where one is set, about judgments, and send its opinions and notes back to `trajectories` (stage 5).
 
-It also contrasts attempts that were started together, which contributes to memory items. A model takes seconds, so it
-is not asked where sessions are judged. Its answer is a value of its own, like feedback, that the judging stage merges
-into the session's row whenever it comes. The commit waits for it: a lost answer is asked for again, a second one
-changes nothing.
+It distils sessions that failed, each beside one that succeeded at a like goal where there is one
+(`streams.stages.s5_opinions.like_sessions`). A model takes seconds, so it is not asked where sessions are judged. Its
+answer is a value of its own, like feedback, that the judging stage merges into the session's row whenever it comes. The
+commit waits for it: a lost answer is asked for again, a second one changes nothing.
 
 A question without an answer (budget, time-out, refusal) is not asked again: the session stays as it was judged.
 """
@@ -11,17 +11,16 @@ A question without an answer (budget, time-out, refusal) is not asked again: the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple
 
 from fleetlore.wire.topics import tenant_of
-from fleetlore.wire.trajectory import Judgment, Trajectory
+from fleetlore.wire.trajectory import Judgment
 from models.judge.llm_opinion import Notes, Opinion
-from models.llm.attempts import chosen_attempts, contributions
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
 from streams.stage.erased import Erased
 from streams.stages.s3_judgments.language_model import LanguageModel
-from streams.stages.s5_opinions.attempt_groups import AttemptGroups, Key
+from streams.stages.s5_opinions.like_sessions import LikeSessions
 
 _JUDGMENTS: Values[Judgment] = Values(Judgment)
 
@@ -31,7 +30,6 @@ _MOST_WAITING = 256
 _FETCH_SECONDS = 0.05
 
 _Answer = Sequence[Outgoing]
-_About = TypeVar("_About", Judgment, Trajectory)
 
 
 class _Question(NamedTuple):
@@ -54,7 +52,7 @@ class OpinionsStage(Stage):
         self._erased_seen = 0
         self._slots = asyncio.Semaphore(concurrency)
         self._questions: list[_Question] = []
-        self._groups = AttemptGroups()
+        self._like = LikeSessions()
 
     @property
     def holds(self) -> bool:
@@ -62,24 +60,25 @@ class OpinionsStage(Stage):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        groups: dict[Key, Record] = {}  # the first record about each
+        # A session's last question of the batch is the one with the nearest that succeeded.
+        failed: dict[tuple[str, str], tuple[Record, Judgment, Judgment | None]] = {}
         if self._erased_seen != self._erased.count:
             self._erased_seen = self._erased.count
-            self._groups.forget()
+            self._like.forget()
         for record, judgment in _JUDGMENTS.read(batch, effects):
             tenant, session = tenant_of(record.topic), judgment.trajectory.session
             if self._erased.holds(tenant, session):
                 continue
             effects.newest = max(effects.newest, judgment.trajectory.ended)
             if self._model.judges(judgment.trajectory, judgment.verdict.source):
-                self._put(record, _back(tenant, session, self._model.judge.ask, judgment.trajectory))
-            if self._model.notes(judgment):
-                self._put(record, _back(tenant, session, self._model.distiller.ask, judgment))
-            if self._model.contrasts and (group := self._groups.add(tenant, judgment)) is not None:
-                groups.setdefault(group, record)
-        # Attempts that were started together end together: one question a batch, not one an attempt.
-        for group, record in groups.items():
-            self._put(record, self._contrast(group[0], self._groups.attempts(group)))
+                self._put(record, _back(tenant, session, self._model.judge.ask(judgment.trajectory)))
+            if self._model.distils:
+                for each, helped in self._like.add(tenant, judgment):
+                    failed[tenant, each.trajectory.id] = record, each, helped
+        for (tenant, _), (record, each, helped) in failed.items():
+            if self._model.notes(each):
+                asking = self._model.distiller.ask(each, helped)
+                self._put(record, _back(tenant, each.trajectory.session, asking))
         await self._fetch(effects, wait=not batch)
         while len(self._questions) > _MOST_WAITING:
             await self._fetch(effects, wait=True)
@@ -92,23 +91,10 @@ class OpinionsStage(Stage):
         for question in self._questions:
             question.answer.cancel()
         self._questions.clear()
-        self._groups.forget()
+        self._like.forget()
 
     def _put(self, record: Record, asking: Coroutine[Any, Any, _Answer]) -> None:
         self._questions.append(_Question(record.tp, record.offset, asyncio.create_task(self._in_turn(asking))))
-
-    async def _contrast(self, tenant: str, group: Sequence[Judgment]) -> _Answer:
-        read = chosen_attempts(group)
-        if not read and not any(each.trajectory.feedback for each in group):
-            return ()  # one side has not arrived; where a correction has removed it, the notes are withdrawn below
-        notes = await self._model.distiller.contrast(read) if read else ()
-        if notes is None:
-            return ()
-        version = self._model.distiller.version
-        return [
-            Outgoing(tenant, "candidates", each.item_id, each.to_json())
-            for each in contributions(group, notes, version)
-        ]
 
     async def _in_turn(self, asking: Coroutine[Any, Any, _Answer]) -> _Answer:
         try:
@@ -128,9 +114,10 @@ class OpinionsStage(Stage):
         self._questions = [question for question in self._questions if not question.answer.done()]
 
 
-async def _back(
-    tenant: str, session: str, ask: Callable[[_About], Coroutine[Any, Any, Opinion | Notes | None]], about: _About
-) -> _Answer:
+async def _back(tenant: str, session: str, asking: Coroutine[Any, Any, Opinion | Notes | None]) -> _Answer:
     """Ask, and address the answer to the session in question."""
-    answer = await ask(about)
-    return [] if answer is None else [Outgoing(tenant, "trajectories", session, answer.to_json())]
+    try:
+        answer = await asking
+        return [] if answer is None else [Outgoing(tenant, "trajectories", session, answer.to_json())]
+    finally:
+        asking.close()  # where it was cancelled before it began

@@ -83,7 +83,7 @@ def test_what_is_not_taught_any_more_is_withdrawn_again_and_again() -> None:
 def test_notes_count_while_the_session_and_its_verdict_are_what_they_were() -> None:
     state = SessionState()
     state.merge(trajectory(3))
-    note = Note(title="t", description="d", content="c", when="w")
+    note = Note(tool="t", error="e", pattern="p", was=("a",), now=("b",))
     notes = Notes(session="s", events=3, label="success", version="v", notes=(note,))
     assert state.note(notes, UNSURE) == []
     made = state.note(notes, SURE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.wire import events as ev
 from fleetlore.wire.topics import topic
 from models.judge.record import FEWEST_CASES
 from sinks.metrics import Metrics
@@ -25,25 +23,18 @@ from tests.streams.log_pipeline import LogPipeline
 MakePipeline = Callable[..., LogPipeline]
 
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
+ENDED = ("bash", {"command": "git commit --dry-run"}, "clean", None)
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 FAILED = {"thoughts": "", "complete": "no", "grounded": "yes", "right_target": "yes", "verdict": "failure"}
 WORKED = {"thoughts": "", "complete": "yes", "grounded": "yes", "right_target": "yes", "verdict": "success"}
 UNSURE = {"thoughts": "", "complete": "unsure", "grounded": "yes", "right_target": "yes", "verdict": "unsure"}
-NOTES = {
-    "items": [{"title": "Mind the spelling", "description": "d", "content": "Write commit.", "when": "before git"}]
-}
-
-
-PAIR_NOTES = {
-    "items": [
-        {"title": f"t{place}", "description": "d", "content": f"Told apart {place}.", "when": "w"} for place in range(5)
-    ]
-}
+NOTES = {"items": [{"tool": "bash", "instead_of": "comit", "use": "commit"}]}
+NOTED = "`comit` → `commit`"
 
 
 def answer(request: dict[str, Any]) -> Any:
     """Of a session whose goal says so that it failed, of others that they worked; and a note on each."""
-    if "You write down" in request["messages"][0]["content"]:
+    if "You find what" in request["messages"][0]["content"]:
         return NOTES
     return FAILED if "hopeless" in request["messages"][1]["content"] else WORKED
 
@@ -63,6 +54,7 @@ async def model(endpoint: ModelEndpoint, tmp_path: Path) -> Any:
 
     def make(**changes: Any) -> LanguageModel:
         values: dict[str, Any] = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_audit_share": 0.0}
+        values |= {"llm_distill_share": 0.0}
         values |= {"llm_answers": str(tmp_path / "answers")}
         made.append(LanguageModel(Settings(**(values | changes)), Metrics("worker")))
         return made[-1]
@@ -119,18 +111,18 @@ async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
     pipeline = log_pipeline(model=model(llm_distill_share=1.0))
     story = pipeline.story
     await send_unsure(pipeline, "good", "bad")
-    await pipeline.send(story.session("rewarded", RIGHT))
+    await pipeline.send(story.session("lost", WRONG, outcome="failure"))
     await pipeline.drain()
     known, asked = await pipeline.knowledge(), len(endpoint.requests)
     assert asked == 3
     pipeline.crash()
     await send_unsure(pipeline, "good", "bad")
-    await pipeline.send(story.session("rewarded", RIGHT))
+    await pipeline.send(story.session("lost", WRONG, outcome="failure"))
     await pipeline.drain()
     assert await pipeline.knowledge() == known
     other = log_pipeline(model=model(llm_distill_share=1.0), batch_records=1)
     await send_unsure(other, "bad", "good")
-    await other.send(story.session("rewarded", RIGHT))
+    await other.send(story.session("lost", WRONG, outcome="failure"))
     await other.drain()
     assert await other.knowledge() == known
     assert len(endpoint.requests) == asked
@@ -247,22 +239,17 @@ async def test_notes_are_taken_back_when_the_verdict_turns(
     log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
     pipeline = log_pipeline(model=model(llm_distill_share=1.0))
-    await pipeline.send(pipeline.story.session("s", RIGHT))
+    for name in ("s", "other"):
+        await pipeline.send(pipeline.story.session(name, WRONG, ENDED, outcome="failure"))
     await pipeline.drain()
-
-    async def titles() -> Counter[str]:
-        return Counter(row["kind"] for row in await pipeline.bodies("items") if row["title"] == "Mind the spelling")
-
-    assert await titles() == {"strategy": 1}
+    assert await noted(pipeline) == {NOTED: ("other", "s")}
     pipeline.crash()
-    await pipeline.send(pipeline.story.session("s", RIGHT))
+    await pipeline.send(pipeline.story.session("s", WRONG, ENDED, outcome="failure"))
     await pipeline.drain()
-    assert await titles() == {"strategy": 1}
-    await pipeline.send([pipeline.story.feedback("s", "failure")])
+    assert await noted(pipeline) == {NOTED: ("other", "s")}
+    await pipeline.send([pipeline.story.feedback("s", "success")])
     await pipeline.drain()
-    assert await titles() == {"strategy": 1}
-    # One for each verdict, and none for the answers that came back.
-    assert len(endpoint.requests) == 2
+    assert await noted(pipeline) == {NOTED: ("other",)}
 
 
 async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: MakePipeline, model: MakeModel) -> None:
@@ -298,17 +285,17 @@ async def test_a_worker_asks_the_model_and_ends_in_order(
     endpoint: ModelEndpoint,
     tmp_path: Path,
 ) -> None:
-    asking = {"llm_url": endpoint.url, "llm_model": "m1", "llm_answers": str(tmp_path / "a"), "llm_distill_share": 1.0}
+    asking = {"llm_url": endpoint.url, "llm_model": "m1", "llm_answers": str(tmp_path / "a")}
     # An audit draws by the tenant, and this one is another in each run.
     pipeline = await lone_pipeline(milvus, **asking, llm_audit_share=0.0)
     worker = start_worker(pipeline.settings)
     await send_unsure(pipeline, "good", "bad")
-    await pipeline.send(pipeline.story.session("rewarded", RIGHT))
-    expected = {"good": ("success", "llm"), "bad": ("failure", "llm"), "rewarded": ("success", "reward")}
+    await pipeline.send(pipeline.story.session("lost", WRONG, ENDED, outcome="failure"))
+    expected = {"good": ("success", "llm"), "bad": ("failure", "llm"), "lost": ("failure", "reward")}
     async with asyncio.timeout(120):
         while await judgments(pipeline) != expected:
             await asyncio.sleep(0.1)
-        while "Mind the spelling" not in {row["title"] for row in await pipeline.bodies("items")}:
+        while not await noted(pipeline):
             await asyncio.sleep(0.1)
         while any(committed < end for committed, end in (await pipeline.committed_offsets("judgments")).values()):
             await asyncio.sleep(0.1)
@@ -323,66 +310,63 @@ async def test_a_worker_asks_the_model_and_ends_in_order(
     assert await asyncio.to_thread(worker.wait, 30) == 0
 
 
-def attempts(pipeline: LogPipeline, *outcomes: str) -> list[list[Any]]:
-    """Sessions of one group."""
-    made = []
-    for number, outcome in enumerate(outcomes):
-        calls = (RIGHT,) if outcome == "success" else (WRONG,)
-        session = pipeline.story.session(f"attempt-{number}", *calls, outcome=outcome)
-        session[0].data.update({ev.ATTEMPT_GROUP: "g-1", ev.ATTEMPT: number})
-        made.append(session)
-    return made
+async def noted(pipeline: LogPipeline) -> dict[str, tuple[str, ...]]:
+    """Sessions behind what the model noted, by what it says."""
+    rows = [row for row in await pipeline.bodies("items") if row["version"].startswith("llm/")]
+    return {row["title"].partition(" — ")[2]: tuple(row["sessions"]) for row in rows}
 
 
-def only_contrast(request: dict[str, Any]) -> Any:
-    told = request["messages"][1]["content"]
-    return PAIR_NOTES if "ended in success" in told and "ended in failure" in told else {"items": []}
-
-
-def noted(items: list[dict[str, Any]]) -> dict[str, tuple[str, int, tuple[str, ...]]]:
-    return {
-        row["content"]: (row["task"], row["support"], tuple(row["sessions"]))
-        for row in items
-        if row["version"].startswith("llm/")
-    }
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
-async def test_a_group_of_attempts_is_contrasted_into_at_most_five_items(
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+async def test_a_session_that_failed_is_read_beside_one_that_solved_the_like(
     log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel, order: tuple[int, ...]
 ) -> None:
-    endpoint.model = only_contrast
-    pipeline = log_pipeline(model=model(llm_distill_share=1e-9))
-    sessions = attempts(pipeline, "success", "failure", "failure", "success")
+    """What works is shown by the other session alone, so whatever comes first, both are read in the end."""
+    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
+    story = pipeline.story
+    sessions = [
+        story.session("lost", WRONG, outcome="failure"),
+        story.session("solved", RIGHT),
+        story.session("elsewhere", RIGHT, task="sell the last of the bicycles"),
+    ]
     for place in order:
         await pipeline.send(sessions[place])
         await pipeline.drain()
-    asked = len(endpoint.requests)
-    everyone = tuple(f"attempt-{number}" for number in range(4))
-    found = noted(await pipeline.bodies("items"))
-    assert set(found) == {f"Told apart {place}." for place in range(5)}
-    assert {(task, support) for task, support, _ in found.values()} == {("task-1", 4)}
-    assert all(set(sessions) <= set(everyone) for _, _, sessions in found.values())
-    assert all(committed == end for committed, end in pipeline.committed("judgments").values())
+    assert await noted(pipeline) == {NOTED: ("lost",)}
+    told = [request["messages"][1]["content"] for request in endpoint.requests]
+    assert 1 <= len(told) <= 2 and told[-1].count("ended in success") == 1
+    assert not any("bicycles" in each for each in told)
     known = await pipeline.knowledge()
     pipeline.crash()
     for session in sessions:
         await pipeline.send(session)
     await pipeline.drain()
-    assert await pipeline.knowledge() == known and len(endpoint.requests) <= asked + 3
-    # All that succeeded are said to have failed: there is nothing left to tell them apart by.
-    for number in (0, 3):
-        await pipeline.send([pipeline.story.feedback(f"attempt-{number}", "failure")])
-    await pipeline.drain()
-    assert noted(await pipeline.bodies("items")) == {}
+    assert await pipeline.knowledge() == known and len(endpoint.requests) == len(told)
 
 
-async def test_attempts_that_all_ended_alike_and_no_share_ask_nothing(
+async def test_what_succeeded_and_what_tells_nothing_is_not_asked_about(
     log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    for outcomes, share in ((("success", "success"), 1e-9), (("success", "failure"), 0.0)):
-        pipeline = log_pipeline(model=model(llm_distill_share=share))
-        for session in attempts(pipeline, *outcomes):
-            await pipeline.send(session)
-        await pipeline.drain()
+    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
+    await pipeline.send(pipeline.story.session("solved", WRONG, RIGHT))
+    await pipeline.send(pipeline.story.session("lost", RIGHT, outcome="failure", task="another"))
+    await pipeline.drain()
     assert endpoint.requests == []
+
+
+async def test_an_endpoint_alone_is_enough_and_each_session_has_its_cost(
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, tmp_path: Path
+) -> None:
+    metrics = Metrics("worker")
+    asking = LanguageModel(Settings(llm_url=endpoint.url, llm_model="m1", llm_answers=str(tmp_path / "a")), metrics)
+    pipeline = log_pipeline(model=asking)
+    await pipeline.send(pipeline.story.session("lost", WRONG, RIGHT, outcome="failure"))
+    await pipeline.drain()
+    assert await noted(pipeline) == {NOTED: ("lost",)}
+    cost = {
+        sample.name.rpartition("_")[2]: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name in ("fleetlore_llm_session_tokens_count", "fleetlore_llm_session_tokens_sum")
+    }
+    assert cost["count"] == 1 and cost["sum"] > 100
+    await asking.close()

@@ -1,0 +1,66 @@
+"""Run llama.cpp's server for as long as it is needed, in an environment of its own (`llama_server.py`)."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+
+from benchmarks.living.llm.venvs import python_with
+from fleetlore.errors import ModelUnavailable
+
+RUNTIME = "xllamacpp==2026.10.11549"
+SCRIPT = Path(__file__).with_name("llama_server.py")
+# Each with one thread.
+SERVERS = 2
+# Prompts that one of them reads side by side.
+SLOTS = 2
+# Of a prompt and its answer.
+TOKENS = 4096
+START_SECONDS = 120.0
+
+
+@contextmanager
+def serving(file: Path, adapter: Path | None = None) -> Iterator[list[str]]:
+    """The URLs of servers of a model's GGUF file.
+
+    Args:
+        adapter: LoRA as GGUF that they run it with.
+
+    Raises:
+        ModelUnavailable: llama.cpp does not serve the file.
+    """
+    python, ports = python_with(RUNTIME), _free_ports(SERVERS)
+    command = [str(python), str(SCRIPT), str(file), str(adapter or ""), *map(str, (SLOTS, TOKENS, *ports))]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        end = time.monotonic() + START_SECONDS
+        while not all(map(_is_ready, urls)):
+            if time.monotonic() > end or server.poll() is not None:
+                raise ModelUnavailable(f"llama.cpp does not serve {file}")
+            time.sleep(0.2)
+        yield urls
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as open_ones:
+        sockets = [open_ones.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

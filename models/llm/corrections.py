@@ -1,0 +1,108 @@
+"""Make of a model's answer only what the recordings show: corrections of calls that failed, in a recovery's form.
+
+A model writes names that it has read, and others. So each is held to the recordings: what was wrong stands in a call
+that failed with an error that tells, what to use stands in a call that worked, in a result or in an error, and was not
+tried in vain. What holds a literal is one task's and is dropped. So two sessions that teach the same give the same
+text, and the evidence is counted for that text as for any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from fleetlore.fingerprint.fingerprint import arguments_text, parsed
+from fleetlore.fingerprint.literals import masked_text
+from fleetlore.redact.redact import redact
+from fleetlore.wire.trajectory import Judgment, Step
+from models.cases import telling
+from models.distil.formatting import error_text, known_of
+from models.judge.llm_opinion import MAX_PART, Note
+from models.memory.danger import is_dangerous, is_plain, names_all
+
+MOST_NOTES = 3
+
+
+class _Item(msgspec.Struct, frozen=True, gc=False):
+    """One item as the model wrote it."""
+
+    tool: str
+    instead_of: str
+    use: str
+
+
+def corrections(answer: Mapping[str, object], failed: Judgment, helped: Judgment | None) -> tuple[Note, ...] | None:
+    """At most `MOST_NOTES` notes; None where the answer has another form, or more items than were asked for."""
+    try:
+        items = msgspec.convert(answer.get("items"), list[_Item], strict=True)
+    except msgspec.ValidationError:
+        return None
+    if len(items) > MOST_NOTES:
+        return None
+    found = {note: None for item in items for note in _notes(item, failed, helped)}
+    return tuple(found)
+
+
+def _notes(item: _Item, failed: Judgment, helped: Judgment | None) -> Iterator[Note]:
+    calls = failed.trajectory.calls
+    was, now = item.instead_of.strip(), item.use.strip()
+    if not _is_part(was) or not _is_part(now) or was.casefold() == now.casefold():
+        return
+    wrong = [calls[at] for at in telling(calls) if calls[at].tool == item.tool and _holds(calls[at].arguments, was)]
+    # An error that names what was wrong says more than one that does not.
+    wrong.sort(key=lambda call: not _holds(call.error_message or "", was))
+    read = [*calls, *(helped.trajectory.calls if helped is not None else ())]
+    for call in wrong[:1]:
+        in_vain = any(each.pattern == call.pattern and _holds(each.arguments, now) for each in calls)
+        known = known_of(call)
+        is_literal = any(masked_text(part, known) != part for part in (was, now))
+        if not in_vain and not is_literal and _is_shown(now, read):
+            yield _note(call, was, now)
+
+
+def _note(call: Step, was: str, now: str) -> Note:
+    error = error_text(call)
+    name = next((name for name, value in _arguments(call) if value == was), "")
+    changed = replace(call, arguments=_whole(was).sub(lambda _: now, call.arguments))
+    sides = [(f"{name}={part}" if name else part,) for part in (was, now)]
+    return Note(
+        tool=call.tool,
+        error=error,
+        pattern=call.pattern or "",
+        was=sides[0],
+        now=sides[1],
+        rejected=_holds(call.error_message or "", was),
+        plain=is_plain(*sides),
+        named=names_all(error, (now,)),
+        danger=is_dangerous(changed, call),
+    )
+
+
+def _is_part(text: str) -> bool:
+    """Whether it can be a part of a call, and is no secret."""
+    return 0 < len(text) <= MAX_PART and "\n" not in text and redact(text) == text
+
+
+def _is_shown(part: str, read: Sequence[Step]) -> bool:
+    return any(
+        _holds(call.error_message or "", part)
+        if call.failed
+        else _holds(call.arguments, part) or _holds(call.result, part)
+        for call in read
+    )
+
+
+def _arguments(call: Step) -> list[tuple[str, str]]:
+    values = parsed(call.arguments)
+    return [(name, arguments_text(value)) for name, value in values.items()] if isinstance(values, dict) else []
+
+
+def _holds(text: str, part: str) -> bool:
+    return _whole(part).search(text) is not None
+
+
+def _whole(part: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(part)}(?!\w)")

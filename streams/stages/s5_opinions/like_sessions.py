@@ -1,0 +1,70 @@
+"""Remember the judged sessions of like goals, and find for each that failed the one that succeeded and is most like it.
+
+All judgments about one thing lie on one partition (`place_of`), so one worker sees them. They are kept in memory: in a
+restart the last of each are forgotten, and what is asked then is asked about the session alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.judge.session_state import notable
+from streams.stages.s3_judgments.language_model import goal_words, place_of
+
+_MOST_PLACES = 256
+_MOST_OF_A_SIDE = 8
+# Share of all their words that two goals hold both, from which they are like one another.
+_LIKE = 0.5
+
+
+class LikeSessions:
+    """See the module."""
+
+    def __init__(self) -> None:
+        # By place: sessions by side and id.
+        self._places: OrderedDict[tuple[str, str], dict[str, OrderedDict[str, Judgment]]] = OrderedDict()
+
+    def add(self, tenant: str, judgment: Judgment) -> Iterator[tuple[Judgment, Judgment | None]]:
+        """Remember a judgment; yield the failed sessions that it is news for, each with one that succeeded."""
+        sides = self._sides(tenant, judgment)
+        label, session = judgment.verdict.label, judgment.trajectory.id
+        if not notable(judgment.verdict, label):
+            return
+        sides[label][session] = judgment
+        while len(sides[label]) > _MOST_OF_A_SIDE:
+            sides[label].popitem(last=False)
+        if label == "failure":
+            yield judgment, _nearest(judgment, sides["success"])
+        else:
+            for failed in sides["failure"].values():
+                if _nearest(failed, sides["success"]) is judgment:
+                    yield failed, judgment
+
+    def _sides(self, tenant: str, judgment: Judgment) -> dict[str, OrderedDict[str, Judgment]]:
+        """Those of its place, without what was known of this very session."""
+        key = tenant, place_of(judgment.trajectory)
+        sides = self._places.setdefault(key, {"success": OrderedDict(), "failure": OrderedDict()})
+        self._places.move_to_end(key)
+        while len(self._places) > _MOST_PLACES:
+            self._places.popitem(last=False)
+        for side in sides.values():
+            side.pop(judgment.trajectory.id, None)
+        return sides
+
+    def forget(self) -> None:
+        self._places.clear()
+
+
+def _nearest(failed: Judgment, succeeded: OrderedDict[str, Judgment]) -> Judgment | None:
+    ranked = [(_likeness(failed.trajectory, each.trajectory), id) for id, each in succeeded.items()]
+    likeness, id = max(ranked, default=(0.0, ""))
+    return succeeded[id] if likeness >= _LIKE else None
+
+
+def _likeness(one: Trajectory, other: Trajectory) -> float:
+    if one.group and one.group == other.group:
+        return 1.0
+    some, others = goal_words(one), goal_words(other)
+    return len(some & others) / len(some | others) if some | others else 1.0
