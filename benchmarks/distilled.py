@@ -95,9 +95,8 @@ def write(
     Reading("items", "distilled", seed, dict.fromkeys(ids, "")).write(out / "verdicts.csv")
     (out / "key.json").write_text(json.dumps({id: each.by for id, each in zip(ids, sheet, strict=True)}))
     silent = len(chosen) - len({each.pair.failed.trajectory.id for each in notes})
-    typer.echo(
-        f"{len(notes)} notes of {len(chosen)} pairs ({silent} without), {len(own)} of the pipeline's own, of {len(found)}"
-    )
+    of = f"{len(chosen)} pairs ({silent} gave none)"
+    typer.echo(f"{len(notes)} notes of {of}, {len(own)} of the pipeline's own of {len(found)}")
 
 
 @app.command()
