@@ -6,14 +6,17 @@ A worker creates missing topics with the code of `fleetlore topics apply`, and c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from aiokafka import OffsetAndMetadata, TopicPartition
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
+    CommitFailedError,
     IncompatibleBrokerVersion,
     KafkaConnectionError,
     KafkaError,
@@ -24,8 +27,8 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connected, make_admin, no_broker
+from fleetlore.errors import BrokerUnavailable, ConfigError
+from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connected, make_admin, make_consumer, no_broker
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
@@ -72,6 +75,49 @@ class TopicAdmin:
         # Also what another worker has created a moment ago.
         await self._shown_by_all(self._stated)
         return missing
+
+    async def grown(self) -> dict[str, tuple[int, int]]:
+        """The partitions that keyed topics had when the group last committed there, and those they have, where the two
+        differ: keys have moved since.
+        """
+        commits = await self._commits()
+        now = Counter(tp.topic for tp in commits)
+        before = {tp.topic: int(each.metadata) for tp, each in commits.items() if (each.metadata or "").isdigit()}
+        return {name: (count, now[name]) for name, count in before.items() if count != now[name]}
+
+    async def accept(self, grown: Mapping[str, tuple[int, int]]) -> None:
+        """Have the group go on with the partitions that topics have now.
+
+        Raises:
+            ConfigError: a member of it is at work.
+        """
+        group = self._settings.group
+        noted = {
+            tp: OffsetAndMetadata(each.offset, str(grown[tp.topic][1]))
+            for tp, each in (await self._commits()).items()
+            if tp.topic in grown and each.offset >= 0
+        }
+        if not noted:
+            return
+        async with connected(make_consumer(self._settings.cluster, group=group)) as consumer:
+            consumer.assign(list(noted))
+            try:
+                await consumer.commit(noted)
+            except CommitFailedError:
+                raise ConfigError(f"a worker of the group {group} is at work: stop all, then grow its topics") from None
+
+    async def _commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's commit of each partition of the keyed topics; its offset is -1 where there is none."""
+        keyed = [
+            TopicPartition(each["topic"], part["partition"])
+            for each in await self._client.describe_topics()
+            if (spec := self._stated.get(each["topic"])) is not None and spec.keyed
+            for part in each["partitions"]
+        ]
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        if keyed:
+            found = await self._client.list_consumer_group_offsets(self._settings.group, partitions=keyed)
+        return found
 
     async def compare(self, allowed: Allowed) -> list[Difference]:
         """Return all differences, and whether `apply` would change each."""

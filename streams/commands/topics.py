@@ -85,7 +85,8 @@ def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
     made.append(_Access(worker, ("Read",), "group", (group,)))
     made += _topics(trainer, _TRAINER, tenants)
     made += _topics(operator, _OPERATOR, tenants)
-    made.append(_Access(operator, ("Describe",), "group", (group,)))
+    # To read where workers are, and to note there that topics were grown.
+    made.append(_Access(operator, ("Read",), "group", (group,)))
     made.append(_Access(operator, ("Read",), "group", (f"{group}.backfill.",), prefixed=True))
     return made
 
@@ -293,7 +294,17 @@ async def _apply(settings: Settings, dry_run: bool, allowed: Allowed) -> list[Di
 
     async with TopicAdmin(settings).connected() as admin:
         differences = await admin.compare(allowed)
-        return differences if dry_run else await admin.apply(differences)
+        if dry_run:
+            return differences
+        keyed = [each for each in differences if each.kind == "partitions" and each.state == "open"]
+        if allowed.grow_keyed and keyed:
+            await admin.accept(
+                {each.topic: (0, int(each.found)) for each in keyed}
+            )  # refused where a worker is at work
+        differences = await admin.apply(differences)
+        if allowed.grow_keyed and (grown := await admin.grown()):
+            await admin.accept(grown)
+        return differences
 
 
 async def _publish(settings: Settings) -> int:

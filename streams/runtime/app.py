@@ -35,7 +35,7 @@ from streams.runtime.faust_consumer import FleetTransport, faust_credentials
 from streams.runtime.lease import SHARE, Lease
 from streams.runtime.ledger import Ledger
 from streams.runtime.stale_records import mend_stale
-from streams.runtime.topic_watch import watch_topics
+from streams.runtime.topic_watch import refuse_grown, watch_topics
 from streams.stage.base import Stage, TopicPartition
 from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
@@ -228,6 +228,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def on_start(self) -> None:
         await _answered(lambda: ensure_topics(self._settings))
+        await _answered(lambda: refuse_grown(self._settings))
         # Before the first batch: what was erased may lie in it.
         for each in self._operator_topics:
             await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))

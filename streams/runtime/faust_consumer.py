@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 import faust
+from aiokafka import OffsetAndMetadata
 from aiokafka.errors import IllegalStateError
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
@@ -62,6 +63,15 @@ class FleetConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc,unused-i
         # aiokafka reads them when the consumer starts and builds its fetcher.
         consumer._fetch_max_wait_ms = transport.fetch_wait_ms
         consumer._isolation_level = "read_committed"
+        commit, partitions = consumer.commit, dict[str, int]()
+
+        async def commit_with_partitions(offsets: Mapping[TP, OffsetAndMetadata]) -> None:
+            # As many as at its first commit: a worker that runs while they grow ends, and must not say that it knew.
+            for tp in offsets:
+                partitions.setdefault(tp.topic, len(consumer.partitions_for_topic(tp.topic) or ()))
+            await commit({tp: OffsetAndMetadata(at.offset, str(partitions[tp.topic])) for tp, at in offsets.items()})
+
+        consumer.commit = commit_with_partitions
         return consumer
 
     @property

@@ -1,7 +1,8 @@
-"""Notice that topics were grown or made anew under a running worker.
+"""Notice that topics were grown or made anew, under a running worker or while none ran.
 
 With more partitions a key goes elsewhere than before, and the client would not read the new ones for minutes; a topic
 that a broker made anew by itself is not compacted. Neither can be mended by a worker that goes on with what it knows.
+Each commit says how many partitions its topic had, so the next start knows too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,21 @@ class Shape(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.partitions} partitions" + (f", {_POLICY}={self.policy}" if self.policy else "")
+
+
+async def refuse_grown(settings: Settings) -> None:
+    """Raise TopicsChanged where a keyed topic has other partitions than when the group last committed there.
+
+    The states of its keys would have two writers for as long as an old partition holds records of them.
+    """
+    async with TopicAdmin(settings).connected() as admin:
+        grown = await admin.grown()
+    for name, (before, now) in sorted(grown.items()):
+        raise TopicsChanged(
+            f"topic {name} had {before} partitions when the group {settings.group} last committed and has {now} now: "
+            "keys have moved, and one pattern would have two writers. Stop all agents and workers; `fleetlore topics "
+            "apply --grow-keyed` then takes the new number for good. Sessions that were open are split"
+        )
 
 
 async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> None:

@@ -21,12 +21,15 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as KafkaPartition
-from aiokafka.errors import IllegalStateError
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import CommitFailedError, IllegalGenerationError, IllegalStateError
 from faust.transport.consumer import Consumer as BaseConsumer
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 from mode import Service
 from mode.utils.queues import FlowControlEvent
 from mode.utils.trees import Node
 
+from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import observer
 from streams.embedded.broker import EmbeddedBroker
 from streams.runtime.faust_adapter import Buffer, batches, expired, failure
@@ -192,6 +195,10 @@ async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: 
         cluster.up(1)
         assert await worker.commit(12)
         assert await committed(cluster.address, topic, group) == 12
+        async with connected(make_admin(cluster.address)) as admin:
+            part = KafkaPartition(topic, 0)
+            [(_, commit)] = (await admin.list_consumer_group_offsets(group, partitions=[part])).items()
+        assert commit.metadata == "1", "it says how many partitions the topic had"
         await worker.kill()
     async with adapter_worker(cluster.address, topic, group) as worker:
         assert await worker.records(3) == [(number, str(number)) for number in range(12, 15)]
@@ -336,10 +343,28 @@ def test_our_partitions_are_equal_to_fausts() -> None:
     assert hash(TP("t", 1)) == hash(TopicPartition("t", 1))
 
 
+async def test_a_commit_that_comes_too_late_is_known_by_the_words_that_faust_looks_for() -> None:
+    """Any other refusal of a commit ends the worker."""
+
+    async def nothing() -> None:
+        pass
+
+    async def refused(assignment: Any, offsets: Any) -> None:
+        raise IllegalGenerationError
+
+    coordinator = SimpleNamespace(
+        ensure_coordinator_known=nothing, _commit_lock=asyncio.Lock(), _do_commit_offsets=refused
+    )
+    with pytest.raises(CommitFailedError) as said:
+        await GroupCoordinator.commit_offsets(coordinator, None, {})
+    words = "already rebalanced"
+    assert words in str(said.value) and f'"{words}" in str(exc)' in inspect.getsource(AIOKafkaConsumerThread._commit)
+
+
 def test_faust_still_has_the_private_parts_that_are_overridden() -> None:
     from faust import App
     from faust.tables.recovery import Recovery
-    from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Transport
+    from faust.transport.drivers.aiokafka import Consumer, Transport
 
     assert callable(AIOKafkaConsumerThread._create_worker_consumer)
     assert callable(AIOKafkaConsumerThread._commit)

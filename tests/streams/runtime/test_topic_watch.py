@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiokafka import OffsetAndMetadata, TopicPartition
 
 from fleetlore.config import Settings
-from fleetlore.errors import TopicsChanged
-from sinks.topics import ensure_topics
+from fleetlore.errors import ConfigError, TopicsChanged
+from fleetlore.kafka.client import connected, make_consumer
+from fleetlore.wire.topics import topic
+from sinks.topics import TopicAdmin, ensure_topics
 from streams.embedded.broker import EmbeddedBroker
-from streams.runtime.topic_watch import Shape, describe, watch_topics
+from streams.runtime.topic_watch import Shape, describe, refuse_grown, watch_topics
 
 
 def test_what_changed_is_said_by_name_with_what_to_do() -> None:
@@ -20,6 +23,42 @@ def test_what_changed_is_said_by_name_with_what_to_do() -> None:
     )
     assert "topic c had 2 partitions and has no partition now" in describe(before, {"a": before["a"], "b": before["b"]})
     assert "topics apply" in describe(before, {})
+
+
+async def test_a_start_is_refused_where_keys_have_moved_until_that_is_accepted(
+    broker: EmbeddedBroker, tenant: str
+) -> None:
+    if isinstance(broker, EmbeddedBroker):
+        pytest.skip("it grows no topic and keeps no metadata of a commit: give --kafka")
+    settings = Settings(broker=broker.address, group=tenant, tenants=(tenant,), partitions=2)
+    await ensure_topics(settings)
+    read = [TopicPartition(topic(tenant, "observations"), number) for number in range(2)]
+    async with connected(make_consumer(broker.address, group=tenant)) as worker:
+        worker.assign(read)
+        assert await worker.committed(read[0]) is None
+        await refuse_grown(settings)
+        await worker.commit({read[0]: OffsetAndMetadata(0, "2"), read[1]: OffsetAndMetadata(0, "")})
+        await refuse_grown(settings)
+        await worker.commit({read[0]: OffsetAndMetadata(0, "1")})
+    with pytest.raises(TopicsChanged, match=r"observations had 1 partitions .* has 2 now.*--grow-keyed"):
+        await refuse_grown(settings)
+    async with TopicAdmin(settings).connected() as admin:
+        await admin.accept(await admin.grown())
+        assert await admin.grown() == {}
+    await refuse_grown(settings)
+
+
+async def test_topics_are_not_grown_beside_a_worker(broker: EmbeddedBroker, tenant: str) -> None:
+    settings = Settings(broker=broker.address, group=tenant, tenants=(tenant,), partitions=1)
+    await ensure_topics(settings)
+    name = topic(tenant, "observations")
+    async with connected(make_consumer(broker.address, name, group=tenant)) as worker:
+        while not worker.assignment():
+            await asyncio.sleep(0.05)
+        await worker.commit({TopicPartition(name, 0): OffsetAndMetadata(0, "1")})
+        async with TopicAdmin(settings).connected() as admin:
+            with pytest.raises(ConfigError, match="is at work"):
+                await admin.accept({name: (1, 2)})
 
 
 @pytest.mark.tansu
