@@ -12,8 +12,7 @@ from typing import Any
 
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import ConfigError
-from fleetlore.kafka.dead_letter_log import read_dead_letters
-from fleetlore.kafka.read import observer, partitions_of, record_at
+from fleetlore.kafka.read import observer, partitions_of, read_dead_letters, record_at
 from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, RawRecord, mark
 from fleetlore.wire.principals import SIGNED_BY, Principals
 from fleetlore.wire.topics import TOPICS, tenant_of, topic

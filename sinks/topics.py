@@ -9,8 +9,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from aiokafka import OffsetAndMetadata, TopicPartition
 from aiokafka.admin import NewPartitions, NewTopic
@@ -30,9 +30,8 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connected, make_admin, make_consumer, no_broker
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
-from sinks.topic_diff import Allowed, Difference, Found, topic_differences
 
-__all__ = ["TopicAdmin", "ensure_topics"]
+__all__ = ["Allowed", "Difference", "TopicAdmin", "ensure_topics"]
 
 # Raised by aiokafka if the broker does not know a request; the embedded broker knows neither change.
 _UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
@@ -43,6 +42,112 @@ SET_ON_TOPIC = 1
 _VISIBLE_SECONDS = 30.0
 # Kafka refuses a request for more than 10,000 partitions, and one that takes longer than it waits is repeated.
 CHUNK_PARTITIONS = 1_000
+
+_Kind = Literal["create", "partitions", "replication", "config"]
+_State = Literal["open", "refused", "unsupported", "done"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A difference between a topic and its specification.
+
+    Attributes:
+        setting: name of the setting, for `config`.
+        found: empty if there is none, or if the broker does not return it.
+        state: `open`: `apply` changes it; `refused`, `unsupported`: it does not, for the reason `why`.
+    """
+
+    topic: str
+    kind: _Kind
+    found: str
+    stated: str
+    setting: str = ""
+    state: _State = "open"
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """Risky changes that `apply` may make.
+
+    Attributes:
+        grow_keyed: add partitions to keyed topics, whose keys then go to other partitions than before.
+        delete: change settings so that the broker may delete records that it keeps now.
+    """
+
+    grow_keyed: bool = False
+    delete: bool = False
+
+
+class Found(NamedTuple):
+    """A topic as the broker has it."""
+
+    partitions: int
+    replication: int
+    configs: Mapping[str, str] | None  # None: the broker does not return them
+    set_on_topic: Mapping[str, str]
+
+
+def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: Allowed) -> list[Difference]:
+    """Return how an existing topic differs from `new`, the topic that would be created."""
+    differences = []
+    if found.partitions != new.num_partitions:
+        why = ""
+        if found.partitions > new.num_partitions:
+            why = "partitions cannot be taken away"
+        elif spec.keyed and not allowed.grow_keyed:
+            why = (
+                "a key would go to another partition than before: sessions would be split, and two workers would write "
+                "one pattern. With no agent and no worker running and nothing left to read, --grow-keyed does it"
+            )
+        differences.append(
+            Difference(
+                topic=new.name,
+                kind="partitions",
+                found=str(found.partitions),
+                stated=str(new.num_partitions),
+                state="refused" if why else "open",
+                why=why,
+            )
+        )
+    if found.replication != new.replication_factor:
+        differences.append(
+            Difference(
+                topic=new.name,
+                kind="replication",
+                found=str(found.replication),
+                stated=str(new.replication_factor),
+                state="refused",
+                why="replicas are moved with kafka-reassign-partitions",
+            )
+        )
+    for setting, stated in new.topic_configs.items():
+        there = None if found.configs is None else found.configs.get(setting)
+        if there == stated:
+            continue
+        state: _State = "open"
+        why = ""
+        if setting == "min.insync.replicas" and found.replication < new.replication_factor:
+            # Two of one replica would refuse every write.
+            state, why = "refused", "there are not enough replicas yet"
+        elif there is None:
+            state, why = "unsupported", "this broker does not return it"
+        elif _may_delete(setting, there, stated) and not allowed.delete:
+            state, why = "refused", "the broker may delete records that it keeps now; --allow-delete does it"
+        differences.append(
+            Difference(
+                topic=new.name, kind="config", setting=setting, found=there or "", stated=stated, state=state, why=why
+            )
+        )
+    return differences
+
+
+def _may_delete(setting: str, found: str, stated: str) -> bool:
+    """Return whether a change makes the broker keep less."""
+    if setting == "retention.ms":
+        # -1 means for ever.
+        return int(found) < 0 or 0 <= int(stated) < int(found)
+    return setting == "cleanup.policy"
 
 
 class TopicAdmin:

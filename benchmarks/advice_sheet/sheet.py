@@ -9,16 +9,15 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.advice_sheet.verdicts import RUBRICS, SILENT, Reading
-from fleetlore.advice.tool_facts import ToolFact, facts_of_tools
+from fleetlore.advice.at_start import ToolFact, facts_of_tools
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem, standing
 from models.backtest.heard import Call, Heard
-from models.backtest.report import Learned
-from models.backtest.splitting import split
-from streams.offline.hear import hear, learned_of
+from models.backtest.report import Learned, split
+from streams.commands.backtest import hear, learned_of
 from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2

@@ -5,22 +5,56 @@ the tools at hand, and the way that solved this very goal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from fleetlore.advice.before_call import look_up_quote, name_quote
+from fleetlore.advice.before_call import look_up_quote, name_quote, need_tip
 from fleetlore.advice.changes import change_tip, is_of_argument, is_own, is_sure, item_tip
-from fleetlore.advice.gate import Part, Tip
+from fleetlore.advice.gate import Part, Tip, all_of
 from fleetlore.advice.situation import Situation
 from fleetlore.calls.card import structure
 from fleetlore.calls.document import LookUp
+from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.literals import masked_text
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.text_index import words
 from fleetlore.wire.lore import HOW_TO
 
+__all__ = ["ToolFact", "facts_of_tools", "structure_parts"]
+
 _MAX_CARD = 600
 _MOST_RECOVERIES = 2
 # Share of all their words that two goals hold both, from which they are one.
 _SAME_GOAL = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFact:
+    """What agents are told of a tool, before a call or after it failed.
+
+    Attributes:
+        about: `need`, what calls fail for; `look-up`, where what they lack is found.
+        agents, sessions: that it rests on; of each agent a few sessions.
+    """
+
+    tool: str
+    about: str
+    says: str
+    agents: int
+    sessions: int
+
+
+def facts_of_tools(model: CallModel) -> list[ToolFact]:
+    """What a version says of tools: needs, then look-ups; of each the best backed first."""
+    needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
+    look_ups = [
+        ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up_parts(of))}", of.agents, of.used)
+        for of in model.look_ups.values()
+    ]
+    return [
+        each
+        for some in (needs, look_ups)
+        for each in sorted(some, key=lambda each: (-each.agents, -each.sessions, each.tool, each.says))
+    ]
 
 
 def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:

@@ -31,9 +31,8 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.attempts import Attempts, Choose, Result, parallel, sequential
 from fleetlore.agent.lifetime import Lifetime
-from fleetlore.agent.long_calls import LongCalls
 from fleetlore.agent.session import Session
-from fleetlore.agent.session_events import SessionOptions, arguments_of
+from fleetlore.agent.session_events import LongCalls, SessionOptions, arguments_of
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings

@@ -140,7 +140,7 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         argument, field, value: `order_id`, `status`, `pending`; without a field the value is a tool: an earlier call of
             it took the same `order_id`. With `EQUAL` as the field it is what the argument was not equal to: both are
-            names of quantities (`fleetlore.calls.quantities`).
+            names of quantities (`fleetlore.calls.context`).
         kind: of the failure that came most often.
         failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
         agents: that met it.

@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from fleetlore.calls.context import KEYWORDS
+from fleetlore.calls.context import KEYWORDS, Quantity
 from fleetlore.calls.objects import Mark
-from fleetlore.calls.quantities import Quantity
 from fleetlore.fingerprint.fingerprint import Failure
 
 # `math.sqrt` is one word: of a call it says more than its parts.

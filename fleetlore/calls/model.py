@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetlore.calls.context import CallContext, Ids
+from fleetlore.calls.context import CallContext, Ids, Quantity
 from fleetlore.calls.document import (
     CALL_BITS,
     EQUAL,
@@ -31,7 +31,6 @@ from fleetlore.calls.features import Call, Features, features, mixed
 from fleetlore.calls.objects import Mark
 from fleetlore.calls.places import Ended, PlaceNames, Places
 from fleetlore.calls.programs import forms
-from fleetlore.calls.quantities import Quantity
 
 # Of a tool with fewer calls nothing can be told.
 LEAST_CALLS = 20
@@ -148,7 +147,7 @@ class CallModel:
         """What such a call fails for: of what is known of the things that it takes, the surest; None of nothing.
 
         Args:
-            quantities: of the call (`fleetlore.calls.quantities.KnownQuantities.of`).
+            quantities: of the call (`fleetlore.calls.context.KnownQuantities.of`).
         """
         found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
         found += [need for need in self._equalities.get(tool, ()) if _is_violated(need, quantities or {})]

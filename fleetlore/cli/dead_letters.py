@@ -192,7 +192,7 @@ def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
 async def _survey(
     bootstrap: Bootstrap, tenant: str, timeout: float, reasons: set[str], source: str | None, limit: int
 ) -> _Survey:
-    from fleetlore.kafka.dead_letter_log import read_dead_letters
+    from fleetlore.kafka.read import read_dead_letters
     from fleetlore.wire.dead_letter import Mark
 
     survey = _Survey(limit)

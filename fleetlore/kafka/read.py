@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from math import inf
 from typing import Any
 
@@ -15,11 +15,41 @@ from aiokafka.errors import KafkaError
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connect, disconnect, make_consumer, no_broker
+from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, read_dead_letter
+from fleetlore.wire.topics import topic
 
 _FETCH_WAIT_MS = 20
 POLL_MS = 200
 # The client itself waits for a broker that has gone away without end, and without a word.
 _STALL_SECONDS = 60.0
+
+
+async def read_dead_letters(
+    bootstrap: Bootstrap, tenant: str, timeout_seconds: float
+) -> AsyncIterator[DeadLetterRecord | Mark]:
+    """Yield all dead letters and marks that exist now, in order within a partition: a mark after its letter.
+
+    Args:
+        timeout_seconds: the longest wait for the next of them.
+
+    Raises:
+        BrokerUnavailable: no broker answers, or not for that long.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                consumer = await stack.enter_async_context(observer(bootstrap))
+                ends = await end_offsets(consumer, await partitions_of(consumer, topic(tenant, "dead-letters")))
+        except TimeoutError:
+            raise BrokerUnavailable(f"{bootstrap} did not answer in {timeout_seconds:g} s") from None
+        if not ends:
+            return
+        await consumer.seek_to_beginning(*ends)
+        async for records in read_until(consumer, ends, stall_seconds=timeout_seconds):
+            for record in records:
+                before_end = record.offset < ends[TopicPartition(record.topic, record.partition)]
+                if before_end and (read := read_dead_letter(record)) is not None:
+                    yield read
 
 
 @asynccontextmanager

@@ -9,8 +9,8 @@ from typing import Any
 
 from fleetlore.agent.action import Action
 from fleetlore.agent.fleet import Fleet
-from fleetlore.agent.long_calls import LongCalls
 from fleetlore.agent.session import Session
+from fleetlore.agent.session_events import LongCalls
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from fleetlore.advice.tool_facts import ToolFact
+from fleetlore.advice.at_start import ToolFact
 from fleetlore.wire import events
 from fleetlore.wire.events import MAX_ID_LENGTH, MAX_SEQUENCE, TYPES, Outcome
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern

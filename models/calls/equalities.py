@@ -1,7 +1,7 @@
 """Learn which quantities of a tool's calls must be equal: those that are where calls work, and not where they fail.
 
 Sums that must match, lists that must be as long as each other, a field that an argument repeats: of the newest calls of
-a tool, pairs of quantities (`fleetlore.calls.quantities`) that were equal in nearly all calls that worked, at different
+a tool, pairs of quantities (`fleetlore.calls.context`) that were equal in nearly all calls that worked, at different
 values, and whose violations mostly failed. They are needs with `=` as their field.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+from fleetlore.calls.context import KnownQuantities, Quantity, is_of_argument
 from fleetlore.calls.document import EQUAL, Need
-from fleetlore.calls.quantities import KnownQuantities, Quantity, is_of_argument
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.evidence import Evidence, Fleet, Who

@@ -18,7 +18,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.wire.topics import PREFIX, TOPICS, topic
 
 if TYPE_CHECKING:
-    from sinks.topic_diff import Allowed, Difference
+    from sinks.topics import Allowed, Difference
 
 __all__ = ["accesses", "register"]
 
@@ -199,7 +199,7 @@ def apply(
             if value is not None
         }
     )
-    from sinks.topic_diff import Allowed
+    from sinks.topics import Allowed
 
     differences = ask(_apply(settings, dry_run, Allowed(grow_keyed=grow_keyed, delete=allow_delete)))
     published = 0 if dry_run else ask(_publish(settings))

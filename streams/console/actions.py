@@ -17,7 +17,7 @@ from fleetlore.redact.redact import redact
 from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
 from fleetlore.wire.decision import Decision, Kind
 from sinks.adapter_publisher import AdapterPublisher
-from streams.offline.distrust import decide, reconsider
+from streams.offline.operator_word import decide, reconsider
 
 __all__ = ["Actions"]
 

@@ -30,8 +30,7 @@ from sinks.collections import check_collections
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.signing_key import load_signing_key
-from sinks.topic_diff import Allowed
-from sinks.topics import TopicAdmin
+from sinks.topics import Allowed, TopicAdmin
 from streams.offline.drain import FLOW, remaining
 
 __all__ = ["examine", "roles_of"]

@@ -21,13 +21,11 @@ from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connected, make_producer
-from fleetlore.kafka.dead_letter_log import read_dead_letters
-from fleetlore.kafka.read import read_to_end
+from fleetlore.kafka.read import read_dead_letters, read_to_end
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import NAMES, topic
 from sinks.signing_key import create_signing_key
-from sinks.topic_diff import Allowed
-from sinks.topics import TopicAdmin
+from sinks.topics import Allowed, TopicAdmin
 from streams.commands.topics import register
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained

@@ -22,8 +22,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.kafka.client import connected, make_admin, make_producer
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.wire.topics import TOPICS, topic
-from sinks.topic_diff import Allowed
-from sinks.topics import TopicAdmin, ensure_topics
+from sinks.topics import Allowed, TopicAdmin, ensure_topics
 from streams.embedded.broker import EmbeddedBroker, free_port
 from streams.offline.drain import wait_drained
 from streams.runtime import topic_watch

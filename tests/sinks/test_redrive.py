@@ -9,8 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.dead_letter_log import read_dead_letters
-from fleetlore.kafka.read import end_offsets, observer, partitions_of, record_at
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, dead_letter
 from fleetlore.wire.topics import topic
 from sinks.producer import BatchProducer

@@ -17,8 +17,16 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.wire.topics import NAMES, TOPICS, topic
-from sinks.topic_diff import Allowed, Difference
-from sinks.topics import CHUNK_PARTITIONS, SET_ON_TOPIC, TopicAdmin, chunks, ensure_topics, new_topic
+from sinks.topics import (
+    CHUNK_PARTITIONS,
+    SET_ON_TOPIC,
+    Allowed,
+    Difference,
+    TopicAdmin,
+    chunks,
+    ensure_topics,
+    new_topic,
+)
 from streams.embedded.broker import EmbeddedBroker, free_port
 from tests.doubles.connections import ONE_SERVER
 

@@ -17,8 +17,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.config import Settings
-from fleetlore.kafka.dead_letter_log import read_dead_letters
-from fleetlore.kafka.read import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded.broker import EmbeddedBroker, free_port

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from fleetlore.wire.decision import TOPIC, Decision
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
-from streams.offline.distrust import asked, known_to
-from streams.offline.operator_word import contributed
+from streams.offline.operator_word import asked, contributed, known_to
 from streams.stage.base import Outgoing
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import orjson
 import pytest
 
-from fleetlore.kafka.dead_letter_log import read_dead_letters
+from fleetlore.kafka.read import read_dead_letters
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.dead_letter import ROW_REFUSED, DeadLetterRecord

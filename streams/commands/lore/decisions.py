@@ -61,7 +61,7 @@ def revoke(
     goes on counting, so `--undo` brings it back as it is then.
     """
     settings, tenant = reader.settings, reader.tenant
-    from streams.offline.distrust import decide
+    from streams.offline.operator_word import decide
 
     decided = _decision(kind.value, id, undo, by, why)
     if not undo:
@@ -95,7 +95,7 @@ def distrust(
     What it sends is kept and counts for nothing, until `--undo`.
     """
     settings = stack.settings
-    from streams.offline.distrust import is_known, reconsider
+    from streams.offline.operator_word import is_known, reconsider
 
     decided = _decision("agent", agent, undo, by, why)
     if not undo and not ask(is_known(settings, tenant, agent)):

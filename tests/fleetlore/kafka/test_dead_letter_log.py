@@ -8,8 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.dead_letter_log import read_dead_letters
-from fleetlore.kafka.read import observer, record_at
+from fleetlore.kafka.read import observer, read_dead_letters, record_at
 from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, dead_letter, mark
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker, free_port

@@ -18,9 +18,8 @@ from transformers import LlamaForCausalLM
 
 from benchmarks.random_adapters import lora_manifest_for
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.lora.adapter import CONFIG, WEIGHTS, Lora, base_of, read_lora
+from fleetlore.lora.adapter import CONFIG, WEIGHTS, Lora, base_of, read_lora, read_tensors, write_tensors
 from fleetlore.lora.follow import KEPT, LoraSlot
-from fleetlore.lora.tensors import read_tensors, write_tensors
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from tests.lora import MakeLora
 

@@ -5,9 +5,9 @@ import pytest
 
 from fleetlore.advice.before_call import need_tip
 from fleetlore.advice.gate import all_of
+from fleetlore.calls.context import KnownQuantities
 from fleetlore.calls.document import EQUAL, Document, Need
 from fleetlore.calls.model import CallModel
-from fleetlore.calls.quantities import KnownQuantities
 from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train

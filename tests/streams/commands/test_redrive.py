@@ -13,8 +13,7 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
-from fleetlore.kafka.dead_letter_log import read_dead_letters
-from fleetlore.kafka.read import end_offsets, observer, partitions_of, record_at
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
 from fleetlore.testing.clock import FakeClock
 from fleetlore.wire.dead_letter import DeadLetterRecord
 from fleetlore.wire.events import MAX_FUTURE_SECONDS, Event

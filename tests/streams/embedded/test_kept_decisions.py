@@ -13,7 +13,7 @@ from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.kept_decisions import KeptDecisions
-from streams.offline.distrust import decide
+from streams.offline.operator_word import decide
 
 
 def decision(kind: str, id: str, on: bool) -> Decision:
