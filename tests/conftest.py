@@ -48,7 +48,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka", action="store_true", help="Apache Kafka instead of tansu, wherever a test takes either")
 
 
+# What starts a process for a test and waits for it: a worker takes seconds to have its partitions, Milvus to listen.
+PROCESSES = {"broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "server", "start_worker"}
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if PROCESSES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.long)
     if config.getoption("--kafka"):
         other = pytest.mark.skip(reason="a test of the embedded broker")
         for item in items:

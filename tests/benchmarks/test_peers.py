@@ -26,6 +26,7 @@ def test_a_peer_that_fails_is_an_error_with_its_last_words(scripts: Path) -> Non
         peers.run("one")
 
 
+@pytest.mark.long
 def test_a_peer_that_hangs_is_an_error(scripts: Path) -> None:
     (scripts / "one.py").write_text("import time\ntime.sleep(60)\n")
     with pytest.raises(StackError, match="did not end within"):

@@ -18,6 +18,7 @@ MAX_GLOSSARY_WORDS = 15
 MAX_LINE = 120
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="mkdocs-material is not installed")
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]

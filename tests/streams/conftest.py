@@ -135,7 +135,7 @@ async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Ca
         yield make
 
 
-@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.timeout(300))])
+@pytest.fixture(params=["memory", pytest.param("broker", marks=[pytest.mark.timeout(300), pytest.mark.long])])
 async def pipeline(request: pytest.FixtureRequest) -> AsyncIterator[LogPipeline | BrokerPipeline]:
     """The pipeline, once on the in-memory log and once as a worker process."""
     if request.param == "memory":

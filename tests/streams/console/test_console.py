@@ -25,6 +25,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # A browser that reaches out to its maker at every start only waits where it cannot.
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 async def stack(tmp_path: Path) -> AsyncIterator[Stack]:

@@ -16,6 +16,7 @@ from streams.embedded.stack import Stack
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
 
 
+@pytest.mark.long
 async def test_a_role_that_ignores_the_signal_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     child = Child("deaf", (sys.executable, "-c", DEAF), tmp_path, stop_seconds=0.2)
     await child.start()
@@ -30,6 +31,7 @@ async def test_a_role_that_ignores_the_signal_does_not_outlive_its_supervisor(tm
 TALKS = "import itertools, time\nfor line in itertools.count(): print(line, flush=True); time.sleep(0.001)"
 
 
+@pytest.mark.long
 async def test_a_log_is_bounded_while_the_role_goes_on(tmp_path: Path) -> None:
     child = Child("talks", (sys.executable, "-c", TALKS), tmp_path, most_log_bytes=1_000)
     now, before = tmp_path / "talks.log", tmp_path / "talks.log.1"
@@ -63,6 +65,7 @@ sys.exit(supervisor.main([sys.executable, "-c", "import time; time.sleep(60)"]))
 """
 
 
+@pytest.mark.long
 def test_a_supervisor_that_is_ended_while_it_starts_its_command_takes_it_along() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -91,6 +94,7 @@ def test_its_last_words_are_few_whatever_became_of_its_log(tmp_path: Path, writt
     assert said in failure and len(failure) < 20_000
 
 
+@pytest.mark.long
 async def test_a_role_that_cannot_be_started_again_fails_the_stack(tmp_path: Path) -> None:
     """With its folder of logs deleted a worker that died stayed away, and nobody heard of it."""
     logs = tmp_path / "logs"

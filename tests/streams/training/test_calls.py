@@ -116,6 +116,7 @@ async def listing_when(settings: Settings, learned: int) -> AdapterListing:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.long
 async def test_closed_sessions_become_versions_that_a_restart_makes_again(settings: Settings) -> None:
     await send(settings, sessions(0, 60))
     async with training(settings):
@@ -246,6 +247,7 @@ asyncio.run(run_trainer(Settings.from_env(), niceness=0))
 """
 
 
+@pytest.mark.long
 async def test_without_torch_the_call_model_is_trained_all_the_same(settings: Settings) -> None:
     await send(settings, sessions(0, 60))
     process = await asyncio.create_subprocess_exec(
@@ -279,6 +281,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_an_agent_follows_the_call_model_without_torch(settings: Settings, make_topics: MakeTopics) -> None:
     await make_topics(settings.broker, settings.tenants[0], "patterns", "items", "decisions", "events", "definitions")
     await send(settings, sessions(0, 60))
