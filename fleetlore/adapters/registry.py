@@ -59,7 +59,7 @@ class RegistryView(Generic[Manifest]):
         stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
         if canary is None or self.agent is None or (stable is not None and stable.epoch >= canary.epoch):
             return stable
-        return canary if in_cohort(self.agent, canary.share) else stable
+        return canary if in_cohort(self.agent, canary.share, canary.version) else stable
 
     @property
     def canary(self) -> AdapterPointer | None:

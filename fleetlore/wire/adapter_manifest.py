@@ -15,6 +15,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from fleetlore.wire.principals import principal_of
+
 SCHEMA = 1
 CALLS = "calls"
 RETRIEVAL = "retrieval"
@@ -200,9 +202,12 @@ class Revocation:
         return f"{REVOKED}{self.kind}/{self.what}".encode()
 
 
-def in_cohort(agent: str, share: float) -> bool:
-    """Say whether an agent tries the canary. A larger share keeps the agents of a smaller one.
+def in_cohort(agent: str, share: float, version: str) -> bool:
+    """Say whether an agent tries this version. A larger share keeps the agents of a smaller one; all of a principal try
+    it or none.
 
-    SHA-256, and not the hash of the other draws: agents in other languages draw it too (docs/reference/adapters.md).
+    Another version is tried by others: whoever would withhold each one is not asked of most. SHA-256, and not the hash
+    of the other draws: agents in other languages draw it too (docs/reference/adapters.md).
     """
-    return int.from_bytes(hashlib.sha256(f"canary/{agent}".encode()).digest()[:8], "big") < share * 2**64
+    drawn = f"canary/{version}/{principal_of(agent)}"
+    return int.from_bytes(hashlib.sha256(drawn.encode()).digest()[:8], "big") < share * 2**64

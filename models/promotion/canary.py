@@ -5,8 +5,10 @@ every pair (`models.promotion.canary`). The version is promoted on evidence that
 success, and aborted on evidence that it costs any. Without enough votes it is aborted when the time is up: missing data
 is no success.
 
-An agent has one vote a minute, however many sessions it ends, and only under the version that it is to run. What is
-decided holds without any one agent: nobody's word alone promotes a version or takes one back.
+A principal has one vote a minute, however many sessions its agents end, and only under the version that it is to run.
+What is decided holds without any one principal: nobody's word alone promotes a version, or takes one back before the
+time is up. Whoever fails on purpose withholds a version only while it is drawn to try it, and each version is tried by
+others.
 """
 
 from __future__ import annotations
@@ -18,18 +20,19 @@ from typing import Literal
 import numpy as np
 
 from fleetlore.wire.adapter_manifest import in_cohort
+from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Judgment
 
 __all__ = ["CanaryTrial", "log_wealth"]
 
 _Decision = Literal["promote", "abort", "waiting"]
-_Vote = tuple[str, bool]  # an agent, and whether its session succeeded
+_Vote = tuple[str, bool]  # a principal, and whether its session succeeded
 
 
 _MARGIN = 0.1
 # Probability of promoting a version that costs `_MARGIN` of success, or of aborting a harmless one.
 _ALPHA = 0.05
-_PATIENCE_SECONDS = 3600.0
+_PATIENCE_SECONDS = 7200.0
 # An agent has one vote in each such stretch of the trial.
 VOTE_SECONDS = 60.0
 
@@ -90,10 +93,10 @@ class CanaryTrial:
     def add(self, judgment: Judgment, now: float) -> None:
         """Count a session under the version that its agent ran last; a repeated one changes nothing."""
         trajectory = judgment.trajectory
-        agent = trajectory.agent
+        agent = principal_of(trajectory.agent)
         version = next((step.adapter for step in reversed(trajectory.steps) if step.adapter is not None), None)
-        # A session says itself what it ran under. Whose turn it is to try the canary, the agent's name says.
-        if version != (self.canary if in_cohort(agent, self._share) else self.stable):
+        # A session says itself what it ran under. Whose turn it is to try the canary, its principal's name says.
+        if version != (self.canary if in_cohort(agent, self._share, self.canary) else self.stable):
             return
         vote = agent, int((now - self._began) // VOTE_SECONDS)
         if judgment.verdict.label == "abstained" or trajectory.id in self._seen or vote in self._voted:

@@ -127,7 +127,9 @@ def chosen(records: dict[str, dict[str, bytes]], trusted: dict[str, Ed25519Publi
     stable, canary = signed.get("retrieval/stable"), signed.get("retrieval/canary")
     pointer = stable
     if canary and (stable is None or canary["epoch"] > stable["epoch"]):
-        drawn = int.from_bytes(hashlib.sha256(f"canary/{agent}".encode()).digest()[:8], "big")
+        drawn = int.from_bytes(
+            hashlib.sha256(f"canary/{canary['version']}/{agent.partition(':')[0]}".encode()).digest()[:8], "big"
+        )
         pointer = canary if drawn < canary["share"] * 2**64 else stable
     if pointer is None or f"revoked/version/{pointer['version']}" in signed:
         return None

@@ -403,9 +403,9 @@ async def test_a_canary_reaches_its_share_and_a_newer_stable_pointer_ends_it(
     publisher: Publisher, follow: Follow, tenant: str, version: Version
 ) -> None:
     names = [f"agent-{number}" for number in range(6)]
-    chosen = {name for name in names if in_cohort(name, 0.5)}
-    assert 0 < len(chosen) < len(names)
     first, second = version(1)[1].version, version(2, 2)[1].version
+    chosen = {name for name in names if in_cohort(name, 0.5, second)}
+    assert 0 < len(chosen) < len(names)
     await publisher.publish(*version(1))
     await publisher.publish(*version(2, 2), canary_share=0.5)
     agents = {name: await follow(name) for name in names}

@@ -11,8 +11,8 @@ from models.promotion.canary import CanaryTrial
 
 SHARE = 0.3
 AGENTS = [f"a{number}" for number in range(40)]
-COHORT = [agent for agent in AGENTS if in_cohort(agent, SHARE)]
-OTHERS = [agent for agent in AGENTS if not in_cohort(agent, SHARE)]
+COHORT = [agent for agent in AGENTS if in_cohort(agent, SHARE, "new")]
+OTHERS = [agent for agent in AGENTS if not in_cohort(agent, SHARE, "new")]
 
 
 def session(number: int, version: str | None, label: Label, agent: str = COHORT[0]) -> Judgment:
@@ -54,7 +54,7 @@ def test_one_that_costs_as_much_as_the_margin_is_seldom_promoted() -> None:
 def test_without_sessions_nothing_is_promoted() -> None:
     running = CanaryTrial("new", "old", SHARE, 0.0)
     assert running.decide(10.0) == "waiting"
-    assert running.decide(3600.0) == "abort"
+    assert running.decide(7200.0) == "abort"
 
 
 @pytest.mark.parametrize(("version", "label"), [(None, "success"), ("other", "success"), ("new", "abstained")])
@@ -80,6 +80,27 @@ def test_an_agent_has_one_vote_a_minute_and_only_under_the_version_that_it_is_to
     assert running.counts == {"new": (1, 0), "old": (0, 0)}
     running.add(session(300, "new", "failure"), 61.0)
     assert running.counts["new"] == (2, 0)
+
+
+def test_three_names_of_one_principal_are_one_vote() -> None:
+    running = CanaryTrial("new", "old", SHARE, 0.0)
+    for number in range(30):
+        running.add(session(number, "new", "failure", f"{COHORT[0]}:{number % 3}"), 60.0 * number)
+        running.add(session(100 + number, "old", "success", OTHERS[number % len(OTHERS)]), 60.0 * number)
+    assert running.counts == {"new": (30, 0), "old": (30, 30)}
+    assert running.decide(1.0) == "waiting"
+    others = CanaryTrial("new", "old", SHARE, 0.0)
+    for number in range(30):
+        others.add(session(number, "new", "failure", COHORT[number % 3]), 60.0 * number)
+        others.add(session(100 + number, "old", "success", OTHERS[number % len(OTHERS)]), 60.0 * number)
+    assert others.decide(1.0) == "abort"
+
+
+def test_no_agent_is_asked_of_every_version() -> None:
+    versions = [f"v{number}" for number in range(200)]
+    asked = [sum(in_cohort(agent, 0.2, version) for version in versions) for agent in AGENTS]
+    assert min(asked) > 20 and max(asked) < 64
+    assert all(in_cohort(f"{AGENTS[0]}:7", 0.2, each) is in_cohort(AGENTS[0], 0.2, each) for each in versions)
 
 
 @pytest.mark.parametrize("label", ["success", "failure"])

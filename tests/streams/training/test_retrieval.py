@@ -204,7 +204,7 @@ async def test_a_share_of_the_agents_tries_a_version_first(
     for number in range(40):
         votes = []
         for agent in (f"agent{n}" for n in range(8)):
-            tries = in_cohort(agent, share)
+            tries = in_cohort(agent, share, tried)
             votes.append(voted(agent, number, tried if tries else stable[1].version, label if tries else "success"))
         trainer.take(record(trainer.verdicts, votes, number))
         clock.advance(canary.VOTE_SECONDS)
