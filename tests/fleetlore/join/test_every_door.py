@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.fleetlore.join import coding_doors, framework_doors, model_doors
+from tests.fleetlore.join import coding_doors, framework_doors, model_doors, typescript_doors
 from tests.fleetlore.join.framework_doors import Door
 from tests.fleetlore.join.world import RIGHT, WRONG, Scripted, World, instead_of
 
@@ -25,7 +26,7 @@ AT_THE_CALL: dict[str, Door] = {
         framework_doors.mcp_over_stdio,
         coding_doors.claude_code,
     )
-}
+} | {"typescript": typescript_doors.example("client")}
 # They see what a model is sent, and a call with its result.
 AT_THE_MODEL: dict[str, Door] = {
     "gateway, chat completions": model_doors.gateway("chat"),
@@ -34,10 +35,13 @@ AT_THE_MODEL: dict[str, Door] = {
     "wrap_openai": model_doors.wrapped("chat"),
     "wrap_anthropic": model_doors.wrapped("messages"),
     "litellm": model_doors.litellm,
+    "typescript, openai": typescript_doors.example("openai"),
+    "typescript, vercel-ai": typescript_doors.example("vercel-ai"),
 }
 DOORS = AT_THE_CALL | AT_THE_MODEL
 # The program takes ten seconds for its start and end.
-SLOW = {"claude_code": pytest.mark.long}
+SLOW: dict[str, Any] = {"claude_code": pytest.mark.long}
+SLOW |= {each: typescript_doors.MARKS for each in DOORS if each.startswith("typescript")}
 
 
 def through(doors: Iterable[str]) -> pytest.MarkDecorator:
@@ -87,7 +91,7 @@ async def test_where_nothing_is_held_the_call_is_made(world: World, door: str) -
     assert world.made == [WRONG, RIGHT]
 
 
-@pytest.mark.parametrize("door", ["langchain", "openai_agents", "pydantic_ai", *AT_THE_MODEL])
+@through(["langchain", "openai_agents", "pydantic_ai", *AT_THE_MODEL])
 async def test_what_was_sent_is_a_prefix_of_what_is_sent_next(world: World, door: str) -> None:
     """What a provider caches of a prompt is read again at every turn, though more becomes known meanwhile."""
     await first_agent(world, door)
