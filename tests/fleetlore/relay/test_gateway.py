@@ -371,7 +371,7 @@ async def pass_streams(fleet: Fleet, number: int, seed: int) -> None:
 
 
 async def test_streams_pass_byte_for_byte(fleet: Fleet) -> None:
-    await pass_streams(fleet, 100, seed=1)
+    await pass_streams(fleet, 300, seed=1)
 
 
 @pytest.mark.slow
