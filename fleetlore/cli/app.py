@@ -11,7 +11,6 @@ from typer.core import TyperGroup
 
 from fleetlore.cli import adapters as cli_adapters
 from fleetlore.cli import dead_letters as cli_dead_letters
-from fleetlore.cli import ingest as cli_ingest
 from fleetlore.cli import install as cli_install
 from fleetlore.cli import lore as cli_lore
 from fleetlore.cli import mcp as cli_mcp
@@ -97,7 +96,6 @@ def build_app() -> typer.Typer:
     cli_dead_letters.register(app)
     cli_mcp.register(app)
     cli_transcripts.register(app)
-    cli_ingest.register(app)
     cli_install.register(app)
     cli_relay.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):

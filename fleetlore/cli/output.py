@@ -15,14 +15,12 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
 from fleetlore.advice.gate import INVISIBLE
 from fleetlore.errors import ConfigError
-from fleetlore.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -145,18 +143,6 @@ def say_rest(total: int, limit: int) -> None:
 
 def print_json(document: Any) -> None:
     typer.echo(json.dumps(document))
-
-
-def write_file(file: Path, data: bytes) -> None:
-    """Write what a command made, whole or not at all.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-    try:
-        write_whole(file, data, 0o666)
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error}") from None
 
 
 def confirm(question: str) -> None:

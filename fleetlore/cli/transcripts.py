@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, connection
+from fleetlore.cli.mcp import serve_http
+from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
 from fleetlore.cli.output import moment, print_json
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import Encoded, encode, mask, masks_of
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, ModelUnavailable
 from fleetlore.tenants import check_tenant
 from fleetlore.transcripts.read import FORMS, files_of, read_files
 from fleetlore.transcripts.session import LoggedSession, timed_events
@@ -32,7 +33,6 @@ from fleetlore.wire.records import MAX_EVENTS
 if TYPE_CHECKING:
     from fleetlore.config import Settings
 
-__all__ = []
 
 # A process of its own takes half a second to start; so much takes as long to import.
 _PART_BYTES = 8_000_000
@@ -132,6 +132,9 @@ async def send(
 
 def register(app: typer.Typer) -> None:
     app.command("import")(import_logs)
+    ingest = typer.Typer(no_args_is_help=True, help="Receive what agents are observed by.")
+    ingest.command()(otel)
+    app.add_typer(ingest, name="ingest")
 
 
 def import_logs(
@@ -244,3 +247,28 @@ def _show(found: Found, files: int, size: int, seconds: float, *, sent: bool) ->
         typer.echo(f"{found.unreadable} parts hold no session and are left out")
     if sent:
         typer.echo(f"{found.events} events sent in {seconds:.1f} s ({size / 1e6 / seconds:.0f} MB/s)")
+
+
+def otel(
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 4318,
+    broker: Broker = None,
+    data: Data = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Receive OpenTelemetry traces.
+
+    OTLP over HTTP, protobuf and JSON, until Ctrl-C.
+    """
+    connection(broker, data, unknown_refused=False)
+    from fleetlore.agent.fleet import Fleet
+
+    try:
+        from fleetlore.join.otlp import receiving_app
+    except ImportError as error:
+        raise ModelUnavailable(f"`ingest otel` needs {error.name}: pip install 'fleetlore[otel]'") from None
+
+    async def receive() -> None:
+        async with Fleet("otel", broker=broker, data=data, tenant=tenant) as fleet:
+            await serve_http(receiving_app(fleet), port)
+
+    asyncio.run(receive())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.backtest.cases import Case
-from fleetlore.testing.sessions import call, trajectory
+from tests.build import call, trajectory
 
 Call = tuple[str, str | None]  # arguments, error
 MakeCase = Callable[..., Case]

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from benchmarks.judges import Matrix, ask, kappa_all, main
-from fleetlore.testing.sessions import trajectory, verdict
 from fleetlore.wire.trajectory import Trajectory
+from tests.build import trajectory, verdict
 
 
 def test_a_matrix_counts_what_was_said_against_what_was_true() -> None:

@@ -11,9 +11,9 @@ from fleetlore.kafka.client import connected, make_producer
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.testing import FakeClock
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.topics import DAY_SECONDS, topic
 from sinks.topics import ensure_topics
+from tests.build import memory_item
 from tests.cluster.kafka_cluster import KafkaCluster
 
 # As a week and an hour would do it.

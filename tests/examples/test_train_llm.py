@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fleetlore.lora.adapter import base_of, read_lora
-from fleetlore.testing.sessions import call, judgment
 from models.export.dataset import write_dataset
+from tests.build import call, judgment
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_llm" / "train.py"
 

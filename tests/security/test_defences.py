@@ -10,12 +10,12 @@ import pytest
 from fleetlore.advice import gate
 from fleetlore.advice.gate import Tip
 from fleetlore.emit import encode
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.events import RESULT, TOOL, Event
 from fleetlore.wire.lore import MemoryItem
 from models.memory import bottom_k, consolidation
 from models.memory.consolidation import is_unconfirmed, only_group
 from models.memory.item_state import ItemState
+from tests.build import memory_item
 from tests.candidates import candidate
 
 TOKEN = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vX4zC7fR0yL3wU6"

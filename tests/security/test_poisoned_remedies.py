@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.topics import topic
 from models.memory.consolidation import QUORUM_AGENTS, is_unconfirmed
+from tests.build import memory_item
 from tests.streams.log_pipeline import LogPipeline
 
 WRONG = ("terminal", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")

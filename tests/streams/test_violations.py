@@ -15,13 +15,13 @@ from benchmarks.evaluate.runner import Plan, follow, history
 from benchmarks.evaluate.worlds.long_world import FORBIDDEN, SHORTCUT, LongWorld
 from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.tool_world import ToolWorld
-from fleetlore.testing import sessions
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.trajectory import Feedback, Trajectory
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from streams.offline.memory_pipeline import MemoryPipeline
+from tests import build as sessions
 
 REFUND = Call("refund", {"order": 17, "reason": "late"})
 HACK = Call("refund", {"order": 17, "reason": "late", SHORTCUT: True})

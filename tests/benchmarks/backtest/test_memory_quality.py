@@ -11,8 +11,8 @@ from benchmarks.backtest.memory_quality import (
     recurrence,
 )
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
+from tests.build import memory_item
 
 MakeCase = Callable[..., Case]
 NO_COLUMN = "no such column: 'name'"

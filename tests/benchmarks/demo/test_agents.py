@@ -18,8 +18,8 @@ from benchmarks.demo.world import Call, Environment, Reply, Step, Task, World
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.changes import change_tip
 from fleetlore.calls.model import Outlook
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem
+from tests.build import memory_item
 
 PUSH = [Call("push", {"branch": "fix-1", "force": value}) for value in (True, False)]
 PULL = Call("pull", {"branch": "fix-1"})

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.foresight.failure_recall import EXAMPLES, FailureRecall, MetFailure, failures_of
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Step
+from tests.build import call, trajectory
 
 
 class WordVectors:

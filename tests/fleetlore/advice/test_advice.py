@@ -18,8 +18,8 @@ from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import stable_hash, withheld
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import Pattern
+from tests.build import memory_item
 
 NOW = 1_767_225_600.0
 TOOL, ARGUMENTS = "sql", {"table": "cars", "limit": 5}

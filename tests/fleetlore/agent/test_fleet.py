@@ -18,12 +18,12 @@ from fleetlore.advice.provenance import MARK
 from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.testing import FakeClock
-from fleetlore.testing.sessions import call, memory_item, trajectory
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from models.calls.training import train
 from streams.embedded.broker import EmbeddedBroker
+from tests.build import call, memory_item, trajectory
 from tests.doubles.recorder import Recorder
 
 CALL = ("sql", {"query": "SELECT 1"})

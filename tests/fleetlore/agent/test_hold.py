@@ -10,8 +10,8 @@ from fleetlore import Fleet
 from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.testing import FakeClock
-from fleetlore.testing.sessions import memory_item
 from models.calls.training import train
+from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.models.calls.test_needs import ERROR, SESSIONS, session
 

@@ -11,12 +11,12 @@ from fleetlore import BlockingFleet, Fleet, MemoryItem, StoreUnavailable
 from fleetlore.advice.provenance import MARK
 from fleetlore.emit.emitter import Emitter
 from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
 from streams.embedded.broker import free_port
+from tests.build import memory_item
 
 pytestmark = pytest.mark.timeout(300)
 

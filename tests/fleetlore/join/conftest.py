@@ -6,8 +6,8 @@ import pytest
 
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import HOW_TO, Pattern
+from tests.build import memory_item
 
 # That the strategy solved.
 GOAL = "look around"

@@ -15,8 +15,8 @@ from langgraph.types import Command, interrupt
 from fleetlore import Fleet, tool
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.langchain import FleetMiddleware
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events
+from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import DENIED, GOAL, know_denied, read_file
 

@@ -10,9 +10,9 @@ import pytest
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.mcp_calls import McpCalls
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
+from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import GOAL, know_better
 

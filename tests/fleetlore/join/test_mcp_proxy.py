@@ -64,7 +64,7 @@ import sys
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.mcp_proxy import run_command
-from fleetlore.testing.sessions import memory_item
+from tests.build import memory_item
 
 fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0)
 way = {"kind": "strategy", "task": "look", "title": "How to: look around", "content": "Look into /srv first"}

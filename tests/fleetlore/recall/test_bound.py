@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
+from tests.build import memory_item
 
 ENTRIES = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=2),

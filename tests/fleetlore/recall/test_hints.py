@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.hints import TRANSIENT_SECONDS, default_hint, hint_text, transient_weight
 from fleetlore.recall.index import worth_showing
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
+from tests.build import memory_item
 
 NOW = 1_760_000_000.0
 

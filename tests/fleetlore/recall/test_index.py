@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.recall.index import KEPT, LoreIndex
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
+from tests.build import memory_item
 
 
 def exact(id: str, **fields: Any) -> Pattern:

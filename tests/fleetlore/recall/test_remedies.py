@@ -12,8 +12,8 @@ from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, tool_id
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
+from tests.build import memory_item
 
 BOOK = {"calendar": "stock", "length": 30}
 LOCKED, REFUSED = "cause of the lock", "cause of the refusal"

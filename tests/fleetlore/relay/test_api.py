@@ -18,9 +18,9 @@ from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller, read_tokens
 from fleetlore.relay.openapi import openapi
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events as names
 from fleetlore.wire.lore import Pattern
+from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.conftest import serving
 

@@ -20,8 +20,8 @@ from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPON
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events as names
+from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.provider import Provider

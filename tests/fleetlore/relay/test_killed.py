@@ -17,12 +17,12 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire import events as names
 from fleetlore.wire.events import event_id
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker, free_port
+from tests.build import memory_item
 from tests.fleetlore.relay.test_api import ERROR, WRONG, event
 from tests.fleetlore.relay.test_command import MakeTopics, running, sent
 

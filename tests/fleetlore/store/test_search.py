@@ -24,11 +24,11 @@ from fleetlore.store.search import (
     fused,
     telling_words,
 )
-from fleetlore.testing.sessions import memory_item
 from fleetlore.wire.lore import MemoryItem, Pattern
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
 from streams.embedded.broker import free_port
+from tests.build import memory_item
 
 pytestmark = pytest.mark.timeout(300)
 

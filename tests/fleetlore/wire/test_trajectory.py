@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetlore.testing import sessions
 from fleetlore.wire.trajectory import (
     CUT,
     DIGEST_STEPS,
@@ -20,6 +19,7 @@ from fleetlore.wire.trajectory import (
     Trajectory,
     Verdict,
 )
+from tests import build as sessions
 
 MILVUS_FIELD_BYTES = 65_535
 

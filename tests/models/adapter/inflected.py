@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
+from tests.build import call, trajectory
 
 STEMS = (
     ("river", "stone", "cloud"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fleetlore.testing.sessions import call, trajectory
 from models.adapter.pairs import Memory, cases_of
+from tests.build import call, trajectory
 
 FAILED = call("sql", "SELECT name FROM car", "", "no such table: car")
 WORKED = call("sql", "SELECT name FROM makers", "3 rows")

@@ -8,9 +8,9 @@ from fleetlore.advice.gate import all_of
 from fleetlore.calls.context import KnownQuantities
 from fleetlore.calls.document import EQUAL, Document, Need
 from fleetlore.calls.model import CallModel
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train
+from tests.build import call, trajectory
 
 ERROR = "Error: payment amounts do not add up to the total price"
 

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from fleetlore.calls.document import LookUp
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls import look_ups
 from models.calls.evidence import Fleet
 from models.calls.look_ups import LookUps, failures_met, form
+from tests.build import call, trajectory
 
 _TABLES = ("singer", "concert", "stadium", "airport", "pets", "courses", "flights", "makers", "stores", "dogs")
 

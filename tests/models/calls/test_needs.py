@@ -6,12 +6,12 @@ from fleetlore.advice.gate import all_of
 from fleetlore.calls.document import Need
 from fleetlore.calls.model import CallModel
 from fleetlore.recall.index import LoreIndex
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Fleet
 from models.calls.needs import NeedRecords
 from models.calls.training import train
 from streams.offline.memory_pipeline import MemoryPipeline
+from tests.build import call, trajectory
 
 ERROR = "Error: non-delivered order cannot be exchanged"
 NEED = Need(

@@ -3,9 +3,9 @@ from __future__ import annotations
 from fleetlore.calls.document import Document, Program
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train
+from tests.build import call, trajectory
 
 TIMED_OUT, NO_XXD = "Command timed out", "/bin/bash: line 1: xxd: command not found"
 

@@ -9,11 +9,11 @@ from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.gate import judge_candidate
 from models.calls.training import MOST_NAMES, train
+from tests.build import call, trajectory
 
 TABLES = ("cars", "makers", "models", "countries")
 WRONG = ("car", "maker", "model", "country")

@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.window import AGENT_SESSIONS, SessionWindow
+from tests.build import call, trajectory
 
 
 def session(number: int, agent: str = "a", events: int = 3) -> Trajectory:

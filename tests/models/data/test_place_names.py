@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.testing.sessions import call
 from fleetlore.wire.trajectory import MAX_SCHEMA
 from models.data.place_names import MAX_NAME, shows_schema, told_of_place
+from tests.build import call
 
 
 def names(arguments: str, result: str = "1", identities: tuple[str, ...] = ()) -> set[str]:

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetlore.testing import sessions
-from fleetlore.testing.sessions import call
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import CUT, Judgment, Label, Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 from models.memory.item_state import ItemState
+from tests import build as sessions
+from tests.build import call
 
 GOAL = "count the cars"
 

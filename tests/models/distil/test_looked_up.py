@@ -3,12 +3,12 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from fleetlore.testing import sessions
-from fleetlore.testing.sessions import call
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.distiller import distil
 from models.memory.item_state import ItemState
+from tests import build as sessions
+from tests.build import call
 
 NO_TABLE = "Table 'shop.cars' doesn't exist"
 LOOK_UP = call("sql", "SHOW TABLES", "makers, cars_data, owners")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleetlore.testing import sessions
 from models.distil.distiller import distil
+from tests import build as sessions
 
 OTHER = sessions.call("bash", "tail -n 3 log", "done")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import permutations
 
 from fleetlore.fingerprint.fingerprint import cause_of, failure_of
-from fleetlore.testing import sessions
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 from models.memory.item_state import ItemState
 from models.memory.quality import is_junk
+from tests import build as sessions
 
 
 def call(tool: str, arguments: str, error: str | None = None, kind: str = "1") -> Step:

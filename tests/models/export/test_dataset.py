@@ -14,10 +14,10 @@ from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
 from fleetlore.errors import ConfigError
-from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.trajectory import CUT, Judgment, Step
 from models.export.dataset import as_functions, tools_by_agent, write_dataset
 from models.export.rows import AGENT_SHARE, Row, _bounded, is_test
+from tests.build import call, judgment
 
 NO_COLUMN = "no such column: nme"
 WRONG, RIGHT = "SELECT nme FROM cars WHERE id = 1", "SELECT name FROM cars WHERE id = 1"

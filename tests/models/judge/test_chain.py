@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fleetlore.testing import sessions
 from fleetlore.wire.trajectory import Feedback, Step, Trajectory
 from models.judge.chain import FeedbackJudge, JudgeChain, RewardJudge, RulesJudge
+from tests import build as sessions
 
 
 def call(arguments: str, result: str = "", error: str | None = None, tool: str = "sql") -> Step:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.testing import sessions
 from fleetlore.wire.trajectory import Feedback, Trajectory, Verdict
 from models.judge.record import FEWEST_CASES, SAMPLED_CASES, Case, JudgeRecord, cases_of, tool_family
+from tests import build as sessions
 
 SUCCESS, FAILURE = "success", "failure"
 

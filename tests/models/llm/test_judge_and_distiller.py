@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import tell
 from fleetlore.config import Settings
-from fleetlore.testing import sessions
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.llm.answers import Answers
 from models.llm.client import Client
@@ -26,6 +25,7 @@ from models.llm.judge import LlmJudge
 from models.llm.recording import brief, recording
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE
 from models.memory.item_state import ItemState
+from tests import build as sessions
 from tests.doubles.model_endpoint import ModelEndpoint
 
 INJECTION = (

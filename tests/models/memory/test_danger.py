@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.testing.sessions import call
 from models.memory.danger import is_dangerous, is_dangerous_text, is_plain, names_all
+from tests.build import call
 
 
 @pytest.mark.parametrize(

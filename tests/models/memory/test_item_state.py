@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.testing import sessions
-from fleetlore.testing.sessions import judgment
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 from models.memory.item_state import EXAMPLES, SAMPLED_SESSIONS, ItemState
 from models.memory.shown import SHOWN_SESSIONS, Shown, shown_items
+from tests import build as sessions
 from tests import candidates
+from tests.build import judgment
 
 MAX_FIELD_BYTES = 65_535  # of Milvus
 

@@ -4,12 +4,12 @@ from itertools import permutations
 
 import pytest
 
-from fleetlore.testing import sessions
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.distiller import distil
 from models.memory.consolidation import QUORUM_AGENTS
 from models.memory.item_state import ItemState
+from tests import build as sessions
 
 
 def call(arguments: str, result: str = "ok", error: str | None = None) -> Step:

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment, Label, Step
 from models.promotion.canary import CanaryTrial
+from tests.build import call, judgment
 
 SHARE = 0.3
 AGENTS = [f"a{number}" for number in range(40)]

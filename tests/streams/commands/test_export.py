@@ -13,12 +13,12 @@ from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.definitions import Definitions, id_of
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import DIGEST_TEXT, Judgment
 from streams.embedded.broker import EmbeddedBroker
 from streams.stage.erased import Erasure
+from tests.build import call, judgment
 
 WRONG, RIGHT = "SELECT nme FROM cars", "SELECT name FROM cars"
 

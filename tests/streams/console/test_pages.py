@@ -15,11 +15,11 @@ from starlette.testclient import TestClient
 from fleetlore.adapters.listing import AdapterListing
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.loopback import is_loopback
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.decision import Decision
 from fleetlore.wire.lore import Pattern
 from models.judge.session_state import SessionState
 from streams.console.pages import Console
+from tests.build import call, trajectory
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool
 
 LOCAL = "http://127.0.0.1:7070"

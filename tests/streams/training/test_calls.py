@@ -21,7 +21,6 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing.clock import FakeClock
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
@@ -35,6 +34,7 @@ from streams.training.publication import Publication
 from streams.training.trainer import CallsTrainer
 from streams.training.window import Cadence
 from streams.training.window import train as train_on
+from tests.build import call, trajectory
 
 MakeTopics = Callable[..., Awaitable[None]]
 PARTITIONS = 2

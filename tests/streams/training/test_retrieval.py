@@ -20,7 +20,6 @@ from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing.clock import FakeClock
-from fleetlore.testing.sessions import call, judgment
 from fleetlore.wire.adapter_manifest import RETRIEVAL, RetrievalManifest, in_cohort
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
@@ -34,6 +33,7 @@ from streams.offline.erase.job import has_learned
 from streams.stage.erased import Erased
 from streams.training.publication import Publication
 from streams.training.retrieval import RetrievalTrainer
+from tests.build import call, judgment
 from tests.models.adapter.inflected import sessions
 
 MakeTopics = Callable[..., Awaitable[None]]

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from fleetlore.cli.main import main
 from fleetlore.retrieval.encoder import StaticEncoder
-from fleetlore.testing.sessions import call, trajectory
 from fleetlore.wire.trajectory import Feedback, Verdict
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
 from models.judge.record import FEWEST_CASES, JudgeRecord
@@ -21,6 +20,7 @@ from sinks.milvus import MilvusStore
 from streams.commands.judges import tally
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stages.s3_judgments.judge_records import LABEL, JudgeRecords, RecordKey
+from tests.build import call, trajectory
 from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
