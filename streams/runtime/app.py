@@ -227,8 +227,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self._commit()
 
     async def on_start(self) -> None:
-        await _answered(lambda: ensure_topics(self._settings))
-        await _answered(lambda: refuse_grown(self._settings))
+        for prepare in (ensure_topics, refuse_grown):
+            await _answered(partial(prepare, self._settings))
         # Before the first batch: what was erased may lie in it.
         for each in self._operator_topics:
             await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))
@@ -358,8 +358,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await faust_adapter.read_anew(self, lost)
 
     async def _follow_operators(self) -> None:
-        settings, clock = self._settings, SystemClock()
-        place = settings.cluster, settings.tenants, clock, settings.fetch_wait_ms
+        place = self._settings.cluster, self._settings.tenants, SystemClock(), self._settings.fetch_wait_ms
         await asyncio.gather(*(each.follow(*place) for each in self._operator_topics))
 
     async def _mend_stale(self) -> None:
