@@ -224,10 +224,8 @@ class Emitter:
         return queue
 
     async def flush(self, timeout_seconds: float, *, hurried: bool = True) -> bool:
-        """Wait until everything emitted so far has been acknowledged; False when the time is up.
-
-        Args:
-            hurried: send it now, and let it wait for no more to fill its batch.
+        """Wait until everything emitted so far has been acknowledged; False when the time is up. `hurried` sends it
+        now, however full its batch.
         """
         self._take_over()
         if self._waiting == 0:
@@ -236,8 +234,7 @@ class Emitter:
         flush = (self._accepted, done)
         self._flushes.append(flush)
         self._hurried += hurried
-        if hurried:
-            self._wake_all(hurried=True)
+        self._wake_all(hurried)
         try:
             await asyncio.wait_for(done.wait(), timeout_seconds)
         except TimeoutError:
