@@ -1,7 +1,7 @@
 """Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
 
 `advice_sheet`, `heard` and `silent` have options of their own: what the first measures is told by a reader, and the
-others read logged sessions.
+others read logged sessions. `gateway` prints its figures alone, for docs/results/joining.md.
 """
 
 from __future__ import annotations
@@ -104,4 +104,11 @@ if __name__ == "__main__":
         from benchmarks.silent import command
 
         command.app(sys.argv[2:], prog_name="python -m benchmarks silent")
+    if sys.argv[1:2] == ["gateway"]:
+        import asyncio
+
+        from benchmarks import gateway
+
+        asyncio.run(gateway.main(*map(int, sys.argv[2:3])))
+        sys.exit()
     typer.run(main)

@@ -1,7 +1,8 @@
-"""Measure what the relay's gateway adds to a request for a model: `python -m benchmarks.gateway`.
+"""Measure what the relay's gateway adds to a request for a model: `python -m benchmarks gateway [ROUNDS]`.
 
 A local server answers as OpenAI's does, at once. The same request goes to it directly and through `fleetlore relay`, a
-process of its own, in turns; so both meet the same load of the machine, which is printed beside the figures.
+process of its own, in turns; so both meet the same load of the machine, which is printed beside the figures. The same
+requests are read in this process, too, as a wrapped client or LiteLLM's callback does it, by CPU time.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fleetlore import Fleet
+from fleetlore.join.dialects import CHAT_COMPLETIONS
+from fleetlore.join.session_calls import SessionCalls
 from streams.embedded.broker import free_port
 
 ROUNDS = 2_000
+# Milliseconds at the median and at the 99th percentile: by the clock what is added, by CPU time what the agent does.
+BARS = {"added": (2.0, 8.0), "in the agent": (5.0, 5.0)}
 WARM_UP = 100
 # Calls in the conversation; each result has so many characters.
 CALLS, CHARACTERS = 20, 500
@@ -42,7 +48,20 @@ def request_of(number: int) -> dict[str, Any]:
     return {"model": "m", "messages": messages}
 
 
-async def main() -> None:
+async def in_process(rounds: int) -> list[float]:
+    """CPU of reading each request in the agent's own process and putting in what the model is told, in milliseconds."""
+    calls, took = SessionCalls(), []
+    async with Fleet("bench", broker="127.0.0.1:1") as fleet, fleet.session("bench"):
+        for number in range(WARM_UP + rounds):
+            body = request_of(number)
+            begun = time.thread_time()
+            _, conversation = calls.told(CHAT_COMPLETIONS, body)
+            took.append((time.thread_time() - begun) * 1e3)
+            assert conversation is not None
+    return took[WARM_UP:]
+
+
+async def main(rounds: int = ROUNDS) -> None:
     """Print medians and 99th percentiles, in milliseconds."""
 
     async def answer(request: Request) -> Response:
@@ -64,7 +83,7 @@ async def main() -> None:
         urls = {"direct": f"http://127.0.0.1:{there}/v1", "relay": f"http://127.0.0.1:{relay}/openai/v1"}
         used = 0.0
         async with httpx2.AsyncClient(timeout=60, transport=httpx2.AsyncHTTPTransport(retries=20)) as http:
-            for number in range(WARM_UP + ROUNDS):
+            for number in range(WARM_UP + rounds):
                 body = request_of(number)
                 if number == WARM_UP:
                     used = cpu_seconds(process.pid)
@@ -79,9 +98,15 @@ async def main() -> None:
         server.should_exit = True
         await serving
     added = [relay - direct for direct, relay in zip(times["direct"][WARM_UP:], times["relay"][WARM_UP:], strict=True)]
-    for way, some in {**{way: each[WARM_UP:] for way, each in times.items()}, "added": added}.items():
-        print(f"{way:<7} p50 {median(some):6.2f} ms   p99 {quantiles(some, n=100)[98]:6.2f} ms")
-    print(f"the relay's CPU {used / ROUNDS * 1e3:.2f} ms a request")
+    measured = {way: each[WARM_UP:] for way, each in times.items()} | {"added": added}
+    for way, some in (measured | {"in the agent": await in_process(rounds)}).items():
+        figures = median(some), quantiles(some, n=100)[98]
+        said = ""
+        if way in BARS:
+            met = all(figure <= bar for figure, bar in zip(figures, BARS[way], strict=True))
+            said = f"   bars {BARS[way][0]:g} / {BARS[way][1]:g} ms: {'met' if met else 'missed'}"
+        print(f"{way:<12} p50 {figures[0]:6.2f} ms   p99 {figures[1]:6.2f} ms{said}")
+    print(f"the relay's CPU {used / rounds * 1e3:.2f} ms a request")
     print(f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
@@ -92,4 +117,4 @@ def cpu_seconds(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(*map(int, sys.argv[1:2])))
