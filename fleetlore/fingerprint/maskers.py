@@ -39,6 +39,8 @@ _CODE_BEFORE = re.compile(
     r"(?:code |status )?$",
     re.I,
 )
+# One of these stands in what `_CODE_BEFORE` matches. A text of numbers alone asks it a thousand times.
+_CODE_WORD = re.compile("code|status|err|exit|rc|http|signal", re.I)
 _MAX_CODE_DIGITS = 6
 _STATUS = re.compile(r"[1-5]\d\d|-\d{1,3}")
 # Words whose number is part of the name: ORA-00942, utf-8, sha-256; but not worker-2.
@@ -66,7 +68,8 @@ def _number(match: re.Match[str]) -> str:
     number, start = match.group(), match.start()
     before = match.string[max(0, start - 20) : start]
     # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`; or of a program's end: `-9: …`.
-    coded = bool(_CODE_BEFORE.search(before)) or (not start and bool(_STATUS.fullmatch(number)))
+    may_be_code = _CODE_WORD.search(before) is not None
+    coded = (may_be_code and bool(_CODE_BEFORE.search(before))) or (not start and bool(_STATUS.fullmatch(number)))
     named = before[-1:] == "-" and bool(_NAME_BEFORE.search(before))
     said = match.string.startswith((" Client Error", " Server Error"), match.end())
     return number if (coded and len(number) <= _MAX_CODE_DIGITS) or named or said else MASK

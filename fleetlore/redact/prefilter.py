@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -74,13 +75,11 @@ class Needles:
         """Needles of each text by its index, ascending; folded ones in lower case. Texts without are left out."""
         joined = b"\n".join(texts) + b"\n"  # a needle of three bytes is looked for with the one behind it
         found: dict[int, set[bytes]] = {}
-        ends: list[int] = []
+        ends = list(accumulate(len(text) + 1 for text in texts))
         seen: set[int] = set()  # endings in the text at hand: it is searched for what ends so once
         index = end = 0
-        for position, gram in self._endings(joined):
+        for position, gram in self._endings(joined, ends):
             if position >= end:
-                # Made where it is needed: of most batches no text has a needle.
-                ends = ends or np.cumsum([len(text) + 1 for text in texts]).tolist()
                 index = bisect_right(ends, position)
                 end, seen = ends[index], set()
             if gram not in seen:
@@ -90,7 +89,7 @@ class Needles:
                         found.setdefault(index, set()).add(needle)
         return found
 
-    def _endings(self, joined: bytes) -> Iterator[tuple[int, int]]:
+    def _endings(self, joined: bytes, ends: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Where, ascending, the last four or three bytes of a needle may stand, and which."""
         for start in range(0, len(joined) - _GRAM + 1, _BLOCK_BYTES):
             pairs = min(_BLOCK_BYTES + 2, len(joined) - 1 - start)
@@ -105,8 +104,9 @@ class Needles:
             likely = self._hashed[_hash(grams)] | self._hashed[_hash(grams & _THREE)]
             places, grams = places[likely], grams[likely]
             if len(places) > _MANY:
-                new = np.ones(len(places), np.bool_)
-                new[1:] = (np.diff(places) > 1) | (np.diff(grams) != 0)
+                # Of a text that repeats itself each ending is looked at once.
+                texts = np.searchsorted(ends, places + start, "right")
+                new = np.sort(np.unique((texts << 32) | grams, return_index=True)[1])
                 places, grams = places[new], grams[new]
             for position, gram in zip(places.tolist(), grams.tolist(), strict=True):
                 if gram in self._ending:
