@@ -19,10 +19,12 @@ import typer
 
 from benchmarks.command import command_app
 from benchmarks.security import corpora
+from benchmarks.security.atoms import ATOMS
 from benchmarks.security.erasing import erased_by_store
 from benchmarks.security.identities import REGIONS, personal
 from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
-from benchmarks.security.times import READERS, survey
+from benchmarks.security.times import READERS, WORKER_SECONDS, slowest_record, survey
+from benchmarks.security.voices import voices
 from fleetlore.advice.gate import clean
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import redact
@@ -51,8 +53,12 @@ MISSES = """
 Why some get through:
 
 - Without a form, a name or a digit nothing tells a secret from a word.
+- A record of many events that hold nothing but numbers, or names of secrets, takes a worker more than 50 ms: each is
+  looked at. What a record costs may not depend on what lies beside an event in it, so no cap on a record is kept.
 - An agent's outcome, the worst of its events, takes 4 to 6 ms (bar 5 ms) on a machine that others use: missed there.
 - With FLEETLORE_MASK_PERSONAL a text of nothing but telephone numbers costs an agent more than 5 ms: each is parsed.
+- One agent of 30 that lies withholds a version only while it is drawn to try it; with one vote a minute it is heard
+  more often than others that end a session in three.
 - An identity that stands in free text alone, as a first name in a goal, is in no field and has no form.
 - What lies on the log by time stays until the date that the report of `fleetlore erase` states.
 """
@@ -62,7 +68,8 @@ def measure(
     logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged sessions of customer service.")] = None,
 ) -> None:
     """Run all attacks and write docs/results/security.md."""
-    lines = [*_secrets(), *_fences(), *_identities(logs), *_poisoning(), *asyncio.run(erased_by_store()), *_times()]
+    heard = [*_poisoning(), *voices()]
+    lines = [*_secrets(), *_fences(), *_identities(logs), *heard, *asyncio.run(erased_by_store()), *_times()]
     rows = [f"| {kind} | {what} | {tried} | {through} |" for kind, what, tried, through in lines]
     head = "| kind | what | tried | got through |\n| --- | --- | ---: | ---: |"
     PAGE.write_text("\n".join(["# Security", "", SAID, head, *rows, MISSES.rstrip(), ""]))
@@ -138,6 +145,10 @@ def _times() -> Iterator[Line]:
         slowest = max(each.seconds for each in found)
         bound = "" if reader.limit is None else f" (bar {1000 * reader.limit:.0f} ms)"
         yield "time", reader.name, f"{len(found)} texts", f"{1000 * slowest:.1f} ms{bound}, exponent {bent:.2f}"
+    for events in (30, 64, 128):
+        seconds, atom = slowest_record(events)
+        what = f"a worker's record of {events} events, stage 1; slowest of {atom!r}"
+        yield "time", what, f"{len(ATOMS)} texts", f"{1000 * seconds:.0f} ms (bar {1000 * WORKER_SECONDS:.0f} ms)"
 
 
 if __name__ == "__main__":

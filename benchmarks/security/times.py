@@ -275,6 +275,12 @@ def _least(reader: Reader, atom: str, size: int) -> float:
     return least
 
 
+def slowest_record(events: int) -> tuple[float, str]:
+    """How long the first stage takes over the worst record of so many events, and of which atom."""
+    reader = Reader("", lambda text: first_stage(text, events))
+    return max((_least(reader, atom, MAX_BYTES), atom) for atom in ATOMS)
+
+
 def slowness() -> float:
     """By how much this machine is slower now than the one that the limits are for, where half a million additions take
     20 ms; at least 1.
