@@ -37,9 +37,14 @@ OTHER = "other"
 
 
 class Sampler:
-    """Samples the process from `__enter__` to `__exit__`; use it in the main thread."""
+    """Samples the process from `__enter__` to `__exit__`; use it in the main thread.
 
-    def __init__(self) -> None:
+    Args:
+        depth: how many frames of a stack are kept, the innermost.
+    """
+
+    def __init__(self, depth: int = 8) -> None:
+        self._depth = depth
         self._stacks: Counter[tuple[CodeType, ...]] = Counter()
 
     def __enter__(self) -> Sampler:
@@ -53,20 +58,21 @@ class Sampler:
 
     def _take(self, _: int, frame: FrameType | None) -> None:
         stack: list[CodeType] = []
-        while frame is not None and len(stack) < 8:
+        while frame is not None and len(stack) < self._depth:
             stack.append(frame.f_code)
             frame = frame.f_back
         self._stacks[tuple(stack)] += 1
 
     def steps(self) -> dict[str, float]:
         """Share of the CPU time by step, largest first."""
-        return self._shares(_step)
+        return self.shares(_step)
 
     def functions(self) -> dict[str, float]:
         """Share by the innermost function of the project, largest first."""
-        return self._shares(_function)
+        return self.shares(_function)
 
-    def _shares(self, name: Callable[[tuple[CodeType, ...]], str]) -> dict[str, float]:
+    def shares(self, name: Callable[[tuple[CodeType, ...]], str]) -> dict[str, float]:
+        """Share by what a stack is called, innermost frame first; largest first."""
         counts: Counter[str] = Counter()
         for stack, samples in self._stacks.items():
             counts[name(stack)] += samples
@@ -75,7 +81,7 @@ class Sampler:
 
 
 def _step(stack: tuple[CodeType, ...]) -> str:
-    own = [module for module in map(_module, stack) if _is_own(module)]
+    own = [module for module in map(module_of, stack) if _is_own(module)]
     return next((step for module in own if (step := _step_of(module))), own[0] if own else OTHER)
 
 
@@ -85,7 +91,7 @@ def _step_of(module: str) -> str:
 
 
 def _function(stack: tuple[CodeType, ...]) -> str:
-    return next((f"{_module(code)} {code.co_qualname}" for code in stack if _is_own(_module(code))), OTHER)
+    return next((f"{module_of(code)} {code.co_qualname}" for code in stack if _is_own(module_of(code))), OTHER)
 
 
 def _is_own(module: str) -> bool:
@@ -93,6 +99,6 @@ def _is_own(module: str) -> bool:
 
 
 @cache
-def _module(code: CodeType) -> str:
+def module_of(code: CodeType) -> str:
     """Path below the project's root; as it is where it lies elsewhere."""
     return code.co_filename.removeprefix(f"{ROOT}/")
