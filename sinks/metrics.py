@@ -37,6 +37,7 @@ LABELS = {
     "stage": "stage of the pipeline",
     "stream": "full name of a topic, or a Milvus collection",
     "tenant": "a tenant; those of a worker are a fixed list",
+    "tool": "one of the 100 tools that a worker sees called most in a tenant; `other` for all else",
     "topic": "full name of a topic; the tenants of a worker are a fixed list, so this is bounded",
     "version": "version of the package, or of an adapter",
 }
@@ -262,22 +263,22 @@ class Metrics(MetricTable):
         "tool_calls",
         Gauge,
         "lore",
-        "Calls in the newest hour of event time, of the tools whose health this worker keeps.",
-        ("tenant",),
+        "Calls in the newest hour of event time, by tool, of those whose health this worker keeps.",
+        ("tenant", "tool"),
     )
     tool_failures = MetricSpec(
         "tool_failures",
         Gauge,
         "lore",
         "Those of them that failed. Worry when their share grows: `fleetlore health --hours 1` says where and of what.",
-        ("tenant",),
+        ("tenant", "tool"),
     )
     degraded_tools = MetricSpec(
         "degraded_tools",
         Gauge,
         "lore",
-        "Tools of which more than 10 % of the calls failed in that hour, even at the lower end of the 95 % interval.",
-        ("tenant",),
+        "1 where more than 10 % of the tool's calls failed in that hour, even at the lower end of the 95 % interval.",
+        ("tenant", "tool"),
     )
     sink_rows = MetricSpec(
         "sink_rows_total",

@@ -23,6 +23,8 @@ from streams.stage.merging_stage import Key, MergingStage
 
 # Of a state beside its sessions, and of a session in each of its samples: estimates from above.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
+# Tools of a tenant that have series of their own, those that are called most; and the name of all else.
+_MOST_TOOLS, _OTHERS = 100, "other"
 
 
 class PatternsStage(MergingStage[PatternState, Observation]):
@@ -49,8 +51,9 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             distrusted,
         )
         self._metrics = metrics
-        # By tenant and tool: the newest hour. And the tenants whose hours have changed since they were shown.
-        self._newest_hours: defaultdict[str, dict[str, Period]] = defaultdict(dict)
+        # By tenant and id: a tool and its newest hour. And the tenants whose hours have changed since they were shown.
+        self._newest_hours: defaultdict[str, dict[str, tuple[str, Period]]] = defaultdict(dict)
+        self._shown: defaultdict[str, set[str]] = defaultdict(set)  # tools that have series, by tenant
         self._changed_tenants: set[str] = set()
 
     def id_of(self, value: Observation) -> str:
@@ -93,7 +96,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             kept = state.hidden_json() if state.sample.kept else ""
             return {"id": row_id(*key), "tenant": tenant, "body": "", "state": kept, "text": ""}
         if subject.level == "tool" and state.hours is not None:
-            self._newest_hours[tenant][subject.id] = state.hours.periods[0]
+            self._newest_hours[tenant][subject.id] = subject.tool, state.hours.periods[0]
             self._changed_tenants.add(tenant)
         return {
             "id": row_id(*key),
@@ -116,17 +119,28 @@ class PatternsStage(MergingStage[PatternState, Observation]):
 
     def forget(self) -> None:
         super().forget()
+        self._changed_tenants |= set(self._newest_hours)
         self._newest_hours.clear()
+        self._show_health()  # who has the partition next shows it
 
     def _show_health(self) -> None:
-        """Set the metrics of the newest hour, for all tools together: agents may name theirs as they like."""
+        """Set the metrics of the newest hour: agents may name their tools as they like, so series are for a few."""
         tenants, self._changed_tenants = self._changed_tenants, set()
         if self._metrics is None:
             return
         for tenant in tenants:
             hours = self._newest_hours[tenant].values()
-            newest = max((number for number, _, _ in hours), default=0)
-            now = [(calls, failures) for number, calls, failures in hours if number == newest]
-            self._metrics.tool_calls(tenant).set(sum(calls for calls, _ in now))
-            self._metrics.tool_failures(tenant).set(sum(failures for _, failures in now))
-            self._metrics.degraded_tools(tenant).set(sum(degraded(calls, failures) for calls, failures in now))
+            newest = max((number for _, (number, _, _) in hours), default=0)
+            now = [(calls, tool, failures) for tool, (number, calls, failures) in hours if number == newest]
+            found: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+            for rank, (calls, tool, failures) in enumerate(sorted(now, reverse=True)):
+                found[tool if rank < _MOST_TOOLS else _OTHERS].append((calls, failures, degraded(calls, failures)))
+            for tool in self._shown[tenant] - set(found):
+                for family in (self._metrics.tool_calls, self._metrics.tool_failures, self._metrics.degraded_tools):
+                    family.remove(tenant, tool)
+            for tool, counts in found.items():
+                calls, failures, bad = map(sum, zip(*counts, strict=True))
+                self._metrics.tool_calls(tenant, tool).set(calls)
+                self._metrics.tool_failures(tenant, tool).set(failures)
+                self._metrics.degraded_tools(tenant, tool).set(bad)
+            self._shown[tenant] = set(found)

@@ -66,17 +66,52 @@ class Rows:
             yield row
 
 
-async def test_the_newest_hour_of_the_tools_is_a_metric() -> None:
+def seen(tool: str, session: int, hour: int, calls: int = 40, failures: int = 0) -> Observation:
+    return Observation(Subject(f"id {tool}", "tool", tool), session, 2, calls, failures, 3600.0 * hour, 3600.0 * hour)
+
+
+async def show(stage: PatternsStage, *observations: Observation) -> None:
+    await stage.process(
+        [Record(topic("acme", "observations"), 0, n, None, encode([each]), {}) for n, each in enumerate(observations)]
+    )
+    await stage.process([])
+
+
+def shown(metrics: Metrics, name: str) -> dict[str, float]:
+    return {
+        sample.labels["tool"]: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == f"fleetlore_{name}" and sample.labels["tenant"] == "acme"
+    }
+
+
+async def test_the_newest_hour_of_each_tool_is_a_metric() -> None:
     metrics = Metrics("worker")
     stage = PatternsStage(Rows(), SystemClock(), metrics)  # type: ignore[arg-type]
-    seen = [
-        Observation(
-            Subject(f"id{tool}", "tool", f"tool-{tool}"), session, 2, 40, 10 * tool, 3600.0 * hour, 3600.0 * hour
-        )
-        for tool, session, hour in ((0, 1, 7), (1, 2, 7), (2, 3, 7), (2, 4, 5), (3, 5, 6))
+    found = [
+        seen("a", 1, 7),
+        seen("b", 2, 7, 40, 10),
+        seen("c", 3, 7, 40, 20),
+        seen("c", 4, 5),
+        seen("d", 5, 6, 40, 30),
     ]
-    records = [Record(topic("acme", "observations"), 0, n, None, encode([each]), {}) for n, each in enumerate(seen)]
-    await stage.process(records)
-    await stage.process([])
-    names = ("fleetlore_tool_calls", "fleetlore_tool_failures", "fleetlore_degraded_tools")
-    assert [metrics.registry.get_sample_value(name, {"tenant": "acme"}) for name in names] == [120.0, 30.0, 2.0]
+    await show(stage, *found)
+    assert shown(metrics, "tool_calls") == {"a": 40.0, "b": 40.0, "c": 40.0}
+    assert shown(metrics, "tool_failures") == {"a": 0.0, "b": 10.0, "c": 20.0}
+    assert shown(metrics, "degraded_tools") == {"a": 0.0, "b": 1.0, "c": 1.0}
+    await show(stage, seen("d", 6, 8))
+    assert shown(metrics, "tool_calls") == {"d": 40.0}, "what was not called in the newest hour has no series"
+    stage.forget()
+    assert shown(metrics, "tool_calls") == {}, "another worker shows the partition now"
+
+
+async def test_series_are_for_the_tools_that_are_called_most() -> None:
+    """Agents may name their tools as they like; one may be named as the rest is."""
+    metrics = Metrics("worker")
+    stage = PatternsStage(Rows(), SystemClock(), metrics)  # type: ignore[arg-type]
+    await show(stage, seen("other", 1000, 7, 500), *(seen(f"t{n}", n, 7, n, n) for n in range(1, 121)))
+    calls, failures = shown(metrics, "tool_calls"), shown(metrics, "tool_failures")
+    assert len(calls) == 100 and "t22" in calls and "t21" not in calls
+    assert calls["other"] == 500 + sum(range(1, 22)) and failures["other"] == sum(range(1, 22))
+    assert shown(metrics, "degraded_tools")["other"] > 1
