@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECTS := pyproject.toml deploy/server/pyproject.toml deploy/encoder/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-slow security cluster cluster-short chaos chaos-short lint format types check wheels release bench docs site lock sbom audit upgrade clean
+.PHONY: help install demo test test-all test-slow security cluster cluster-short chaos chaos-short lint format types check wheels release bench docs site lock sbom audit newest upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -122,6 +122,9 @@ sbom: $(STAMP)  ## Write build/sbom.json: what the image installs beside PyTorch
 
 audit: $(STAMP)  ## Ask PyPI for known vulnerabilities of what the image installs
 	$(BIN)/python -m pip_audit --disable-pip --require-hashes --strict --requirement deploy/requirements.txt
+
+newest: $(STAMP)  ## Test the doors with the oldest and the newest packages that are allowed; writes docs/results/newest.md
+	$(BIN)/python deploy/newest.py $(ARGS)
 
 upgrade:  ## Take the newest versions that pyproject.toml allows into constraints.txt
 	$(PYTHON) deploy/upgrade.py

@@ -251,24 +251,32 @@ def _show(found: Found, files: int, size: int, seconds: float, *, sent: bool) ->
 
 def otel(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 4318,
+    grpc_port: Annotated[
+        int | None, typer.Option("--grpc-port", min=1, max=65535, help="Take OTLP over gRPC too; usual is 4317.")
+    ] = None,
     broker: Broker = None,
     data: Data = None,
     tenant: Tenant = "default",
 ) -> None:
     """Receive OpenTelemetry traces.
 
-    OTLP over HTTP, protobuf and JSON, until Ctrl-C.
+    OTLP over HTTP, protobuf and JSON, and over gRPC where asked for, until Ctrl-C.
     """
     connection(broker, data, unknown_refused=False)
     from fleetlore.agent.fleet import Fleet
 
     try:
         from fleetlore.join.otlp import receiving_app
+
+        if grpc_port is not None:
+            import grpc  # noqa: F401
     except ImportError as error:
-        raise ModelUnavailable(f"`ingest otel` needs {error.name}: pip install 'fleetlore[otel]'") from None
+        extra = "otel-grpc" if error.name == "grpc" else "otel"
+        raise ModelUnavailable(f"`ingest otel` needs {error.name}: pip install 'fleetlore[{extra}]'") from None
 
     async def receive() -> None:
         async with Fleet("otel", broker=broker, data=data, tenant=tenant) as fleet:
-            await serve_http(receiving_app(fleet), port)
+            grpc_address = "" if grpc_port is None else f"127.0.0.1:{grpc_port}"
+            await serve_http(receiving_app(fleet, grpc_address=grpc_address), port)
 
     asyncio.run(receive())

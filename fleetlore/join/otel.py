@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-from opentelemetry.trace import StatusCode, get_current_span
+from opentelemetry.trace import SpanKind, StatusCode, TracerProvider, get_current_span, get_tracer
 
 from fleetlore.advice.advice import Advice
 from fleetlore.agent.blocking import BlockingFleet
 from fleetlore.agent.fleet import Fleet
 from fleetlore.join.traces import Traces
-from fleetlore.transcripts.otel_spans import Span
+from fleetlore.transcripts.otel_spans import MEMORY_STORE, OURS, Span
 from fleetlore.wire import events
 
 __all__ = ["FleetSpanProcessor", "show_advice"]
@@ -45,25 +45,35 @@ class FleetSpanProcessor(SpanProcessor):
             self._traces.close_silent(0.0)
 
 
-def show_advice(fleet: Fleet | BlockingFleet) -> None:
+def show_advice(fleet: Fleet | BlockingFleet, provider: TracerProvider | None = None) -> None:
     """Put what a session is told on the span in which it asks: `fleetlore.session`, `fleetlore.advice` and
     `fleetlore.withheld` (ids, those of all that it asked in that span), `fleetlore.risk` (0..1, of the call that was
-    asked about last). For an entered fleet.
+    asked about last). Below it stands a span `search_memory` for each time that something was found. For an entered
+    fleet.
+
+    Args:
+        provider: of those spans; the global one by default.
     """
-    fleet.on_advice.append(_show)
+    tracer = get_tracer("fleetlore", tracer_provider=provider)
 
-
-def _show(session: str, advice: Advice) -> None:
-    span = get_current_span()
-    if not span.is_recording():
-        return
-    known = getattr(span, "attributes", None) or {}
-    span.set_attribute(SESSION, session)
-    for name, ids in ((events.ADVICE, advice.ids), (events.WITHHELD, advice.withheld)):
-        if ids:
+    def show(session: str, advice: Advice) -> None:
+        span = get_current_span()
+        if not span.is_recording():
+            return
+        known = getattr(span, "attributes", None) or {}
+        found = {name: ids for name, ids in ((events.ADVICE, advice.ids), (events.WITHHELD, advice.withheld)) if ids}
+        span.set_attribute(SESSION, session)
+        for name, ids in found.items():
             span.set_attribute(name, list(dict.fromkeys((*known.get(name, ()), *ids))))
-    if advice.risk is not None:
-        span.set_attribute(RISK, advice.risk)
+        if advice.risk is not None:
+            span.set_attribute(RISK, advice.risk)
+        if found:
+            about: dict[str, Any] = {"gen_ai.operation.name": "search_memory", MEMORY_STORE: OURS}
+            about |= {name: list(ids) for name, ids in found.items()}
+            # What was said is in the conversation, and may hold what a trace must not.
+            tracer.start_span(f"search_memory {OURS}", kind=SpanKind.CLIENT, attributes=about).end()
+
+    fleet.on_advice.append(show)
 
 
 def _span(span: ReadableSpan) -> Span:

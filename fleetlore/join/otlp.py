@@ -1,6 +1,6 @@
-"""Receive OpenTelemetry's OTLP over HTTP, in protobuf and JSON, and send its traces as sessions.
+"""Receive OpenTelemetry's OTLP over HTTP and gRPC, and send its traces as sessions.
 
-What cannot be held is answered with 429 and Retry-After, so that the exporter or the Collector sends it again.
+What cannot be held is answered so that the exporter or the Collector sends it again: by 429 and Retry-After over HTTP.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +20,7 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.join.traces import Traces
 from fleetlore.transcripts.otlp import spans_of
 
-__all__ = ["receiving_app"]
+__all__ = ["NO_OTLP", "receiving_app"]
 
 # Spans of a trace come children first, from several processes and in batches of some seconds.
 SILENT_SECONDS = 15.0
@@ -30,16 +29,19 @@ _RETRY_SECONDS = 5
 _MAX_BODY = 16 * 1024 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
 # What reading it raises where it is none; the last two of numbers and nesting that no exporter writes.
-_NO_OTLP = (
+NO_OTLP = (
     ValueError, KeyError, TypeError, AttributeError, DecodeError, zlib.error, ArithmeticError, RecursionError,
 )  # fmt: skip
 
 
-def receiving_app(fleet: Fleet, *, silent_seconds: float = SILENT_SECONDS, max_spans: int = 50_000) -> Starlette:
-    """An ASGI application that takes `/v1/traces`; enter the fleet before it runs.
+def receiving_app(
+    fleet: Fleet, *, silent_seconds: float = SILENT_SECONDS, max_spans: int = 50_000, grpc_address: str = ""
+) -> Starlette:
+    """An ASGI application that takes `/v1/traces`, and of `/v1/logs` evaluations; enter the fleet before it runs.
 
     Args:
         silent_seconds: a trace of which nothing came for so long is over.
+        grpc_address: HOST:PORT where OTLP over gRPC is taken while it runs; it needs grpcio.
     """
     traces = Traces(fleet, max_spans=max_spans)
 
@@ -51,26 +53,33 @@ def receiving_app(fleet: Fleet, *, silent_seconds: float = SILENT_SECONDS, max_s
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         closing = asyncio.create_task(close_silent())
-        yield
+        if grpc_address:
+            from fleetlore.join.otlp_grpc import serving
+
+            async with serving(traces, grpc_address):
+                yield
+        else:
+            yield
         closing.cancel()
         traces.close_silent(0.0)
 
     async def take(request: Request) -> Response:
         if traces.full:
             return Response("the buffer is full", 429, {"Retry-After": str(_RETRY_SECONDS)})
-        form = request.headers.get("content-type", "").partition(";")[0]
+        form, logs = request.headers.get("content-type", "").partition(";")[0], request.url.path == "/v1/logs"
         try:
             body = await _body(request)
             if body is None:
                 return Response(f"more than {_MAX_BODY} bytes", 413)
-            for span in spans_of(body, form):
+            for span in spans_of(body, form, logs=logs):
                 traces.add(span)
-        except _NO_OTLP as error:
+        except NO_OTLP as error:
             return Response(f"no OTLP: {error}", 400)
-        answer = b"{}" if form == "application/json" else ExportTraceServiceResponse().SerializeToString()
+        answer = b"{}" if form == "application/json" else b""  # protobuf's empty answer
         return Response(answer, media_type=form)
 
-    return Starlette(routes=[Route("/v1/traces", take, methods=["POST"])], lifespan=lifespan)
+    routes = [Route(path, take, methods=["POST"]) for path in ("/v1/traces", "/v1/logs")]
+    return Starlette(routes=routes, lifespan=lifespan)
 
 
 async def _body(request: Request) -> bytes | None:

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.transcripts.otel_spans import Span, session_of
+from fleetlore.transcripts.otel_spans import Span, evaluation_of, is_agent, session_of
 from fleetlore.transcripts.session import timed_events
 
 __all__ = ["Traces"]
@@ -27,7 +27,8 @@ class Traces:
         self._max_spans = max_spans
         self._held = 0
         self._spans: OrderedDict[str, tuple[float, list[Span]]] = OrderedDict()  # the longest silent first
-        self._closed: OrderedDict[str, None] = OrderedDict()
+        # Sessions by trace, with the ids of the spans that are the whole run: an evaluation of them may come later.
+        self._closed: OrderedDict[str, tuple[str, frozenset[str]]] = OrderedDict()
 
     @property
     def full(self) -> bool:
@@ -35,8 +36,12 @@ class Traces:
         return self._held >= self._max_spans or self._fleet.emitter.full
 
     def add(self, span: Span) -> None:
-        """Hold a span. One of a trace that was closed comes too late and is left out."""
+        """Hold a span. One of a trace that was closed comes too late and is left out, unless it evaluates the run."""
         if span.trace in self._closed:
+            session, runs = self._closed[span.trace]
+            if session and (found := evaluation_of(span, runs)):
+                reward, succeeded = found
+                self._fleet.feedback(session, "success" if succeeded else "failure", reward)
             return
         _, spans = self._spans.pop(span.trace, (0.0, []))
         spans.append(span)
@@ -49,10 +54,11 @@ class Traces:
         if not spans:
             return
         self._held -= len(spans)
-        self._closed[trace] = None
+        session = session_of(spans)
+        runs = frozenset(span.id for span in spans if is_agent(span))
+        self._closed[trace] = ("" if session is None else session.session), runs
         if len(self._closed) > _MAX_CLOSED:
             self._closed.popitem(last=False)
-        session = session_of(spans)
         for event in () if session is None else timed_events(session, self._fleet.tenant, time.time()):
             self._fleet.emitter.emit(event)
 

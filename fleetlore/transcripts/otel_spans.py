@@ -6,7 +6,7 @@ first that is there counts. `_MAPPING` changes when the list does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -15,18 +15,35 @@ from fleetlore.transcripts.conversation import Conversation
 from fleetlore.transcripts.session import LoggedSession, repeatable_id
 from fleetlore.wire import events as ev
 
-__all__ = ["Span", "session_of"]
+__all__ = ["EVALUATION", "MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of"]
 
-_MAPPING = "2"
+_MAPPING = "3"
 FORM = "otel"
 
 _TOOL_KINDS = {("gen_ai.operation.name", "execute_tool"), ("openinference.span.kind", "TOOL"),
-               ("traceloop.span.kind", "tool")}  # fmt: skip
+               ("traceloop.span.kind", "tool"), ("gen_ai.operation.name", "search_memory")}  # fmt: skip
 _AGENT_KINDS = {("gen_ai.operation.name", "invoke_agent"), ("openinference.span.kind", "AGENT"),
                 ("traceloop.span.kind", "workflow"), ("traceloop.span.kind", "agent")}  # fmt: skip
+#: The store that a `search_memory` span names where it is the fleet's own lore.
+MEMORY_STORE, OURS = "gen_ai.memory.store.id", "fleetlore"
+#: What was made of an answer: an event of the agent's span, or a record of its own below that.
+EVALUATION = "gen_ai.evaluation.result"
+_PASSED, _FAILED = ("pass", "passed", "correct"), ("fail", "failed", "incorrect")
 _TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
-_ARGUMENTS = ("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args", "input.value", "traceloop.entity.input")
-_RESULT = ("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response", "output.value", "traceloop.entity.output")
+_ARGUMENTS = (
+    "gen_ai.tool.call.arguments",
+    "gcp.vertex.agent.tool_call_args",
+    "input.value",
+    "traceloop.entity.input",
+    "gen_ai.memory.query.text",
+)
+_RESULT = (
+    "gen_ai.tool.call.result",
+    "gcp.vertex.agent.tool_response",
+    "output.value",
+    "traceloop.entity.output",
+    "gen_ai.memory.records",
+)
 _GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
 _CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")
@@ -61,10 +78,11 @@ class Span(NamedTuple):
 
 def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     """The session that the spans of a trace tell of; None where no tool was called."""
-    tools = sorted((span for span in spans if _is(span, _TOOL_KINDS)), key=lambda span: (span.end, span.start, span.id))
+    called = (each for each in spans if _is(each, _TOOL_KINDS) and each.attributes.get(MEMORY_STORE) != OURS)
+    tools = sorted(called, key=lambda span: (span.end, span.start, span.id))
     if not tools:
         return None
-    agents = sorted((span for span in spans if _is(span, _AGENT_KINDS)), key=lambda span: span.start)
+    agents = sorted(filter(is_agent, spans), key=lambda span: span.start)
     known: dict[str, Any] = {}
     for span in (*tools, *agents[::-1]):  # what the outermost agent says counts most
         known.update({name: value for name, value in span.attributes.items() if value})
@@ -78,9 +96,17 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     talk.say("user", next(filter(None, map(_said, asked)), ""), min(span.start for span in spans))
     if agents and agents[0].failed and not _is_unknown(agents[0]):
         session.end(None, False)
+    ids = {span.id for span in agents}
+    evaluated = [found for span in spans if (found := evaluation_of(span, ids))]
+    if evaluated:  # the worst counts
+        session.end(*min(evaluated, key=lambda each: (each[1], 1.0 if each[0] is None else each[0])))
     for span in tools:
-        name = _first(span.attributes, _TOOL_NAME) or span.name.removeprefix("execute_tool ").removeprefix(
-            "tools/call "
+        operation = span.attributes.get("gen_ai.operation.name")
+        named = operation if operation == "search_memory" else None
+        name = (
+            _first(span.attributes, _TOOL_NAME)
+            or named
+            or span.name.removeprefix("execute_tool ").removeprefix("tools/call ")
         )
         arguments, result, error = _first(span.attributes, _ARGUMENTS), _first(span.attributes, _RESULT), _error(span)
         # An emitter that gives arguments gives results: without one the call was cut off.
@@ -89,6 +115,37 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
         talk.call(span.id, str(name), _parsed(arguments))
         talk.result(span.id, _parsed(result) if error is None else error, error is not None, span.end)
     return talk.done()
+
+
+def is_agent(span: Span) -> bool:
+    """Whether it is an agent's whole run."""
+    return _is(span, _AGENT_KINDS)
+
+
+def evaluation_of(span: Span, runs: Collection[str]) -> tuple[float | None, bool] | None:
+    """Reward and success of a run, as an evaluation says: by its label, or a score from 0 to 1. None where a span says
+    neither, or of something else.
+
+    Args:
+        runs: ids of the spans that are agents' runs.
+    """
+    found = [attributes for name, attributes in span.events if name == EVALUATION] if span.id in runs else []
+    if span.name == EVALUATION and span.parent in runs:
+        found.append(span.attributes)
+    said: list[tuple[float | None, bool]] = []
+    for each in found:
+        label, score = str(each.get("gen_ai.evaluation.score.label", "")).lower(), _score(each)
+        if label in (*_PASSED, *_FAILED):
+            said.append((score, label in _PASSED))
+        elif score is not None:
+            said.append((score, score > 0.5))
+    return min(said, key=lambda each: each[1], default=None)
+
+
+def _score(attributes: Mapping[str, Any]) -> float | None:
+    """A score whose scale is known."""
+    score = ev.fitting_reward(attributes.get("gen_ai.evaluation.score.value"))
+    return score if score is not None and 0.0 <= score <= 1.0 else None
 
 
 def _is_unknown(span: Span) -> bool:

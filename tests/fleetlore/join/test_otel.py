@@ -26,7 +26,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.join.otel import FleetSpanProcessor, show_advice
+from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice
 from fleetlore.join.otlp import receiving_app
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.transcripts.otel_spans import Span, session_of
@@ -260,7 +260,7 @@ def test_a_span_says_what_was_told_in_it(
     fleet.replica.index.put_pattern(
         Pattern(id=call_id("sql", "SELECT 1"), level="call", tenant="default", tool="sql", failures=1, calls=4), 1000.0
     )
-    show_advice(fleet)
+    show_advice(fleet, provider)
     tracer = provider.get_tracer("test")
     with fleet.session(GOAL, task="look") as session:
         session.brief(unseen=False)  # outside all spans: nowhere to say it
@@ -271,7 +271,13 @@ def test_a_span_says_what_was_told_in_it(
             session.brief(unseen=False)
         with tracer.start_as_current_span("unasked"):
             pass
-    inner, agent, unasked = (dict(span.attributes or {}) for span in exporter.get_finished_spans())
+    spans = exporter.get_finished_spans()
+    memory = [span for span in spans if span.name == "search_memory fleetlore"]
+    inner, agent, unasked = (dict(span.attributes or {}) for span in spans if span not in memory)
+    about = {"gen_ai.operation.name": "search_memory", "gen_ai.memory.store.id": "fleetlore"}
+    assert [dict(span.attributes or {}) for span in memory] == [{**about, "fleetlore.advice": ("s1",)}] * 2
+    assert {span.parent.span_id for span in memory if span.parent} == {spans[-2].context.span_id}
+    assert session_of(list(map(_span, spans))) is None, "what it was told is no call"
     assert agent == {"fleetlore.session": session.id, "fleetlore.advice": ("s1",)}
     assert risk and inner == {"fleetlore.session": session.id, "fleetlore.risk": risk}
     assert unasked == {}

@@ -1,0 +1,143 @@
+"""What OpenTelemetry says of an agent's memory and of how its run was judged, over HTTP and gRPC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import httpx2
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from fleetlore import Fleet
+from fleetlore.errors import ConfigError
+from fleetlore.join.otlp import receiving_app
+from fleetlore.join.otlp_grpc import serving
+from fleetlore.join.traces import Traces
+from fleetlore.transcripts.otel_spans import Span, session_of
+from fleetlore.wire import events
+from streams.embedded.broker import free_port
+from tests.doubles.recorder import Recorder
+
+T, A = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
+
+
+def spans(*evaluations: tuple[str, dict[str, Any]]) -> list[Span]:
+    """An agent's run with one call, and what was made of the run."""
+    call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sql", "gen_ai.tool.call.result": "1"}
+    run = Span("agent", T, A, "", 1.0, 3.0, {"gen_ai.operation.name": "invoke_agent"}, events=evaluations)
+    return [Span("execute_tool sql", T, "b" * 16, A, 1.0, 2.0, call), run]
+
+
+def evaluation(**says: Any) -> tuple[str, dict[str, Any]]:
+    names = {"label": "gen_ai.evaluation.score.label", "value": "gen_ai.evaluation.score.value"}
+    return "gen_ai.evaluation.result", {
+        "gen_ai.evaluation.name": "x",
+        **{names[key]: each for key, each in says.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "outcome", "reward"),
+    [
+        ([], "unknown", None),
+        ([evaluation(label="pass")], "success", None),
+        ([evaluation(value=0.9)], "success", 0.9),
+        ([evaluation(value=0.2)], "failure", 0.2),
+        ([evaluation(value=0.9), evaluation(label="Fail", value=0.4)], "failure", 0.4),
+        ([evaluation(value=4.0)], "unknown", None),  # of a scale that nobody names
+        ([evaluation(value=4.0, label="relevant")], "unknown", None),
+    ],
+)
+def test_an_evaluation_of_the_run_says_how_it_ended(evaluations: Any, outcome: str, reward: float | None) -> None:
+    session = session_of(spans(*evaluations))
+    assert session is not None and (session.outcome, session.reward) == (outcome, reward)
+
+
+def test_an_evaluation_of_one_call_says_nothing_of_the_run() -> None:
+    call, run = spans()
+    session = session_of([call._replace(events=[evaluation(label="fail")]), run])
+    assert session is not None and session.outcome == "unknown"
+
+
+def test_memory_of_others_is_a_tool() -> None:
+    about = {"gen_ai.operation.name": "search_memory", "gen_ai.memory.query.text": "chairs"}
+    worked = Span(
+        "search_memory mem0", T, "c" * 16, A, 1.0, 2.0, {**about, "gen_ai.memory.records": '[{"content":"a"}]'}
+    )
+    failed = worked._replace(id="d" * 16, end=2.5, attributes={**about, "error.type": "TimeoutError"}, failed=True)
+    session = session_of([worked, failed, spans()[1]])
+    assert session is not None
+    outcomes = [data for kind, data in session.events if kind == "outcome"]
+    assert [each[events.TOOL] for each in outcomes] == ["search_memory"] * 2
+    assert outcomes[0][events.RESULT] == [{"content": "a"}] and events.ERROR_TYPE in outcomes[1]
+
+
+def exported(*given: Span) -> Any:
+    """As an exporter sends them."""
+    request = ExportTraceServiceRequest()
+    scope = request.resource_spans.add().scope_spans.add()
+    for span in given:
+        made = scope.spans.add(name=span.name, start_time_unix_nano=int(span.start * 1e9))
+        made.trace_id, made.span_id = bytes.fromhex(span.trace), bytes.fromhex(span.id)
+        made.parent_span_id, made.end_time_unix_nano = bytes.fromhex(span.parent), int(span.end * 1e9)
+        made.attributes.extend(
+            KeyValue(key=name, value=AnyValue(string_value=value)) for name, value in span.attributes.items()
+        )
+    return request
+
+
+async def test_grpc_takes_what_http_does_and_an_evaluation_that_comes_later(fleet: Fleet, recorder: Recorder) -> None:
+    """With the official stubs. The evaluation is a log's record, as emitters send it today."""
+    fleet.reviews = recorder  # type: ignore[assignment]
+    address = f"127.0.0.1:{free_port()}"
+    traces = Traces(fleet, max_spans=2)
+    async with serving(traces, address), grpc.aio.insecure_channel(address) as channel:
+        await TraceServiceStub(channel).Export(exported(*spans()))
+        with pytest.raises(grpc.aio.AioRpcError) as full:
+            await TraceServiceStub(channel).Export(exported(*spans()))
+        assert full.value.code() is grpc.StatusCode.UNAVAILABLE  # one that exporters send again
+        traces.close_silent(0.0)
+        logs = ExportLogsServiceRequest()
+        for id in (A, "b" * 16):  # of the run, and of the call
+            record = logs.resource_logs.add().scope_logs.add().log_records.add(event_name="gen_ai.evaluation.result")
+            record.trace_id, record.span_id = bytes.fromhex(T), bytes.fromhex(id)
+            label = KeyValue(key="gen_ai.evaluation.score.label", value=AnyValue(string_value="fail"))
+            record.attributes.append(label)
+        await LogsServiceStub(channel).Export(logs)
+        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        with pytest.raises(grpc.aio.AioRpcError) as bad:
+            await export(b"\xff")
+        assert bad.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert recorder.kinds == ["session.started", "outcome", "session.ended", "feedback"]
+    *_, ended, feedback = recorder.events
+    assert ended.data[events.OUTCOME] == "unknown" and feedback.data == {events.OUTCOME: "failure"}
+    assert feedback.session == ended.session
+
+
+async def test_evaluations_come_over_http_too(fleet: Fleet, recorder: Recorder) -> None:
+    attribute = {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": 1.0}}
+    record = {"eventName": "gen_ai.evaluation.result", "traceId": T, "spanId": A, "attributes": [attribute]}
+    other = {"eventName": "gen_ai.client.inference.operation.details", "traceId": T, "spanId": A}
+    logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record, other]}]}]}
+    app = receiving_app(fleet)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://x") as client,
+    ):
+        form = {"content-type": "application/x-protobuf"}
+        await client.post("/v1/traces", content=exported(*spans()).SerializeToString(), headers=form)
+        assert (await client.post("/v1/logs", json=logs)).json() == {}
+    assert recorder.events[-1].data == {events.OUTCOME: "success", events.REWARD: 1.0}
+
+
+async def test_a_port_of_grpc_that_is_taken_is_said(fleet: Fleet) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    async with serving(Traces(fleet), address):
+        with pytest.raises(ConfigError, match="cannot be listened on"):
+            async with serving(Traces(fleet), address):
+                pass
