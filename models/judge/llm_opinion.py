@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fleetlore.wire.trajectory import Trajectory, Verdict, encode
-from models.memory.candidate import SEVERAL_GOALS, Candidate, item_id, origin
+from models.memory.candidate import Candidate, item_id, origin
 from models.memory.quality import ERROR
 
 # Characters of a part of a call that a note quotes.
@@ -36,7 +36,6 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         tool, error, pattern: of the call: `error` as it is shown.
-        rejected: the error names what was wrong.
         was, now, plain, named, danger: as in `fleetlore.wire.lore.MemoryItem`.
     """
 
@@ -45,7 +44,6 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pattern: str
     was: tuple[str, ...]
     now: tuple[str, ...]
-    rejected: bool = False
     plain: bool = False
     named: bool = False
     danger: bool = False
@@ -78,8 +76,6 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
                 item_id=item_id(self.version, trajectory.tenant, "recovery", note.tool, note.pattern, change),
                 kind="recovery",
                 side="success",
-                # What the error does not reject by name may be wrong for one task only.
-                least_goals=1 if note.rejected else SEVERAL_GOALS,
                 title=f"{note.tool}: {note.error[:_MAX_ERROR]} — {change}",
                 description="A model found this by reading the session.",
                 content=f"{ERROR}{note.error}\nChange: {change}",

@@ -1,8 +1,8 @@
 """Make of a model's answer only what the recordings show: corrections of calls that failed, in a recovery's form.
 
 A model writes names that it has read, and others. So each is held to the recordings: what was wrong stands in a call
-that failed with an error that tells, what to use stands in a call that worked, in a result or in an error, and was not
-tried in vain. What holds a literal is one task's and is dropped. So two sessions that teach the same give the same
+that failed and in its error, what to use stands in a call that worked, in a result or in an error, and was not tried in
+vain. What holds a literal is one task's and is dropped. So two sessions that teach the same give the same
 text, and the evidence is counted for that text as for any other.
 """
 
@@ -15,11 +15,11 @@ import msgspec
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import arguments_text, parsed
-from fleetlore.fingerprint.literals import masked_text
 from fleetlore.redact.redact import redact
 from fleetlore.wire.trajectory import Judgment, Step
 from models.cases import telling
-from models.distil.formatting import error_text, known_of
+from models.distil.call_diff import masked_difference
+from models.distil.formatting import error_text, known_of, named_by
 from models.judge.llm_opinion import MAX_PART, Note
 from models.memory.danger import is_dangerous, is_plain, names_all
 
@@ -48,19 +48,22 @@ def corrections(answer: Mapping[str, object], failed: Judgment, helped: Judgment
 
 def _notes(item: _Item, failed: Judgment, helped: Judgment | None) -> Iterator[Note]:
     calls = failed.trajectory.calls
-    was, now = item.instead_of.strip(), item.use.strip()
-    if not _is_part(was) or not _is_part(now) or was.casefold() == now.casefold():
-        return
-    wrong = [calls[at] for at in telling(calls) if calls[at].tool == item.tool and _holds(calls[at].arguments, was)]
-    # An error that names what was wrong says more than one that does not.
-    wrong.sort(key=lambda call: not _holds(call.error_message or "", was))
     read = [*calls, *(helped.trajectory.calls if helped is not None else ())]
-    for call in wrong[:1]:
+    for call in (calls[at] for at in telling(calls) if calls[at].tool == item.tool):
+        # A model quotes half a call for one word: what differs counts, and of that what the error names.
+        change = masked_difference(item.instead_of.strip(), item.use.strip(), known_of(call), named_by(call))
+        if change is None or len(change.was) != 1 or len(change.now) != 1:
+            continue
+        was, now = change.was[0], change.now[0]
         in_vain = any(each.pattern == call.pattern and _holds(each.arguments, now) for each in calls)
-        known = known_of(call)
-        is_literal = any(masked_text(part, known) != part for part in (was, now))
-        if not in_vain and not is_literal and _is_shown(now, read):
+        if _is_rejected(call, was) and _is_part(was) and _is_part(now) and not in_vain and _is_shown(now, read):
             yield _note(call, was, now)
+            return
+
+
+def _is_rejected(call: Step, was: str) -> bool:
+    """Whether the call holds it, and the error says so: else a model took something else for what was wrong."""
+    return _holds(call.arguments, was) and _holds(call.error_message or "", was)
 
 
 def _note(call: Step, was: str, now: str) -> Note:
@@ -74,7 +77,6 @@ def _note(call: Step, was: str, now: str) -> Note:
         pattern=call.pattern or "",
         was=sides[0],
         now=sides[1],
-        rejected=_holds(call.error_message or "", was),
         plain=is_plain(*sides),
         named=names_all(error, (now,)),
         danger=is_dangerous(changed, call),
@@ -82,8 +84,8 @@ def _note(call: Step, was: str, now: str) -> Note:
 
 
 def _is_part(text: str) -> bool:
-    """Whether it can be a part of a call, and is no secret."""
-    return 0 < len(text) <= MAX_PART and "\n" not in text and redact(text) == text
+    """Whether it can be a part of a call, and is no secret, and no literal."""
+    return "<" not in text and 0 < len(text) <= MAX_PART and "\n" not in text and redact(text) == text
 
 
 def _is_shown(part: str, read: Sequence[Step]) -> bool:
@@ -105,4 +107,4 @@ def _holds(text: str, part: str) -> bool:
 
 
 def _whole(part: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(part)}(?!\w)")
+    return re.compile(rf"(?<!\w){re.escape(part)}(?!\w)", re.IGNORECASE)
