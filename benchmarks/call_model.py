@@ -35,7 +35,7 @@ from fleetlore.wire.trajectory import Trajectory
 from models.backtest.heard import CallLog
 from models.backtest.report import split
 from models.calls.training import CallTraining, kind_of, said_by
-from streams.commands.backtest import call_log
+from streams.offline.hear import call_log
 from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2

@@ -8,22 +8,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fleetlore.adapters.signatures import SigningKey
-from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
-
-SIGNING_KEY = Path("keys", "adapter_ed25519")
-ADAPTERS = Path("adapters")
-
-
-def with_key(settings: Settings, data: Path | None) -> Settings:
-    """Settings that sign as the stack on the folder does; those without a folder stay as they are."""
-    if data is None:
-        return settings
-    return settings.with_(
-        signing_key=settings.signing_key or str(data / SIGNING_KEY),
-        adapters_dir=settings.adapters_dir or str(data / ADAPTERS),
-    )
 
 
 def load_signing_key(file: str | Path) -> SigningKey:

@@ -17,7 +17,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem, standing
 from models.backtest.heard import Call, Heard
 from models.backtest.report import Learned, split
-from streams.commands.backtest import hear, learned_of
+from streams.offline.hear import hear, learned_of
 from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2

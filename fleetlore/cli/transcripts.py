@@ -1,14 +1,12 @@
-"""Run `import`: logs that people already have become events, as if their agents had joined the fleet."""
+"""Run `import` and `ingest otel`: logs and traces become events, as if their agents had joined the fleet."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from multiprocessing import get_context
@@ -20,114 +18,18 @@ import typer
 from fleetlore.cli.mcp import serve_http
 from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
 from fleetlore.cli.output import moment, print_json
-from fleetlore.emit.emitter import Emitter
-from fleetlore.emit.encode import Encoded, encode, mask, masks_of
 from fleetlore.errors import BrokerUnavailable, ModelUnavailable
 from fleetlore.tenants import check_tenant
 from fleetlore.transcripts.read import FORMS, files_of, read_files
-from fleetlore.transcripts.session import LoggedSession, timed_events
-from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import MAX_EVENTS
 
 if TYPE_CHECKING:
     from fleetlore.config import Settings
-
+    from fleetlore.transcripts.send import Found
 
 # A process of its own takes half a second to start; so much takes as long to import.
 _PART_BYTES = 8_000_000
 
 _FormName = StrEnum("_FormName", {name.replace("-", "_"): name for name in FORMS})  # type: ignore[misc]
-
-_FULL_SECONDS = 0.005
-
-
-@dataclass(slots=True)
-class Found:
-    """What was found in logs.
-
-    Attributes:
-        events: with the starts and ends of the sessions.
-        unanswered: calls without a result in the log; nothing is known of how they ended.
-        unreadable: lines, samples and files that hold no session.
-        outcomes: of the sessions.
-        masked: secrets by kind; of what is sent only the emitter knows them.
-        first, last: times of the events, in seconds since the Unix epoch; 0 where there are none.
-    """
-
-    sessions: int = 0
-    events: int = 0
-    calls: int = 0
-    failed: int = 0
-    messages: int = 0
-    unanswered: int = 0
-    unreadable: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    masked: Counter[str] = field(default_factory=Counter)
-    first: float = 0.0
-    last: float = 0.0
-
-    def add(self, session: LoggedSession, events: list[Event]) -> None:
-        """Count a session."""
-        self.sessions += 1
-        self.events += len(events)
-        self.unanswered += session.unanswered
-        self.outcomes[session.outcome] += 1
-        for event in events:
-            self.calls += event.kind == "outcome"
-            self.failed += event.kind == "outcome" and ev.ERROR_MESSAGE in event.data
-            self.messages += event.kind == "message"
-        self.first = min(self.first or events[0].time, events[0].time)
-        self.last = max(self.last, events[-1].time)
-
-    def merge(self, other: Found) -> None:
-        """Count what was found in other logs too."""
-        for name in ("sessions", "events", "calls", "failed", "messages", "unanswered", "unreadable"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.outcomes += other.outcomes
-        self.masked += other.masked
-        self.first = min(self.first or other.first, other.first or self.first)
-        self.last = max(self.last, other.last)
-
-
-async def send(
-    sessions: Iterable[LoggedSession | None],
-    emitter: Emitter | None,
-    tenant: str,
-    *,
-    end_time: float,
-    agent: str | None = None,
-    task: str | None = None,
-) -> Found:
-    """Read and send sessions one after another; never more of them in memory than the emitter's buffer holds.
-
-    Args:
-        emitter: started, and used for nothing else; None only to look.
-        end_time: of sessions whose log has no times, in seconds since the Unix epoch.
-        agent, task: in place of what the log says.
-    """
-    found = Found()
-    looked_at: list[Encoded] = []
-    for session in sessions:
-        if session is None:
-            found.unreadable += 1
-            continue
-        session.agent, session.task = agent or session.agent, task or session.task
-        events = list(timed_events(session, tenant, end_time))
-        found.add(session, events)
-        if emitter is None:
-            looked_at += map(encode, events)
-            if len(looked_at) >= MAX_EVENTS:
-                found.masked += masks_of(looked_at, mask(looked_at))
-                looked_at.clear()
-            continue
-        for event in events:
-            while emitter.full:
-                await asyncio.sleep(_FULL_SECONDS)
-            emitter.emit(event)
-        await asyncio.sleep(0)  # let what is full be sent
-    found.masked += masks_of(looked_at, mask(looked_at))
-    return found
 
 
 def register(app: typer.Typer) -> None:
@@ -213,12 +115,12 @@ async def _send(
 ) -> Found:
     from fleetlore.emit.emitter import Emitter
     from fleetlore.emit.encode import personal_data_of
+    from fleetlore.transcripts.send import send
 
     sessions, now = read_files(form, files), time.time()
     if settings is None:
         return await send(sessions, None, tenant, end_time=now, agent=agent, task=task)
-    personal = personal_data_of(settings.mask_personal)
-    emitter = Emitter(settings.cluster, tenant, personal=personal, principal_key=settings.principal_key)
+    emitter = Emitter(settings.cluster, tenant, personal=personal_data_of(settings.mask_personal))
     await emitter.start()
     try:
         found = await send(sessions, emitter, tenant, end_time=now, agent=agent, task=task)

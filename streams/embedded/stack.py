@@ -27,12 +27,13 @@ from fleetlore.errors import FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
 from fleetlore.tenants import DEFAULT_TENANT
-from sinks.signing_key import ADAPTERS, SIGNING_KEY, create_signing_key
+from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port
 from streams.embedded.child import Child
 from streams.embedded.kafka import KafkaMissing, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
+from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 
 __all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
 

@@ -14,7 +14,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.topics import new_topic
-from streams.commands.topics import accesses, as_strimzi
+from streams.commands.acls import accesses, as_strimzi
 from tests.deploy.test_kubernetes import CHART, DEPLOY, HELM, SCRIPT, Object, needs_helm, objects, rendered
 
 TWO = (

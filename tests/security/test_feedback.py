@@ -15,7 +15,7 @@ from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Feedback
 from models.judge.chain import JudgeChain
 from models.judge.session_state import SessionState
-from streams.commands.topics import accesses
+from streams.commands.acls import accesses
 from tests import build as sessions
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 

@@ -28,7 +28,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.transcripts.steps import TRAJECTORIES
 from fleetlore.wire import events as ev
 from models.backtest.heard import Call
-from streams.commands.backtest import call_log
+from streams.offline.hear import call_log
 
 
 def sql_log(folder: Path) -> LoggedWorld:

@@ -15,7 +15,7 @@ from fleetlore.cli.options import Adapter, AdapterName, Asked, Version, command,
 from fleetlore.cli.output import ask, print_json
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
-from sinks.signing_key import with_key
+from streams.embedded.signing import with_key
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer

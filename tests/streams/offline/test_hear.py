@@ -6,7 +6,7 @@ from typing import Any
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from models.backtest.report import Learned
-from streams.commands.backtest import call_log, hear
+from streams.offline.hear import call_log, hear
 from streams.offline.memory_pipeline import run_logs
 
 GONE = "Table 'shop.cars' doesn't exist"
