@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
+from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.join.model_clients import wrap_anthropic, wrap_openai
+from fleetlore.join.session_calls import SessionCalls
 from fleetlore.wire import events as names
 from tests.fleetlore.join.model_doors import by_wrapping
 from tests.fleetlore.join.sdk_agents import AGENTS, client_of, run
@@ -94,3 +96,28 @@ async def test_what_goes_wrong_in_fleetlore_changes_nothing(world: World, monkey
     async with serving(provider.app) as upstream, fleet.session(GOAL, task=TASK):
         await run(AGENTS["messages"], wrap_anthropic(client_of("messages", upstream)), world)
     assert world.made == [WRONG, RIGHT] and b"fleet-memory" not in b"".join(provider.bodies)
+
+
+def test_sub_agents_in_one_session_are_told_apart_and_calls_side_by_side_too(world: World) -> None:
+    """Though their servers number the calls anew in each conversation."""
+    calls, fleet = SessionCalls(), world.fleet()
+    texts = {"call_0": "three chairs", "call_1": f"LookupError: {ERROR}"}
+    made = [
+        {"id": id, "type": "function", "function": {"name": "search", "arguments": f'{{"index":"{id}"}}'}}
+        for id in texts
+    ]
+    results = [{"role": "tool", "tool_call_id": id, "content": text} for id, text in texts.items()]
+    with fleet.session(GOAL, task=TASK):
+        for turn in range(2):
+            for prompt in ("find a chair", "look it up for the other"):
+                messages: list[Any] = [{"role": "user", "content": prompt}]
+                if turn:
+                    messages += [{"role": "assistant", "content": None, "tool_calls": made}, *results]
+                body = {"messages": messages, "tools": TOOLS}
+                for _ in range(2):  # a request that is sent again
+                    assert calls.told(CHAT_COMPLETIONS, body)[1] is not None
+    outcomes = world.recorder.outcomes
+    assert [(each[names.ARGUMENTS]["index"], names.ERROR_TYPE in each) for each in outcomes] == [
+        ("call_0", False),
+        ("call_1", True),
+    ] * 2
