@@ -109,7 +109,8 @@ async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> l
 
 
 def show(source: str, name: str, judged: list[Judged]) -> None:
-    """All sessions, those whose verdict is sure enough to teach, and each of the most frequent families of tools.
+    """All sessions, those in which no call failed, those whose verdict is sure enough to teach, and each of the most
+    frequent families of tools.
 
     Nothing where none was asked about.
     """
@@ -119,6 +120,9 @@ def show(source: str, name: str, judged: list[Judged]) -> None:
     for trajectory, verdict in judged:
         families[tool_family(trajectory)].append((trajectory, verdict))
     print(f"{source:<12} {name:<13} {'(all)':<24} {Matrix.of(judged).line()}  {kappa_all(judged):>6.2f}")
+    quiet = [(each, verdict) for each, verdict in judged if not any(call.failed for call in each.calls)]
+    if quiet:
+        print(f"{'':<12} {'':<13} {'(no call failed)':<24} {Matrix.of(quiet).line()}")
     sure = [(each, verdict) for each, verdict in judged if verdict and _teaches(verdict)]
     if sure and len(sure) < sum(verdict is not None for _, verdict in judged):
         print(f"{'':<12} {'':<13} {'(sure enough to teach)':<24} {Matrix.of(sure).line()}")

@@ -45,6 +45,7 @@ _WARN_RATE = 0.2
 _LIKE_FACT = 0.25
 # P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
 _SURE = 0.8
+_LIKELIER = 0.5
 # Members of an owner that stand behind a name.
 _MOST_MEMBERS = 12
 _MAX_NAMES = 3
@@ -61,9 +62,11 @@ def changed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         return
     for part, is_argument in dict.fromkeys(parts_of(at.arguments)):
         for item in index.changes(at.call.tool, part):
-            # Of a text the model decides, which has seen how such calls end that worked, too.
+            # The model has seen how such calls end that worked, too: of a text it decides, and against what it holds
+            # likelier to work than to fail nobody speaks who saw it fail alone.
             is_new = at.outlook is None or at.model is None or item.first_seen > at.model.until
-            fits = is_sure(item) and holds(at.arguments, item.was) and (is_argument or (is_new and is_rename(item)))
+            is_open = is_new or (is_argument and at.outlook is not None and at.outlook.fails >= _LIKELIER)
+            fits = is_sure(item) and holds(at.arguments, item.was) and is_open and (is_argument or is_rename(item))
             if fits and names_beside(item) is None and not is_own(item, at.session):
                 # The sessions for which it failed, and those for which it worked.
                 fails = (item.support + 0.5) / (item.support + item.against + 1.0)

@@ -52,5 +52,6 @@ def test_one_command_prints_it(
             out.write(b"\n".join(map(orjson.dumps, lines)))
     monkeypatch.setattr(sys, "argv", ["judges", str(tmp_path)])
     main()
-    [_, line] = capsys.readouterr().out.splitlines()
+    [_, line, quiet] = capsys.readouterr().out.splitlines()
     assert line.split()[1:7] == ["rules", "(all)", "6", "33%", "4", "0"]
+    assert quiet.split()[:5] == ["(no", "call", "failed)", "2", "100%"]

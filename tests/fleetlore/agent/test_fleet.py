@@ -227,6 +227,27 @@ async def test_a_call_that_the_model_holds_likely_to_fail_is_warned_of_in_one_li
     assert outcome[events.ADVICE] == [tip.id]
 
 
+@pytest.mark.parametrize(("failing", "said"), [(0.1, []), (0.9, ["changed"])])
+async def test_another_value_is_not_said_of_one_with_which_calls_mostly_work(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, failing: float, said: list[str]
+) -> None:
+    """The item knows the sessions whose call failed with it; the model has seen those whose call worked, too."""
+    draw = Random(0)
+    sessions = []
+    for number in range(150):
+        voucher, none = ({"compensation": value, "seat": draw.choice("ab")} for value in ("voucher", "none"))
+        error = "the flight is not delayed" if draw.random() < failing else None
+        steps = [call("book", orjson.dumps(voucher).decode(), error=error), call("book", orjson.dumps(none).decode())]
+        sessions.append(trajectory(*steps, session=str(number), agent=f"a{number % 9}", goal="move it"))
+    monkeypatch.setattr(Fleet, "call_model", CallModel.from_bytes(train(sessions).weights))
+    change: dict[str, Any] = {"was": ("compensation=voucher",), "now": ("compensation=none",), "plain": True}
+    item = memory_item("r", tool="book", pattern="p", support=3, agents=3, goals=3, **change)
+    fleet.replica.index.put_item(item, 0.0)
+    async with fleet.session("move it") as session:
+        tips = session.advise("book", {"compensation": "voucher", "seat": "a"}).tips
+        assert [tip.source for tip in tips] == said
+
+
 async def test_a_failure_has_one_way_out_and_the_place_that_its_error_tells(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
