@@ -10,17 +10,16 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from google.protobuf.message import DecodeError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.join.traces import Traces
+from fleetlore.join.traces import NO_OTLP, Traces
 from fleetlore.transcripts.otlp import spans_of
 
-__all__ = ["NO_OTLP", "receiving_app"]
+__all__ = ["receiving_app"]
 
 # Spans of a trace come children first, from several processes and in batches of some seconds.
 SILENT_SECONDS = 15.0
@@ -28,10 +27,6 @@ _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _MAX_BODY = 16 * 1024 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
-# What reading it raises where it is none; the last two of numbers and nesting that no exporter writes.
-NO_OTLP = (
-    ValueError, KeyError, TypeError, AttributeError, DecodeError, zlib.error, ArithmeticError, RecursionError,
-)  # fmt: skip
 
 
 def receiving_app(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections import OrderedDict
+
+from google.protobuf.message import DecodeError
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.transcripts.otel_spans import Span, evaluation_of, is_agent, session_of
 from fleetlore.transcripts.session import timed_events
 
-__all__ = ["Traces"]
+__all__ = ["NO_OTLP", "Traces"]
 
 _MAX_SPANS = 50_000
 _MAX_CLOSED = 10_000
+#: What reading an export raises where it is none; the last two of numbers and nesting that no exporter writes.
+NO_OTLP = (
+    ValueError, KeyError, TypeError, AttributeError, DecodeError, zlib.error, ArithmeticError, RecursionError,
+)  # fmt: skip
 
 
 class Traces:
