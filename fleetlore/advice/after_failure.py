@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fleetlore.advice.at_start import structure_parts
 from fleetlore.advice.before_call import look_up_quote, members_of, need_tip, program_tip, replacements
-from fleetlore.advice.changes import change_tip, is_of_tool, is_own, names_beside
+from fleetlore.advice.changes import change_tip, is_of_place, is_of_tool, is_own, names_beside
 from fleetlore.advice.gate import Tip
 from fleetlore.advice.situation import Situation
 from fleetlore.calls.card import missing, structure, unknown
@@ -108,7 +108,9 @@ def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     is_text = is_free_text(failed.failure.shape)
     known = (*index.recoveries(failed.failure.class_), *index.remedies(failed.cause))
     others = [item for item in known if names_beside(item) is None and not is_own(item, at.session)]
-    for item in at.ranked([item for item in others if not is_text or is_of_tool(item)]):
+    for item in at.ranked(
+        [item for item in others if not is_text or (is_of_tool(item) and is_of_place(item, at.known_place))]
+    ):
         yield change_tip(item, "got past")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetlore.advice.gate import Part, Quote, Tip
 from fleetlore.calls.context import CALL_CHARACTERS
+from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
@@ -16,6 +17,7 @@ __all__ = [
     "change_tip",
     "holds",
     "is_of_argument",
+    "is_of_place",
     "is_of_tool",
     "is_own",
     "is_rename",
@@ -33,6 +35,7 @@ SURE_ONCE = 0.75
 _MAX_CALL = 200
 _WORD = re.compile(r"[\w.-]+")
 _QUOTED = re.compile(r"`([^`]+)`")
+_QUALIFIED = re.compile(r"\w[./:]\w")
 
 
 def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: float | None = None) -> Tip:
@@ -124,6 +127,17 @@ def is_rename(item: MemoryItem) -> bool:
 def is_of_tool(item: MemoryItem) -> bool:
     """Whether a change is the tool's and not a task's: of an argument, or several agents needed it."""
     return is_of_argument(item) or is_rename(item) or item.agents >= _PROVEN
+
+
+def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
+    """Whether the names that a change brings may be used at a place: it has them, or the error says itself where it was
+    met (`Table 'shop.cars'`; `Unknown column 'type'` is said at every table), or several agents needed them.
+    """
+    if not is_rename(item):
+        return True
+    if place is not None and place.members:
+        return all(name.lower() in place.names for name in item.now)
+    return item.agents >= _PROVEN or _QUALIFIED.search(item.when) is not None
 
 
 def holds(arguments: object, was: Sequence[str]) -> bool:

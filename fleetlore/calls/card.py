@@ -106,7 +106,8 @@ def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str
     own = {name.lower() for found in _OWN.findall(text) for name in found if name}
     there = {name.lower() for owner, members in known.members.items() for name in (owner, *members)}
     spelled = {name.lower(): name for name in _NAME.findall(text) if not name.isupper() and len(name) > 2}
-    first = [name for name in named if known.rejects(name) and name not in own]
+    # A name of something else there is no wrong name: `missing`.
+    first = [name for name in named if known.rejects(name) and name not in own and name not in there]
     rest = [name for name in spelled if name not in there and name not in QUERY_WORDS and known.rejects(name)]
     return [spelled.get(name, name) for name in dict.fromkeys((*first, *rest)) if name not in own]
 

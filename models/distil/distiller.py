@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import chain, product
+from itertools import product
 
 import orjson
 from msgspec.structs import replace
@@ -92,9 +92,16 @@ def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
 
 
 def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
-    """Names spelled like a rejected one, the likest first; all where none is: the others are about the task."""
-    close = [get_close_matches(name, names, n=_MAX_NAMES) for name in rejected]
-    return list(dict.fromkeys(chain.from_iterable(close))) or names
+    """The name spelled like each rejected one; where none is, those that share a part with one: `section_name` for
+    `name`. The others are about the task.
+    """
+    close = [match for name in rejected for match in get_close_matches(name, names, n=1)]
+    parts = frozenset[str]().union(*map(_name_parts, rejected))
+    return list(dict.fromkeys(close)) or [name for name in names if not parts.isdisjoint(_name_parts(name))]
+
+
+def _name_parts(name: str) -> frozenset[str]:
+    return frozenset(part for part in name.split("_") if part)
 
 
 def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:

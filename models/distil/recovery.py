@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fleetlore.calls.context import text_of
 from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, cause_text, failure_of, parsed
 from fleetlore.fingerprint.literals import masked_text, masked_value
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
@@ -55,10 +54,11 @@ _REJECTS = re.compile(
 LESS = re.compile(
     r"\|\| *(?:true|:)|2> */dev/null|(?:^|\s)(?:-k|--ignore|--deselect|--exclude|--skip|--no-verify)\b|\bset \+e"
 )
-_UNDEFINED = re.compile(r"not defined|undefined|undeclared|unresolved", re.I)
+_UNDEFINED = re.compile(
+    r"\bnot defined|undefined (?:name|variable|identifier|symbol|local)|undeclared|unresolved", re.I
+)
 _FAILED_CHECK = "AssertionError"
-# A check in a program, to the end of its statement's line.
-_CHECK = re.compile(r"\bassert\b[^\n;]*")
+_CHECK = re.compile(r"\bassert\b")
 _WORD = re.compile(r"\w+|[^\w\s]")
 _PART = re.compile(r"[^\W_]+")
 
@@ -154,7 +154,7 @@ def _change(
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
         return None
     change = masked_difference(failed.arguments, by.arguments, known_of(failed), named_by(failed))
-    if change is None or (helped and (_is_less(failed, by, change) or _makes_up(failed, change))):
+    if change is None or (helped and (_is_less(failed, by, change) or _is_authors(failed, change))):
         return None
     if of_value_alone and change.value is None:
         return None
@@ -217,12 +217,9 @@ def _preparations(calls: Calls, failed: Step, places: list[int]) -> Iterator[tup
 def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
     """Whether the call worked because less was asked of it: that solves another task, not this one.
 
-    What was only dropped was wrong if the error rejects it by name. A check that failed is not met by another check.
+    What was only dropped was wrong if the error rejects it by name.
     """
     if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
-        return True
-    is_check = (failed.error_type or said(failed)).startswith(_FAILED_CHECK)
-    if is_check and not _checks(failed) <= _checks(worked):
         return True
     removed, added = _words(*change.was), _words(*change.now)
     dropped = set(removed - added)
@@ -231,10 +228,32 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
     return not _REJECTS.search(said(failed)) or not dropped <= set(_words(*known_of(failed)))
 
 
-def _makes_up(failed: Step, change: Difference) -> bool:
-    """Whether a name that was not defined is only set to some number: what it should be, nobody can know from that."""
+def _is_authors(failed: Step, change: Difference) -> bool:
+    """Whether a change mends what only its author knows: a check of the program's own, its signs, or a name that was
+    not defined and is set to some number or exchanged for another. What brings the name from elsewhere (`import math`,
+    `math.pi` for `pi`) helps others too.
+    """
+    if _is_check(failed):
+        return True
+    if change.value is not None:
+        return False
+    if not _words(*change.was, *change.now):
+        return True
+    if not _UNDEFINED.search(said(failed)):
+        return False
+    if change.was:
+        return len(change.was) != len(change.now) or not all(map(_qualifies, change.now, change.was))
     words = {word for word in _words(*change.now) if any(map(str.isalpha, word)) and word != "number"}
-    return not change.was and words <= named_by(failed) and bool(_UNDEFINED.search(said(failed)))
+    return words <= named_by(failed)
+
+
+def _qualifies(new: str, old: str) -> bool:
+    return new.endswith(f".{old}")
+
+
+def _is_check(failed: Step) -> bool:
+    """Whether the program in the call checks itself, and that failed."""
+    return (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and bool(_CHECK.search(failed.arguments))
 
 
 def _words(*parts: str) -> Counter[str]:
@@ -242,11 +261,6 @@ def _words(*parts: str) -> Counter[str]:
     for part in parts:
         found.update(word for word in _WORD.findall(part.casefold()) if word[0].isalnum() or word[0] == "_")
     return found
-
-
-def _checks(call: Step) -> set[str]:
-    """What the program in a call checks, white space left out."""
-    return {"".join(check.split()) for check in _CHECK.findall(text_of(call.arguments))}
 
 
 def _cause(step: Step) -> str:

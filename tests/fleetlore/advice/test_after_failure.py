@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from string import ascii_lowercase
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
+from fleetlore.testing.sessions import memory_item
 
 MEMBERS = {
     "flight": ("flight_id", "departure_time", "from_airport"),
@@ -76,6 +78,38 @@ def test_all_names_of_a_call_that_a_place_has_not_are_told_at_once(query: str, e
 
 def test_an_error_that_names_nothing_tells_of_no_names() -> None:
     assert said("SELECT heights FROM flights", "misuse of aggregate") == ""
+
+
+def test_a_name_that_the_place_has_is_not_said_to_be_wrong() -> None:
+    at = situation("SELECT flight.airport_name FROM flight JOIN airport", "no such column: flight.airport_name")
+    at.known_place.names["airport_name"] = Ended(0, 9)  # it is mostly asked of the wrong table
+    assert "airport_name" not in advise(LoreIndex(), at).text
+
+
+@pytest.mark.parametrize(
+    ("error", "agents", "place", "told"),
+    [
+        ("no such column: price", 2, None, False),  # said at every table: of which one is not known
+        ("no such column: price", 3, None, True),
+        ("no such column: price", 2, {"offer": ("cost",)}, True),
+        ("no such column: price", 3, {"offer": ("amount",)}, False),
+        ("price is no table of shop.eu", 2, None, True),
+    ],
+)
+def test_a_name_that_worked_elsewhere_is_told_where_it_may_be_used(
+    error: str, agents: int, place: dict[str, tuple[str, ...]] | None, told: bool
+) -> None:
+    at = situation("SELECT price FROM offer", error, place or {})
+    assert at.failed is not None
+    if place is None:
+        at = replace(at, place="")
+    index = LoreIndex()
+    made = {"was": ("price",), "now": ("cost",), "plain": True, "when": f"sql fails with: {error}"}
+    item = memory_item(
+        "a", kind="recovery", tool="sql", pattern=at.failed.failure.class_, agents=agents, support=4, goals=4, **made
+    )
+    index.put_item(item, 0.0)
+    assert ("`cost`" in advise(index, at).text) is told
 
 
 def test_advice_at_a_large_place_stalls_no_agent() -> None:
