@@ -13,6 +13,7 @@ compared with nothing, not with the next best.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from fleetlore.advice.before_call import lasting
 from fleetlore.advice.gate import Tip, tell
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import Situation
-from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, BESIDE, WAYS_OUT, Source
+from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, BESIDE, SAID_AGAIN, WAYS_OUT, Source
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.stats.hashing import withheld
@@ -115,7 +116,8 @@ def advise(
     """
     found = list(_told(cautions, index, at))
     if at.failed is not None and not at.led_out:
-        found += _first(AFTER_FAILURE, index, at)
+        # Who is told all that is known and fails again has not heeded what is surest.
+        found += _first(AFTER_FAILURE, index, at) or _first(SAID_AGAIN, index, replace(at, shown=frozenset()))
     if at.call is not None:
         found += _first(BEFORE_CALL, index, at)
     for source in AT_START if at.call is None else BESIDE:

@@ -13,7 +13,7 @@ from fleetlore.advice.gate import Tip
 from fleetlore.advice.situation import Situation
 from fleetlore.recall.index import LoreIndex
 
-__all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "BESIDE", "SOURCES", "WAYS_OUT", "Source"]
+__all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "BESIDE", "SAID_AGAIN", "SOURCES", "WAYS_OUT", "Source"]
 
 Source = Callable[[LoreIndex, Situation], Iterable[Tip]]
 
@@ -34,6 +34,13 @@ AFTER_FAILURE: tuple[Source, ...] = (
     after_failure.known_here,
     after_failure.looked_up,
     after_failure.usual,
+)
+# Of these the first, where nothing else is left to say: names that are known to work in place of those that failed.
+SAID_AGAIN: tuple[Source, ...] = (
+    after_failure.needs,
+    after_failure.worked_instead,
+    after_failure.renamed,
+    after_failure.known_here,
 )
 # Of these all, as far as they fit: where no call is asked about, and beside a call.
 AT_START: tuple[Source, ...] = (

@@ -20,7 +20,7 @@ _IN_GOAL, _IN_CALL = 0.75, 0.5
 # Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
 _STEM = 5
 _LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
-_NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.])")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.\[])")
 # `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`
 _OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|join)\s+\w+\s+(\w+)")
 # `dailyPrice`, `HTTPServer`, `daily_price`, `PRICE`
@@ -96,7 +96,7 @@ def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
 def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str]:
     """Names in a call that are none of a place whose structure is known, as they are spelled, in order.
 
-    Words in quotes, in capitals or before a parenthesis are no names, nor are those that the call defines itself
+    Words in quotes, in capitals or before a bracket are no names, nor are those that the call defines itself
     (`orders AS o`) or qualifies others with (`o.total`).
 
     Args:

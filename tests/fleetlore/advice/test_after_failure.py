@@ -76,6 +76,16 @@ def test_all_names_of_a_call_that_a_place_has_not_are_told_at_once(query: str, e
     assert "query" not in text  # the key of the call's own argument
 
 
+def test_what_is_surest_is_said_again_where_nothing_else_is_left() -> None:
+    at, texts = situation("SELECT departure_time FROM flights", "no such table: flights"), []
+    for _ in range(5):
+        advice = advise(LoreIndex(), at)
+        at = replace(at, shown=(*at.shown, *(tip.key for tip in advice.tips)))
+        texts.append(advice.text)
+    assert "Use `flight` instead of `flights`" in texts[0]
+    assert texts[1] != texts[0] and texts[-1] == texts[-2] == texts[0]
+
+
 def test_an_error_that_names_nothing_tells_of_no_names() -> None:
     assert said("SELECT heights FROM flights", "misuse of aggregate") == ""
 
