@@ -346,4 +346,4 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
         assert advise(index, Situation(tool, arguments, now=NOW)).tips
         times.append(time.thread_time() - started)
     # The aim is 60 microseconds; the bound leaves room for a machine that is busy with other tests.
-    assert sorted(times)[int(len(times) * 0.99)] < 500e-6
+    assert sorted(times)[int(len(times) * 0.99)] < 1e-3
