@@ -71,3 +71,5 @@ def erase(
     ]
     stores += [(f"topic {name}", f"{n} records", moment(report.until[name])) for name, n in report.records.items()]
     print_table(["WHERE", "WHAT", "GONE BY (UTC)"], stores)
+    for where, how_long in report.remains.items():
+        typer.echo(f"{where}: {how_long}.")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fleetlore.clock import SystemClock
@@ -86,6 +86,13 @@ def _after(version: AdapterManifest, ended: Sequence[float]) -> bool:
     return any(version.created >= each for each in ended)
 
 
+_REMAINS = {
+    "files of a Milvus cluster": "until it has compacted, and then its settings common.retentionDuration and "
+    "dataCoord.gc.dropTolerance; the embedded store has rewritten its files",
+    "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its partition",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasing:
     """What was, or (of a dry run) would be, erased.
@@ -97,6 +104,7 @@ class Erasing:
         rows: of Milvus, by collection: judgments deleted, patterns and items changed or deleted.
         cases: of judges' records.
         versions: of adapters that have learned of it: revoked and deleted.
+        remains: what no date is known of: where bytes lie on, and how long.
     """
 
     scope: str
@@ -109,6 +117,7 @@ class Erasing:
     rows: Mapping[str, int]
     cases: int
     versions: Sequence[str]
+    remains: Mapping[str, str] = field(default_factory=lambda: _REMAINS)
     schema: int = SCHEMA
 
     def to_dict(self) -> dict[str, Any]:

@@ -131,6 +131,8 @@ async def test_the_command_erases_a_session_and_says_what_is_wrong(
     assert signed_by(paper.read_bytes(), trusted) == key.key_id
     signed = orjson.loads(paper.read_bytes())
     assert {name: signed[name] for name in report} == report
+    assert "dataCoord.gc.dropTolerance" in signed["remains"]["files of a Milvus cluster"]
+    assert "max.compaction.lag.ms" in signed["remains"]["topics patterns, items"]
     with pytest.raises(AdapterRefused, match="signature"):
         signed_by(paper.read_bytes().replace(b"bad-1", b"bad-2"), trusted)
     assert code == 0 and report["sessions"] == 1 and report["rows"]["judgments"] == 1
