@@ -27,7 +27,7 @@ def test_every_line_follows_the_conventions() -> None:
         assert (spec.metric is Histogram) == bool(spec.buckets), spec.name
         assert list(spec.buckets) == sorted(set(spec.buckets)), spec.name
         if spec.metric is Histogram:
-            assert spec.name.endswith("_seconds"), spec.name
+            assert spec.name.endswith(("_seconds", "_tokens")), spec.name
         assert spec.help.endswith("."), spec.name
         assert not re.search(r"_(milliseconds|ms|us|minutes|percent|kb|mb)(_|$)", spec.name), spec.name
 
