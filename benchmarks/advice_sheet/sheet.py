@@ -10,6 +10,8 @@ from random import Random
 
 from benchmarks.advice_sheet.verdicts import RUBRICS, SILENT, Reading
 from fleetlore.advice.at_start import ToolFact, facts_of_tools
+from fleetlore.advice.changes import item_tip
+from fleetlore.advice.gate import tell
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
@@ -66,7 +68,8 @@ def calls_sheet(folder: Path, seed: int, n: int) -> Sheet:
 
 
 def items_sheet(folder: Path, seed: int, n: int) -> Sheet:
-    """The best-ranked of what the training sessions taught: memory items, and what the call model says of tools.
+    """The best-ranked of what the training sessions taught and the gate lets through to anybody: memory items, and what
+    the call model says of tools.
 
     Raises:
         ConfigError: the logs cannot be read, or taught nothing.
@@ -74,7 +77,7 @@ def items_sheet(folder: Path, seed: int, n: int) -> Sheet:
     train, _ = split(read_sessions(folder), seed, SHARE)
     learned = _learned(train, seed)
     ranked: list[tuple[tuple[float, int, float, str], Iterable[str]]] = [
-        (item.worth(), _item_lines(item)) for item in learned.items
+        (item.worth(), _item_lines(item)) for item in learned.items if tell(item_tip(item, "sheet"), ()) is not None
     ]
     if learned.calls is not None:
         ranked += [(_worth(fact), _fact_lines(fact)) for fact in facts_of_tools(learned.calls)]

@@ -9,7 +9,7 @@ from fleetlore.advice.before_call import look_up_quote, members_of, need_tip, pr
 from fleetlore.advice.changes import change_tip, is_of_place, is_of_tool, is_own, names_beside
 from fleetlore.advice.gate import Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.calls.card import missing, structure, unknown
+from fleetlore.calls.card import is_covered, missing, structure, unknown
 from fleetlore.calls.context import CALL_CHARACTERS, words_of
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.failed_call import FailedCall
@@ -77,7 +77,7 @@ def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     there, or are there of something else.
     """
     failed, place = at.failed, at.known_place
-    if failed is None or place is None:
+    if failed is None or place is None or not is_covered(failed.text, place, _kind(failed).names):
         return
     rejected = _rejected(failed, place)
     elsewhere = () if rejected else missing(failed.text, place, _kind(failed).names)

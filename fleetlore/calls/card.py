@@ -9,10 +9,12 @@ from functools import lru_cache
 from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, words_of
 from fleetlore.calls.places import QUERY_WORDS, PlaceNames
 
-__all__ = ["missing", "nearest", "structure", "unknown"]
+__all__ = ["is_covered", "missing", "nearest", "structure", "unknown"]
 
 # Of one owner; and owners that one call names.
 _MOST_MEMBERS, _MOST_OWNERS = 16, 8
+# Of an owner that is shown: one of which less is known has mostly more.
+_LEAST_MEMBERS = 2
 # Letters from which names that differ in one are alike, and in two.
 _LONG_ENOUGH, _LONG = 6, 9
 # Of the parts of a name: that the goal has too, and that the call that failed has.
@@ -21,6 +23,8 @@ _IN_GOAL, _IN_CALL = 0.75, 0.5
 _STEM = 5
 _LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.\[])")
+_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*[(\[]")
+_FROM = re.compile(r"(?i)\b(?:from|join|into|update)\s+(\w+)")
 # `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`
 _OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|join)\s+\w+\s+(\w+)")
 # `dailyPrice`, `HTTPServer`, `daily_price`, `PRICE`
@@ -50,7 +54,7 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
 
     found: list[tuple[str, tuple[str, ...]]] = []
     left = most_chars
-    for owner in sorted(known.members, key=worth):
+    for owner in sorted((owner for owner, of in known.members.items() if len(of) >= _LEAST_MEMBERS), key=worth):
         shown = list[str]()
         room = left - len(owner) - 3
         for member in sorted(known.members[owner], key=lambda each: -near(each)):
@@ -103,11 +107,12 @@ def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str
         named: lower-case, of the call, by the error: these come first, and may be any word.
     """
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
-    own = {name.lower() for found in _OWN.findall(text) for name in found if name}
+    own = _own(text)
     there = {name.lower() for owner, members in known.members.items() for name in (owner, *members)}
     spelled = {name.lower(): name for name in _NAME.findall(text) if not name.isupper() and len(name) > 2}
-    # A name of something else there is no wrong name: `missing`.
-    first = [name for name in named if known.rejects(name) and name not in own and name not in there]
+    # A name of something else there is no wrong name (`missing`), and what is called is none.
+    is_none = own | there | ({name.lower() for name in _CALLED.findall(text)} - spelled.keys())
+    first = [name for name in named if known.rejects(name) and name not in is_none]
     rest = [name for name in spelled if name not in there and name not in QUERY_WORDS and known.rejects(name)]
     return [spelled.get(name, name) for name in dict.fromkeys((*first, *rest)) if name not in own]
 
@@ -118,6 +123,20 @@ def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
     owners = {owner.lower(): members for owner, members in known.members.items()}
     there = {member.lower() for owner, members in owners.items() if owner in words for member in members}
     return [name for name in named if there and name not in there and name not in owners]
+
+
+def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
+    """Whether the structure of a place covers what a call is about: something that it takes from is rejected itself, or
+    the place is known to have all of it. Where only a member is rejected, its owner is there, known or not.
+    """
+    text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
+    asked = {name.lower() for name in _FROM.findall(text)} - _own(text)
+    return not asked.isdisjoint(rejected) or asked <= {owner.lower() for owner in known.members}
+
+
+def _own(text: str) -> set[str]:
+    """Names that a call defines itself."""
+    return {name.lower() for found in _OWN.findall(text) for name in found if name}
 
 
 def _spelled(known: PlaceNames, name: str) -> str:

@@ -58,6 +58,11 @@ def said(query: str, error: str) -> str:
                 "`flight` has: flight_id",
             ],
         ),
+        (  # a name that is rejected says nothing of the other, which may not be there either
+            "SELECT MIN(departure) FROM flights JOIN planes",
+            "no such table: flights",
+            ["Use `flight` instead of `flights`."],
+        ),
         (  # what the error does not name is not said to be absent: nobody met it
             "SELECT height FROM planes",
             "no such table: planes",
@@ -84,6 +89,19 @@ def test_what_is_surest_is_said_again_where_nothing_else_is_left() -> None:
         texts.append(advice.text)
     assert "Use `flight` instead of `flights`" in texts[0]
     assert texts[1] != texts[0] and texts[-1] == texts[-2] == texts[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("SELECT age FROM player", "no such column: age"),  # of the owner that it asks nothing is known
+        ("execute[SELECT flight_id FROM flight", "your last execute holds no query"),  # what is called is no name
+        ("SELECT code FROM route", "no such table: route"),  # of what is there one name alone is known
+    ],
+)
+def test_a_place_that_is_known_in_part_is_not_told_as_a_whole(query: str, error: str) -> None:
+    members = {"course": ("miles",)} if "route" in query else MEMBERS
+    assert "alone" not in advise(LoreIndex(), situation(query, error, members)).text
 
 
 def test_an_error_that_names_nothing_tells_of_no_names() -> None:
