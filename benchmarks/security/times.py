@@ -27,7 +27,8 @@ from fleetlore.fingerprint import fingerprint, literals, names, template
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.recall import hints
 from fleetlore.redact.personal import PersonalData
-from fleetlore.redact.redact import may_hold_secret, redact, redact_value, suspects
+from fleetlore.redact.redact import may_hold_secret, redact, suspects
+from fleetlore.redact.values import redact_value
 from fleetlore.stats import text_index
 from fleetlore.watch.safety import PREFIX, dangers
 from fleetlore.watch.shell_rules import RULES

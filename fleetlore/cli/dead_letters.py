@@ -115,7 +115,8 @@ def show(
 
     Secrets in the value are masked.
     """
-    from fleetlore.redact.redact import redact, redact_value
+    from fleetlore.redact.redact import redact
+    from fleetlore.redact.values import redact_value
 
     letter = ask(_letter(reader.settings.cluster, reader.tenant, id_))
     if letter is None:
@@ -180,7 +181,8 @@ def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
     """The value as text with secrets masked, JSON indented; and how many characters are left out."""
     import orjson
 
-    from fleetlore.redact.redact import redact, redact_value
+    from fleetlore.redact.redact import redact
+    from fleetlore.redact.values import redact_value
 
     try:
         text = json_.dumps(redact_value(orjson.loads(value)), indent=2, ensure_ascii=False)

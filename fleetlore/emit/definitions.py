@@ -18,7 +18,7 @@ from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
-from fleetlore.redact.redact import redact_value
+from fleetlore.redact.values import redact_value
 from fleetlore.wire.definitions import TOPIC, Definitions, id_of
 from fleetlore.wire.topics import DAY_SECONDS, topic
 

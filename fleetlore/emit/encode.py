@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from fleetlore.redact.redact import may_hold_secret, plain_value, redact, redact_value
+from fleetlore.redact.redact import may_hold_secret, redact
+from fleetlore.redact.values import plain_value, redact_value
 from fleetlore.redact.weight import weight
 from fleetlore.wire.events import TYPES, Event, event_id
 

@@ -25,7 +25,8 @@ import orjson
 
 from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.fingerprint.template import QUOTED_TEXT
-from fleetlore.redact.redact import redact, redact_value
+from fleetlore.redact.redact import redact
+from fleetlore.redact.values import redact_value
 from fleetlore.redact.weight import weight
 
 VERSION = "5"

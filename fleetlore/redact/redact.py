@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import islice, product
-from typing import Any
+from itertools import product
 
-from fleetlore.redact.columns import COLUMN_RULES, kind_of_column
+from fleetlore.redact.columns import COLUMN_RULES
 from fleetlore.redact.detectors import BY_SHAPE, FORMS
 from fleetlore.redact.disguised import (
     BASE64,
@@ -36,30 +34,20 @@ from fleetlore.redact.disguised import (
 from fleetlore.redact.named_values import (
     AGAIN_WORDS,
     BETWEEN,
-    FOLDER,
     FOREIGN,
-    KEYS,
     NAMED,
     OF_A_KEY,
-    PASSWORDS,
     REDACTED,
     Replace,
     Rule,
     form_rule,
-    is_secret,
     mask_of,
 )
 from fleetlore.redact.prefilter import Needles
-from fleetlore.redact.weight import UNCUT, cut_text
 
-__all__ = ["KINDS", "may_hold_secret", "plain_value", "redact", "redact_value", "suspects"]
+__all__ = ["KINDS", "fold", "may_hold_secret", "redact", "suspects"]
 
 _CACHED_CHARS = 2048  # longer texts hardly ever repeat, and a cache of them would hold tens of megabytes
-_MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would end as RecursionError in the agent
-_MAX_INT = 2**64  # the JSON encoder refuses larger integers
-# Values of one copy: lists that share members can stand for any number of them.
-_MAX_VALUES = 20_000
-_LONG_KEY = 1024
 
 
 def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool) -> _Form:
@@ -237,7 +225,7 @@ def _is_open(text: str, needles: set[bytes]) -> bool:
     if any(character in text and (shape is None or shape.search(text)) for character, shape in looks):
         return True
     words = {_WORDS[needle] for needle in needles if needle in _WORDS}
-    return bool(words and _called(_fold(text), words))
+    return bool(words and _called(fold(text), words))
 
 
 def redact(text: str) -> str:
@@ -272,7 +260,7 @@ def _masked(text: str) -> str:
     for by_shape, rule in _BY_SHAPE:
         if by_shape.search(text):
             text = rule.pattern.sub(_noting(rule, known), text)
-    folded = _fold(text) if words else ""
+    folded = fold(text) if words else ""
     called = _called(folded, words)
     if called:
         # A pattern that ignores case takes an i without a dot, or with one as a capital, for an i; folding does not.
@@ -284,7 +272,7 @@ def _masked(text: str) -> str:
                 text, folded = _sub_named(rule.pattern, _noting(rule, known), rule.named, text, folded)
             else:
                 text = rule.pattern.sub(_noting(rule, known), text)
-                folded = _fold(text)
+                folded = fold(text)
     return masked_again(text, known) if known else text
 
 
@@ -331,10 +319,10 @@ def _sub_named(
     if not parts:
         return text, folded
     text = "".join(parts) + text[copied:]
-    return text, _fold(text)
+    return text, fold(text)
 
 
-def _fold(text: str) -> str:
+def fold(text: str) -> str:
     """Fold case as `re.IGNORECASE` does: it takes a long s for an s, and a Kelvin sign for a k."""
     return text.lower().replace("\u017f", "s")
 
@@ -346,151 +334,3 @@ def _called(folded: str, words: Iterable[str]) -> set[str]:
 
 
 _redact_cached = lru_cache(maxsize=8192)(_redact)
-
-_PASSWORD_KEY = re.compile(rf"(?:{PASSWORDS})\Z")
-_SECRET_KEY = re.compile(rf"(?:{KEYS}|account[_-]?key|authorization|cookie)\Z")
-
-
-@lru_cache(maxsize=4096)
-def _key(key: str) -> tuple[str, str | None]:
-    """A JSON key, masked, and the kind of what lies under it: "password", "secret" or None."""
-    folded = _fold(key)
-    if _PASSWORD_KEY.search(folded):
-        return redact(key), "password"
-    return redact(key), "secret" if _SECRET_KEY.search(folded) else None
-
-
-def redact_value(value: Any, longest: int = UNCUT) -> Any:
-    """A copy of `value` of nothing but JSON types, with every secret masked.
-
-    What JSON does not know becomes its `str`; so does nesting deeper than 64. Never raises: it runs inside the agent.
-
-    Args:
-        longest: characters of a text, and members of a collection, that are kept; the rest is cut before it is looked
-            at, with a mark in its place. As many values are kept in all, those that are shared counted each time.
-    """
-    return _Copy(longest, masks=True).of(value, 0)
-
-
-def plain_value(value: Any, longest: int) -> Any:
-    """The same with the secrets in it: it is to be masked once it is among others."""
-    return _Copy(longest, masks=False).of(value, 0)
-
-
-class _Copy:
-    """One copy. `left`: how many values it may still take."""
-
-    __slots__ = ("left", "longest", "masks")
-
-    def __init__(self, longest: int, masks: bool) -> None:
-        self.longest = longest
-        self.masks = masks
-        self.left = min(longest, _MAX_VALUES)
-
-    def of(self, value: Any, depth: int) -> Any:
-        kind = type(value)
-        if kind is str:
-            return self._masked(value)
-        if value is None or kind is bool or kind is float:
-            return value
-        if kind is int:
-            return value if -_MAX_INT // 2 <= value < _MAX_INT else self._masked(_text(value))
-        if depth >= _MAX_DEPTH:
-            return "[nested too deep]"
-        try:
-            return self._of_other(value, depth)
-        except Exception:  # a collection of the agent's own whose methods fail must not break the agent's call
-            return f"<unreadable {kind.__name__}>"
-
-    def _of_other(self, value: Any, depth: int) -> Any:
-        if isinstance(value, Enum):
-            return self.of(value.value, depth + 1)
-        if isinstance(value, Mapping):
-            copy = {}
-            for key, member in self._kept(value.items()):
-                name = cut_text(key if type(key) is str else _text(key), self.longest)
-                name, secret = _key(name) if self.masks else (name, None)
-                masked = self.of(member, depth + 1)
-                copy[name] = masked if secret is None else _under_secret_name(name, secret, masked)
-            return _in_columns(self._named_beside(copy)) if self.masks else copy
-        if isinstance(value, (list, tuple, set, frozenset)):
-            kept = [self.of(member, depth + 1) for member in self._kept(value)]
-            if self.masks and any(type(member) is str for member in kept[:-1]):
-                kept = _after_options(kept)
-            return kept if len(kept) == len(value) else [*kept, f"… [{len(value) - len(kept)} elements cut]"]
-        return self._masked(_text(value))
-
-    def _kept(self, members: Iterable[Any]) -> Iterator[Any]:
-        for member in islice(members, self.longest):
-            if self.left <= 0:
-                return
-            self.left -= 1
-            yield member
-
-    def _named_beside(self, copy: dict[str, Any]) -> dict[str, Any]:
-        """`{"name": "DB_PASSWORD", "value": …}`"""
-        value = copy.get("value")
-        if type(value) is str:
-            for beside in ("name", "key", "header", "field", "id", "label"):
-                name = copy.get(beside)
-                if type(name) is str and len(name) <= _LONG_KEY and (secret := _key(name)[1]) is not None:
-                    copy["value"] = _under_secret_name(name, secret, value)
-        return copy
-
-    def _masked(self, text: str) -> str:
-        text = cut_text(text, self.longest)
-        return redact(text) if self.masks else text
-
-
-def _in_columns(copy: dict[str, Any]) -> dict[str, Any]:
-    """`{"columns": ["id", "password"], "rows": [[1, …]]}`"""
-    names = next(
-        (copy[each] for each in ("columns", "fields", "header", "headers") if type(copy.get(each)) is list), ()
-    )
-    kinds = [kind_of_column(name) if type(name) is str and len(name) <= _LONG_KEY else None for name in names]
-    if any(kinds):
-        for each in ("rows", "data", "values", "records"):
-            for row in copy[each] if type(copy.get(each)) is list else ():
-                if type(row) is list and len(row) == len(kinds):
-                    row[:] = [
-                        value if kind is None else _under_secret_name("", kind, value)
-                        for value, kind in zip(row, kinds, strict=True)
-                    ]
-    return copy
-
-
-# Programs whose `-p` is a password.
-_TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
-
-
-def _after_options(members: list[Any]) -> list[Any]:
-    """`["--password", …]`, `["mysql", "-p", …]`, and `["X-Api-Key", …]` where there are just these two."""
-    takes = type(members[0]) is str and len(members[0]) <= _LONG_KEY and _TAKES_PASSWORD.match(members[0]) is not None
-    for place, name in enumerate(members[:-1]):
-        if type(name) is str and len(name) <= _LONG_KEY and (name.startswith("-") or len(members) == 2):
-            secret = "password" if takes and name == "-p" else _key(name)[1]
-            value = members[place + 1]
-            if secret is not None and type(value) is str and not value.startswith("-"):
-                members[place + 1] = _under_secret_name(name, secret, value)
-    return members
-
-
-def _under_secret_name(name: str, kind: str, value: Any) -> Any:
-    if kind == "password" and type(value) is int:
-        return mask_of(kind)
-    if type(value) is list:
-        return [_under_secret_name(name, kind, each) if type(each) is str else each for each in value]
-    if type(value) is dict:
-        return {key: _under_secret_name(name, kind, each) if type(each) is str else each for key, each in value.items()}
-    if type(value) is not str or "[redacted:" in value or (name.lower() == "pwd" and FOLDER.match(value)):
-        return value
-    return mask_of(kind) if is_secret(value, password=kind == "password") else value
-
-
-def _text(value: Any) -> str:
-    try:
-        if isinstance(value, (bytes, bytearray)):
-            return value.decode("utf-8", "replace")
-        return str(value)
-    except Exception:  # a broken __str__ of the agent's own class must not break the agent's call
-        return f"<unprintable {type(value).__name__}>"

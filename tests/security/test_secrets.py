@@ -12,7 +12,8 @@ import pytest
 
 from benchmarks.secrets import Planted
 from benchmarks.security import corpora
-from fleetlore.redact.redact import may_hold_secret, redact, redact_value
+from fleetlore.redact.redact import may_hold_secret, redact
+from fleetlore.redact.values import redact_value
 from fleetlore.wire.incoming import MESSAGE, OUTCOME, Data, Incoming
 from streams.stages.s1_sessions.sanitize import clean
 

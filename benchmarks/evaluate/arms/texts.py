@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from fleetlore.redact.redact import redact_value
+from fleetlore.redact.values import redact_value
 from fleetlore.redact.weight import weight
 
 MAX_TEXT = 400

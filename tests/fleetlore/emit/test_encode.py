@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetlore.emit.encode import encode, encode_event, mask, record
-from fleetlore.redact.redact import redact_value
+from fleetlore.redact.values import redact_value
 from fleetlore.wire.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event, Kind, to_cloudevent
 from fleetlore.wire.records import MAX_BYTES
 
