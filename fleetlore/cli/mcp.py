@@ -43,7 +43,7 @@ def mcp(
     from fleetlore.agent.fleet import Fleet
 
     try:
-        from fleetlore.join.mcp_server import lore_server
+        from fleetlore.join.mcp.server import lore_server
     except ImportError as error:
         raise _missing(error) from None
 
@@ -85,7 +85,7 @@ def mcp_proxy(
     connection(broker, data, unknown_refused=False)
     if command:
         from fleetlore.agent.blocking import BlockingFleet
-        from fleetlore.join.mcp_proxy import run_command
+        from fleetlore.join.mcp.proxy import run_command
 
         with (
             BlockingFleet(agent, broker=broker, data=data, tenant=tenant) as fleet,
@@ -96,7 +96,7 @@ def mcp_proxy(
     from fleetlore.agent.fleet import Fleet
 
     try:
-        from fleetlore.join.mcp_http_proxy import forwarding_app
+        from fleetlore.join.mcp.http_proxy import forwarding_app
     except ImportError as error:
         raise _missing(error) from None
 

@@ -168,7 +168,7 @@ def otel(
     from fleetlore.agent.fleet import Fleet
 
     try:
-        from fleetlore.join.otlp import receiving_app
+        from fleetlore.join.otlp.http import receiving_app
 
         if grpc_port is not None:
             import grpc  # noqa: F401

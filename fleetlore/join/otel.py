@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode, TracerProvider, get_curren
 from fleetlore.advice.advice import Advice
 from fleetlore.agent.blocking import BlockingFleet
 from fleetlore.agent.fleet import Fleet
-from fleetlore.join.traces import Traces
+from fleetlore.join.otlp.traces import Traces
 from fleetlore.transcripts.otel_spans import MEMORY_STORE, OURS, Span
 from fleetlore.wire import events
 

@@ -13,7 +13,7 @@ from mcp.client import Client
 
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
-from fleetlore.join.mcp_server import lore_server
+from fleetlore.join.mcp.server import lore_server
 from fleetlore.store.search import LoreSearch
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem

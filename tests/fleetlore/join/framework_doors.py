@@ -30,7 +30,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from fleetlore import CallHeld, Fleet, tool
 from fleetlore.join.langchain import FleetMiddleware
-from fleetlore.join.mcp_http_proxy import forwarding_app
+from fleetlore.join.mcp.http_proxy import forwarding_app
 from fleetlore.join.openai_agents import function_tool, tell
 from fleetlore.join.pydantic_ai import FleetLore
 from tests.fleetlore.join.test_claude import BASE, Process
@@ -192,7 +192,7 @@ from pathlib import Path
 
 from fleetlore import Fleet, MemoryItem, Pattern
 from fleetlore.emit.encode import encode_event
-from fleetlore.join.mcp_proxy import run_command
+from fleetlore.join.mcp.proxy import run_command
 from fleetlore.testing import FakeClock
 from tests.doubles.recorder import Recorder
 

@@ -30,8 +30,8 @@ from typer.testing import CliRunner
 
 from fleetlore import Fleet
 from fleetlore.cli.app import build_app
-from fleetlore.join.mcp_http_proxy import forwarding_app
-from fleetlore.join.mcp_server import lore_server
+from fleetlore.join.mcp.http_proxy import forwarding_app
+from fleetlore.join.mcp.server import lore_server
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire import events
 from fleetlore.wire.topics import topic
@@ -63,7 +63,7 @@ import sys
 
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.join.mcp_proxy import run_command
+from fleetlore.join.mcp.proxy import run_command
 from tests.build import memory_item
 
 fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0)

@@ -27,7 +27,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice
-from fleetlore.join.otlp import receiving_app
+from fleetlore.join.otlp.http import receiving_app
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.transcripts.otel_spans import Span, session_of
 from fleetlore.transcripts.otlp import spans_of

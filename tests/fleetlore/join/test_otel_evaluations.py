@@ -15,9 +15,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from fleetlore import Fleet
 from fleetlore.errors import ConfigError
-from fleetlore.join.otlp import receiving_app
-from fleetlore.join.otlp_grpc import serving
-from fleetlore.join.traces import Traces
+from fleetlore.join.otlp.grpc import serving
+from fleetlore.join.otlp.http import receiving_app
+from fleetlore.join.otlp.traces import Traces
 from fleetlore.transcripts.otel_spans import Span, session_of
 from fleetlore.wire import events
 from streams.embedded.broker import free_port

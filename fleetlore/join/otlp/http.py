@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.join.traces import NO_OTLP, Traces
+from fleetlore.join.otlp.traces import NO_OTLP, Traces
 from fleetlore.transcripts.otlp import spans_of
 
 __all__ = ["receiving_app"]
@@ -49,7 +49,7 @@ def receiving_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         closing = asyncio.create_task(close_silent())
         if grpc_address:
-            from fleetlore.join.otlp_grpc import serving
+            from fleetlore.join.otlp.grpc import serving
 
             async with serving(traces, grpc_address):
                 yield

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from fleetlore.errors import ConfigError
-from fleetlore.join.traces import NO_OTLP, Traces
+from fleetlore.join.otlp.traces import NO_OTLP, Traces
 from fleetlore.transcripts.otlp import spans_of
 
 __all__ = ["serving"]

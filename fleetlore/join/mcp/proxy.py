@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
-from fleetlore.join.mcp_calls import McpCalls
+from fleetlore.join.mcp.calls import McpCalls
 
 __all__ = ["run_command"]
 
