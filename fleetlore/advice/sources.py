@@ -36,12 +36,7 @@ AFTER_FAILURE: tuple[Source, ...] = (
     after_failure.usual,
 )
 # Of these the first, where nothing else is left to say: names that are known to work in place of those that failed.
-SAID_AGAIN: tuple[Source, ...] = (
-    after_failure.needs,
-    after_failure.worked_instead,
-    after_failure.renamed,
-    after_failure.known_here,
-)
+SAID_AGAIN: tuple[Source, ...] = (after_failure.worked_instead, after_failure.renamed, after_failure.known_here)
 # Of these all, as far as they fit: where no call is asked about, and beside a call.
 AT_START: tuple[Source, ...] = (
     before_call.prepared,

@@ -33,7 +33,7 @@ def test_flipped_labels_cost_less_than_they_are() -> None:
 def test_what_others_met_is_found_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recall, "SEARCHES", 5)
     report = recall.run(True, SMOKE)
-    assert report.figure > 0.5 and report.figure > report.peers["meaning alone"] - 0.1
+    assert report.figure > 0.5 and report.figure > report.peers["words alone"] - 0.1
     assert {(row.unit, row.name.rpartition(", ")[2]) for row in report.also[0].rows} == {
         ("ms, median", "300 items"),
         ("ms, median", "600 items"),
