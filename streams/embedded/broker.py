@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ __all__ = ["DEFAULT_PORT"]
 DEFAULT_PORT = 9092
 _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
+# Ports that no connection outward is given: a server binds its own some seconds after it was found to be free.
+_QUIET, _TRIES = (20_000, 32_000), 64
 
 
 def broker_command(port: int) -> list[str]:
@@ -49,14 +52,15 @@ def broker_command(port: int) -> list[str]:
 
 def free_port(preferred: int = 0) -> int:
     """Find a TCP port of the loopback address that is free right now: the preferred one, or else any."""
-    with socket.socket() as probe:
-        # Servers do the same: connections of an earlier run that still time out do not hold the port.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", preferred))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    drawn = (random.randrange(*_QUIET) for _ in range(_TRIES))
+    for port in (preferred, *drawn) if preferred else drawn:
+        with socket.socket() as probe:
+            # Servers do the same: connections of an earlier run that still time out do not hold the port.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise StackError(f"no port between {_QUIET[0]} and {_QUIET[1]} of the loopback address is free")
 
 
 class EmbeddedBroker:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,12 +29,22 @@ from fleetlore.wire.records import BATCH_HEADERS, encode_record
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded import kafka
-from streams.embedded.broker import free_port
+from streams.embedded.broker import DEFAULT_PORT, free_port
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 
 EVENTS = topic("default", "events")
 CALLS = 10
+
+
+@pytest.fixture(autouse=True)
+def kafkas_port() -> Iterator[None]:
+    """Take it: of two stacks that start at once both may find it free, and one then fails."""
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", DEFAULT_PORT))
+            taken.listen()
+        yield
 
 
 @pytest.fixture
