@@ -7,6 +7,7 @@ left alone, whose process may give pymilvus tables of its own.
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from types import ModuleType
 
 _PANDAS = ("pandas", "pandas.api", "pandas.api.types")
@@ -32,5 +33,5 @@ def _import() -> None:
     SciPyHelper._checked = True  # else it imports scipy to look whether a row holds a matrix of it
 
 
-if "pymilvus" not in sys.modules and "pandas" not in sys.modules:
+if "pymilvus" not in sys.modules and "pandas" not in sys.modules and find_spec("pymilvus") is not None:
     _import()
