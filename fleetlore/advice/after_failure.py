@@ -87,12 +87,8 @@ def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     if found:
         lead = " " if instead else ""
         left = [name for name in rejected if name not in swaps]
-        named = frozenset(_kind(failed).names)
-        # What the error names is not there; of the rest only this is sure, that nobody met it.
-        if absent := [name for name in left if name.lower() in named]:
-            lead += f"There is no {_quoted(absent)} here. "
-        if unmet := [name for name in left if name.lower() not in named]:
-            lead += f"Not known here: {_quoted(unmet)}. "
+        if left:
+            lead += f"Do not use {_quoted(left)}. "
         if elsewhere:
             lead += f"{_quoted(elsewhere)} is of something else. "
         parts = (*instead, *structure_parts(found, f"{lead}Use these names alone:"))

@@ -63,10 +63,10 @@ def said(query: str, error: str) -> str:
             "no such table: flights",
             ["Use `flight` instead of `flights`."],
         ),
-        (  # what the error does not name is not said to be absent: nobody met it
+        (  # no claim that they are absent: of those that the error does not name nobody knows that
             "SELECT height FROM planes",
             "no such table: planes",
-            ["There is no `planes` here. Not known here: `height`. Use these names alone:", "airport(airport_code"],
+            ["Do not use `planes`, `height`. Use these names alone:", "airport(airport_code"],
         ),
         (
             "SELECT f.airport_name FROM flight AS f",
