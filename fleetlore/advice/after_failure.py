@@ -86,8 +86,7 @@ def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     found = structure(place, failed.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
     if found:
         lead = " " if instead else ""
-        left = [name for name in rejected if name not in swaps]
-        if left:
+        if left := [name for name in rejected if name not in swaps]:
             lead += f"Do not use {_quoted(left)}. "
         if elsewhere:
             lead += f"{_quoted(elsewhere)} is of something else. "
@@ -101,12 +100,11 @@ def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     failed = at.failed
     if failed is None:
         return
-    is_text = is_free_text(failed.failure.shape)
     known = (*index.recoveries(failed.failure.class_), *index.remedies(failed.cause))
     others = [item for item in known if names_beside(item) is None and not is_own(item, at.session)]
-    for item in at.ranked(
-        [item for item in others if not is_text or (is_of_tool(item) and is_of_place(item, at.known_place))]
-    ):
+    if is_free_text(failed.failure.shape):
+        others = [item for item in others if is_of_tool(item) and is_of_place(item, at.known_place)]
+    for item in at.ranked(others):
         yield change_tip(item, "got past")
 
 

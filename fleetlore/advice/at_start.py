@@ -27,6 +27,7 @@ _MOST_RECOVERIES = 2
 _SAME_GOAL = 0.9
 
 
+# List what a version of the call model says of tools.
 @dataclass(frozen=True, slots=True)
 class ToolFact:
     """What agents are told of a tool, before a call or after it failed.

@@ -25,6 +25,7 @@ __all__ = [
     "item_tip",
     "names_beside",
     "parts_of",
+    "says_where",
     "substituted",
 ]
 
@@ -35,6 +36,7 @@ SURE_ONCE = 0.75
 _MAX_CALL = 200
 _WORD = re.compile(r"[\w.-]+")
 _QUOTED = re.compile(r"`([^`]+)`")
+# `Table 'shop.cars'` says where; `Unknown column 'type'` is said at every table.
 _QUALIFIED = re.compile(r"\w[./:]\w")
 
 
@@ -131,13 +133,18 @@ def is_of_tool(item: MemoryItem) -> bool:
 
 def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
     """Whether the names that a change brings may be used at a place: it has them, or the error says itself where it was
-    met (`Table 'shop.cars'`; `Unknown column 'type'` is said at every table), or several agents needed them.
+    met, or several agents needed them.
     """
     if not is_rename(item):
         return True
     if place is not None and place.members:
         return all(name.lower() in place.names for name in item.now)
-    return item.agents >= _PROVEN or _QUALIFIED.search(item.when) is not None
+    return item.agents >= _PROVEN or says_where(item.when)
+
+
+def says_where(error: str) -> bool:
+    """Whether an error says where it was met."""
+    return _QUALIFIED.search(error) is not None
 
 
 def holds(arguments: object, was: Sequence[str]) -> bool:
