@@ -35,6 +35,11 @@ from fleetlore.wire.topics import topic
 __all__ = ["FETCH_WAIT_MS", "STOP_SECONDS", "RegistryFollower", "shared_follower"]
 
 
+# Keep the newest pointers and the revocations that this host has seen, so that a restart cannot be led back.
+#
+# A broker's compacted topic can be made to end with an older pointer, signed as truly as the newer one. A process that
+# has seen the newer one refuses it; the next process on this host refuses it because of this file. What it holds is
+# signed, and verified again when it is read. A host that has none, its first time, believes what the topics say.
 class EpochFile:
     """`FOLDER/TENANT.adapters.json`: records of `adapters.pointers` by key. Never raises: an agent runs without it."""
 

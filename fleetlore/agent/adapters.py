@@ -31,6 +31,7 @@ _models: WeakValueDictionary[str, CallModel] = WeakValueDictionary()
 _READING = threading.Lock()
 
 
+# Hold the version of the call model that an agent runs, checked before it is used.
 class _LoadedCalls(NamedTuple):
     """A version that passed every check."""
 

@@ -36,6 +36,7 @@ _KEPT_FAILED = 5  # the next attempt is told of no more
 MAX_TOLD = 200  # characters of a call, and of its error
 
 
+# Remember what the calls of a session met: what advice is made of.
 class CallHistory:
     """What the calls of one session met, those that ended only.
 

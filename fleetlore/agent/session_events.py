@@ -32,6 +32,7 @@ Given = TypeVar("Given")
 _LOOK_SECONDS = 0.5
 
 
+# Send that a call was made where it does not end soon. Of any other its outcome says all: one event a call.
 class _Open(NamedTuple):
     call: object  # held, so that no other has its identity
     began: float
@@ -96,6 +97,7 @@ class LongCalls:
             self.send_due()
 
 
+# List what a session can be told when it is made: the one list of its arguments.
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     """The arguments of `Fleet.session`.

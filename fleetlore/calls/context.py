@@ -79,6 +79,10 @@ KEPT = 256
 _LEAST_ID = 3
 
 
+# Name the numbers, lengths and sums of a call, so that two of them can be held to be equal.
+#
+# `len(item_ids)`, `sum(payments.amount)`, `amount`; and of a thing that an argument names, as an earlier result told
+# it: `order_id.total`, `len(order_id.items)`. No tool and no field is known beforehand.
 class KnownQuantities:
     """What results of a session told of things, by their ids."""
 

@@ -63,6 +63,7 @@ _METADATA = "__metadata__"
 _CHUNK = 1 << 22
 
 
+# Read what a safetensors file says of its tensors, believing nothing: somebody else wrote it.
 class _Tensor(NamedTuple):
     """Where a tensor lies: `dtype` as safetensors names it, `begin` and `end` in bytes after the header."""
 
@@ -162,6 +163,7 @@ def _is_finite(tensor: _Tensor, data: memoryview) -> bool:
     return True
 
 
+# Record in a manifest which sessions a version was learned from, by hash, so that an erasure finds it.
 def pack(sessions: Iterable[str]) -> str:
     """Hashes of the sessions' ids, sorted: base64 of little-endian 64-bit integers."""
     return base64.b64encode(np.array(sorted(map(stable_hash, sessions)), "<u8").tobytes()).decode()
@@ -172,6 +174,7 @@ def unpack(packed: str) -> frozenset[int]:
     return frozenset(np.frombuffer(base64.b64decode(packed), "<u8").tolist())
 
 
+# Name a language model by what it is: the hash of its weights and the shapes of its tensors.
 class Base(NamedTuple):
     """A language model.
 

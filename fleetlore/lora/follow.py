@@ -23,6 +23,7 @@ __all__ = ["LoraFollower"]
 KEPT = 4
 
 
+# Keep the verified versions of a language model's adapter in a folder, as `peft` and vLLM read them.
 class KeptLora(NamedTuple):
     """A version that passed every check, and the folder where it lies."""
 

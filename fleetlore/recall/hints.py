@@ -96,6 +96,10 @@ _RULES: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((re.compile(pattern), advice) for pattern, advice in _RULES)
 
 
+# Give hints on common failures before the fleet has met any: the first rule that fits counts.
+#
+# A rule says how to find out what is wrong or what usually helps, for a kind of failure that many tools share. Once the
+# fleet has got past a failure, the hint is what worked there.
 def default_hint(pattern: Pattern | Failure) -> str | None:
     """What usually helps against such a failure; None where no rule fits, and for a transient error."""
     return None if pattern.transient else _default_hint(f"{pattern.error_class}: {pattern.template}".casefold())

@@ -23,6 +23,7 @@ _FIX_CHARACTERS = 400
 _GOAL_CHARACTERS = 150
 
 
+# Make the two texts that are compared when ways out are ranked: of a call that failed, and of what got past one.
 def query_text(error: str, call: str, goal: str) -> str:
     """Of a call that failed, with what its session is after."""
     return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {goal[:_GOAL_CHARACTERS]}"

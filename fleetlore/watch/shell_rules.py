@@ -57,6 +57,7 @@ FORK_BOMB = re.compile(r"(?<!\w)(\w{1,64}|:)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}
 Severity = Literal["critical", "high", "medium", "low"]
 
 
+# The safety rules: what each is called, how bad it is and what to do instead. Those for a shell look at commands.
 class Rule(NamedTuple):
     """What a kind of dangerous call is called, how bad it is, which principle it breaks and what to do instead."""
 

@@ -21,6 +21,7 @@ PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solut
 FIRST, WORKED, FAILED = "first", "worked", "failed"
 
 
+# Read an `Advice` for what is measured of it. The only module of the measure that knows how advice is made.
 class Shown(NamedTuple):
     """One thing that an advice showed.
 

@@ -39,6 +39,7 @@ _WORD = re.compile(r"[a-z_][a-z_0-9]+")
 Slice = Literal["A", "T", "AT", "K", "S"]
 
 
+# Split one folder of logs into training and test: some agents and some tasks of each source are held out.
 class Logged(Protocol):
     """What a session is grouped by."""
 
@@ -120,6 +121,10 @@ def _models(agents: Sequence[str], most: int) -> list[str]:
     return held or min(setups.values(), key=len) if most else []
 
 
+# Measure what is told after a failure against how sessions went on.
+#
+# A way out is the next call of the same tool that worked. It counts where it has words that the session had not seen:
+# those an agent could not guess. What is told holds it if it holds all of them.
 def words(text: str) -> set[str]:
     """Words and names, lower case; of a dotted name its parts."""
     return set(_WORD.findall(text.lower()))

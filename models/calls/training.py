@@ -53,6 +53,7 @@ _SAID_RATE = 0.4
 Key = tuple[str, str, tuple[str, ...]]
 
 
+# Count how calls with a name ended, over all sessions.
 class NamedFailures:
     """Failures that named something in the call, and how calls with these names ended otherwise."""
 

@@ -37,6 +37,7 @@ Format = Literal["trl", "openai"]
 _Tools = Sequence[dict[str, Any]]
 
 
+# Describe tools: as the agent defined them, or else by the calls that were made.
 def tools_by_agent(sessions: Iterable[Trajectory]) -> dict[str, list[dict[str, Any]]]:
     """The tools that each agent called, in the form of OpenAI and JSON Schema, sorted by name.
 
@@ -79,6 +80,17 @@ def _tool(name: str, calls: list[Step]) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 
+# Write rows as a trainer reads them, one JSON object a line.
+#
+# | | TRL | OpenAI |
+# | --- | --- | --- |
+# | `pairs` | `prompt`, `chosen`, `rejected`, `tools` | `input`, `preferred_output`, `non_preferred_output` |
+# | `sft` | `messages`, `tools` | `messages`, `tools` |
+# | `kto` | `prompt`, `completion`, `label`, `tools` | – |
+#
+# As TRL's documentation ("Dataset formats and types") and OpenAI's guide to fine-tuning state them. TRL reads
+# arguments as objects, and `tools` as JSON text too, because a column of a table has one shape; OpenAI reads
+# arguments as JSON text and `tools` as a list.
 def writer(kind: Kind, format: Format) -> Callable[[Row, _Tools], bytes]:
     """A function that makes the line of a row, given the tools of its agent.
 
@@ -140,6 +152,7 @@ def _line(value: dict[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
+# Remove end users' identities from a session, as from lore (`models.memory.identities`).
 def anonymous(session: Trajectory) -> Trajectory:
     """The same session with identities replaced; itself where none is found."""
     texts = [session.goal]

@@ -27,6 +27,7 @@ AGENT_SHARE = 0.05
 TEST_SHARE = 0.1
 
 
+# Decide which sessions and which calls a language model may learn from, and count what is left out by its reason.
 def usable_sessions(judgments: Iterable[Judgment]) -> tuple[list[Judgment], Counter[str]]:
     """The sessions to learn from, sorted by id, and how many are left out by reason.
 
@@ -72,6 +73,12 @@ def is_usable(call: Step) -> bool:
     return not (call.is_cut or call.transient or call.advice or REDACTED in call.arguments)
 
 
+# Find pairs of calls from one state, of which one failed and the other worked: what a preference is learned from.
+#
+# recovery    a call failed, and the next that worked was another attempt at the same, with no result in between but the
+#             errors: it could have been made at once
+# contrast    two sessions with one goal made the same calls with the same results up to here; in the one that succeeded
+#             the next call worked, in the one that failed it failed
 class _Pair(NamedTuple):
     """A call that is preferred to another.
 

@@ -41,6 +41,12 @@ VOTE_SECONDS = 60.0
 _STAKES = np.linspace(0.05, 0.95, 19)
 
 
+# Keep evidence that may be read at any time: e-processes, by betting against a null hypothesis.
+#
+# A bettor against "the mean is at most 0" multiplies its wealth. If the hypothesis is true, the probability of ever
+# reaching 1 / alpha is at most alpha (Ville's inequality). So a decision may be taken as soon as the wealth is there,
+# and a test may run as long as data arrive (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random
+# variables by betting").
 class _Wealth:
     """Wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0", in any order.
 

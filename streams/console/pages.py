@@ -54,6 +54,7 @@ WIDTH, HEIGHT = 320, 48
 _POINTS = 160
 
 
+# Draw a line of values as SVG, so that the page shows it without a script.
 def line_chart(values: Sequence[float], label: str) -> Markup:
     """A line over a common base of 0; nothing where there are fewer than two values. `label` is read aloud."""
     if len(values) < 2:

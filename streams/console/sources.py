@@ -58,6 +58,7 @@ FIRST_STAGE, LORE_STAGE = "sessions", "patterns"
 _Labels = tuple[tuple[str, str], ...]
 
 
+# Read the metrics of workers and trainer, and compute their rates over the last minutes.
 class _Sample(NamedTuple):
     """All values of all endpoints at one moment; those with the same name and labels are added up."""
 

@@ -156,6 +156,7 @@ def _id(row: str) -> str:
     return row.partition("/")[2]
 
 
+# Take a decision about lore or an agent; every state that knows a distrusted agent is published again.
 async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
     """Write a decision to the log, where agents and workers hear it.
 

@@ -40,6 +40,11 @@ _Progress = Callable[[int], None]
 _TIMES = frozenset({"first_seen", "last_seen", "agents_lately", "hours", "days", "by_agent"})
 
 
+# Summarize the stored knowledge of a tenant as counts and as one hash.
+#
+# Two runs over the same events must give the same hash, whatever process died in between and however agents were
+# interleaved. So the hash covers ids and contents and leaves out all times, which say when something was seen and not
+# what is known.
 @dataclass(slots=True)
 class Knowledge:
     """Contents of one tenant's collections.

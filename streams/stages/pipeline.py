@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["language_model", "pipeline"]
 
 
+# Forward corrections to the judging stage, from a topic with an access list of its own.
+#
+# A client that may write there may correct how any session ended, the environment's reward included. What comes among
+# the agents' events is only a claim (`streams.stages.s1_sessions.stage`).
 class FeedbackStage(Stage):
     """See the module."""
 

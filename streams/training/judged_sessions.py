@@ -14,6 +14,7 @@ from streams.stage.erased import Erased
 from streams.training.window import judgments_of, trajectories_of
 
 
+# Read from the log what models were given besides their goals.
 async def definitions_on(settings: Settings, tenant: str) -> dict[str, Definitions]:
     """All that the tenant's topic holds, by the hash that sessions name them by. What has another hash is left out.
 

@@ -74,6 +74,7 @@ REASONS = frozenset(
 _ACCEPTED = frozenset({"applied", "revoked"})
 
 
+# Train the call model of a tenant: from closed sessions to versions in service.
 class CallsTrainer(WindowTrainer[CallsManifest]):
     """Learns on where all that came is newer than what was learned; it gives the same version as to begin anew."""
 
@@ -131,6 +132,10 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
         return describe
 
 
+# Count the adapter versions that agents refused, as a metric to alert on: agents export no metrics.
+#
+# Agents report on `adapters.acks` whether they run a version. The trainer follows these topics from their end at its
+# start. `fleetlore adapters show` lists earlier refusals.
 def refusal_of(ack: bytes | None) -> str | None:
     """Return the reason of a refusal, `other` if it is unknown; None for an ack of no refusal."""
     try:

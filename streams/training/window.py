@@ -47,6 +47,7 @@ _FORGETTING_SECONDS = 60.0
 BURST_SECONDS = 5.0
 
 
+# Bound the CPU time that training may take.
 class CpuBudget:
     """CPU seconds for training: `share` of a core in the long run, up to `burst_seconds` at once after a rest.
 
@@ -219,6 +220,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         return tuple(DataRange(self.name, part, first, self._read_to[part]) for part, first in firsts)
 
 
+# Read judgments from the records of the log.
 def judgments_of(record: ConsumerRecord) -> list[Judgment]:
     """Return the judgments of a record.
 

@@ -43,6 +43,11 @@ _ROUNDS = 5
 _REASON = "it learned from what was erased"
 
 
+# Find the adapter versions that have learned of erased sessions, revoke them and delete their weights.
+#
+# A version of the call model or of the retrieval adapter says which records it learned from, a LoRA of a language
+# model which sessions. Where the records of a session have left the log, a version that was made after the session is
+# taken for one that learned from it. The trainer, which hears of the erasure too, learns new versions without.
 async def learned_versions(settings: Settings, tenant: str, found: Found, *, erase: bool) -> list[str]:
     """Return the versions that have learned of it, the newest first, revoked and deleted where that is asked for.
 
