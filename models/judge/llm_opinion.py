@@ -36,7 +36,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         tool, error, pattern: of the call: `error` as it is shown.
-        was, now, plain, named, danger: as in `fleetlore.wire.lore.MemoryItem`.
+        was, now, named, danger: as in `fleetlore.wire.lore.MemoryItem`. None is `plain`: a new name may have stood in a
+            result alone, and no call that worked bears it out.
     """
 
     tool: str
@@ -44,7 +45,6 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pattern: str
     was: tuple[str, ...]
     now: tuple[str, ...]
-    plain: bool = False
     named: bool = False
     danger: bool = False
 
@@ -85,7 +85,6 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
                 remedy={"tool": note.tool},
                 was=note.was,
                 now=note.now,
-                plain=note.plain,
                 named=note.named,
                 danger=note.danger,
                 version=self.version,

@@ -21,7 +21,7 @@ from models.cases import telling
 from models.distil.call_diff import masked_difference
 from models.distil.formatting import error_text, known_of, named_by
 from models.judge.llm_opinion import MAX_PART, Note
-from models.memory.danger import is_dangerous, is_plain, names_all
+from models.memory.danger import is_dangerous, names_all
 
 MOST_NOTES = 3
 
@@ -77,7 +77,6 @@ def _note(call: Step, was: str, now: str) -> Note:
         pattern=call.pattern or "",
         was=sides[0],
         now=sides[1],
-        plain=is_plain(*sides),
         named=names_all(error, (now,)),
         danger=is_dangerous(changed, call),
     )

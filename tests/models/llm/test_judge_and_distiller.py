@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace as replace_item
 from typing import Any
 
 import orjson
@@ -17,6 +16,7 @@ from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import tell
 from fleetlore.config import Settings
 from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.judge.llm_opinion import Note, Notes
 from models.llm.answers import Answers
 from models.llm.client import Client
 from models.llm.corrections import MOST_NOTES, corrections
@@ -146,6 +146,10 @@ def made(*items: dict[str, str], failed: Judgment | None = None, helped: Judgmen
     return corrections({"items": list(items)}, failed or judged(), helped)
 
 
+def noted(*notes: Note) -> Notes:
+    return Notes(session="s", events=1, label="failure", version="llm/m1", notes=notes)
+
+
 async def test_a_correction_is_an_item_in_a_recoverys_form(endpoint: ModelEndpoint) -> None:
     endpoint.model = lambda request: {"items": [item(), item()]}
     async with client(endpoint) as asking:
@@ -183,8 +187,21 @@ async def test_a_note_of_one_agent_is_told_to_nobody_else(endpoint: ModelEndpoin
         state.merge(replace(candidate, session=f"s{number}", goal=number))
     known = state.to_item()
     assert known is not None
-    harmful = replace_item(known, plain=False, named=False)
-    assert tell(change_tip(harmful, "got past"), ()) is None
+    tip, asker = change_tip(known, "got past"), {"git", "push", "setup", "error", "unknown", "command"}
+    assert tell(tip, asker) is None
+    assert tell(tip, asker | {"origin"}) is not None, "what it holds itself may be said back to it"
+
+
+def test_a_note_that_the_error_itself_bears_out_is_told_after_one_agent() -> None:
+    failed = sessions.call("git", "push setup", error="error: unknown command: setup, see set_upstream")
+    [note] = made(item(), failed=judged("failure", failed))
+    [candidate] = noted(note).candidates(judged().trajectory)
+    state = ItemState.empty()
+    state.merge(candidate)
+    known = state.to_item()
+    assert known is not None
+    shown = tell(change_tip(known, "got past"), {"git", "push", "setup"})
+    assert shown is not None and "`set_upstream`" in shown.text
 
 
 def test_two_sessions_with_one_correction_meet_in_one_item() -> None:
