@@ -16,7 +16,7 @@ from fleetlore.wire.definitions import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.export.conversation import Message, arguments_of
 from models.export.rows import AGENT_SHARE, TEST_SHARE, Kind, Row, is_test, rows_of, usable_sessions
-from models.memory.identities import identities, replacing
+from models.memory.identities import identities, identities_of, replacing
 
 _NOTHING: Mapping[str, Definitions] = {}
 _SAYS: Mapping[Kind, str] = {
@@ -155,10 +155,7 @@ def _line(value: dict[str, Any]) -> bytes:
 # Remove end users' identities from a session, as from lore (`models.memory.identities`).
 def anonymous(session: Trajectory) -> Trajectory:
     """The same session with identities replaced; itself where none is found."""
-    texts = [session.goal]
-    for step in session.steps:
-        texts += (step.arguments, step.result, step.error_message or "")
-    found = identities(texts)
+    found = identities_of([session])
     if not found:
         return session
     replaced = replacing(found)

@@ -35,11 +35,16 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A correction of a call that failed, as the recordings show it.
 
     Attributes:
+        by, group, goal: of the session that shows what came, as in `Candidate`: where the one that failed does not show
+            it itself, its agent has not produced it, and is no evidence. Empty where it does.
         tool, error, pattern: of the call: `error` as it is shown.
         was, now, named, danger: as in `fleetlore.wire.lore.MemoryItem`. None is `plain`: a new name may have stood in a
             result alone, and no call that worked bears it out.
     """
 
+    by: str = ""
+    group: str = ""
+    goal: int = 0
     tool: str
     error: str
     pattern: str
@@ -70,9 +75,12 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
     def candidates(self, trajectory: Trajectory) -> Iterator[Candidate]:
         """The contributions to memory items: sessions with the same correction meet in one."""
         for note in self.notes:
+            produced = origin(trajectory)
+            if note.by:
+                produced["agent"], produced["group"], produced["goal"] = note.by, note.group, note.goal
             change = f"`{note.was[0]}` → `{note.now[0]}`"
             yield Candidate(
-                **origin(trajectory),
+                **produced,
                 item_id=item_id(self.version, trajectory.tenant, "recovery", note.tool, note.pattern, change),
                 kind="recovery",
                 side="success",

@@ -2,8 +2,9 @@
 
 A model writes names that it has read, and others. So each is held to the recordings: what was wrong stands in a call
 that failed and in its error, what to use stands in a call that worked, in a result or in an error, and was not tried in
-vain. What holds a literal is one task's and is dropped. So two sessions that teach the same give the same
-text, and the evidence is counted for that text as for any other.
+vain. What holds a literal is one task's and is dropped, and what names an end user of either session. So two sessions
+that teach the same give the same text, and the evidence is counted for that text as for any other: of the agent whose
+session shows what to use.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from models.cases import telling
 from models.distil.call_diff import masked_difference
 from models.distil.formatting import error_text, known_of, named_by
 from models.judge.llm_opinion import MAX_PART, Note
+from models.memory.candidate import origin
 from models.memory.danger import is_dangerous, names_all
+from models.memory.identities import identities_of, replacing
 
 MOST_NOTES = 3
 
@@ -43,12 +46,14 @@ def corrections(answer: Mapping[str, object], failed: Judgment, helped: Judgment
     if len(items) > MOST_NOTES:
         return None
     found = {note: None for item in items for note in _notes(item, failed, helped)}
-    return tuple(found)
+    both = (failed, helped) if helped is not None else (failed,)
+    replaced = replacing(identities_of(each.trajectory for each in both))
+    return tuple(note for note in found if replaced([*note.was, *note.now]) == [*note.was, *note.now])
 
 
 def _notes(item: _Item, failed: Judgment, helped: Judgment | None) -> Iterator[Note]:
     calls = failed.trajectory.calls
-    read = [*calls, *(helped.trajectory.calls if helped is not None else ())]
+    others = helped.trajectory.calls if helped is not None else ()
     for call in (calls[at] for at in telling(calls) if calls[at].tool == item.tool):
         # A model quotes half a call for one word: what differs counts, and of that what the error names.
         change = masked_difference(item.instead_of.strip(), item.use.strip(), known_of(call), named_by(call))
@@ -56,8 +61,14 @@ def _notes(item: _Item, failed: Judgment, helped: Judgment | None) -> Iterator[N
             continue
         was, now = change.was[0], change.now[0]
         in_vain = any(each.pattern == call.pattern and _holds(each.arguments, now) for each in calls)
-        if _is_rejected(call, was) and _is_part(was) and _is_part(now) and not in_vain and _is_shown(now, read):
+        if not _is_rejected(call, was) or not _is_part(was) or not _is_part(now) or in_vain:
+            continue
+        if _is_shown(now, calls):
             yield _note(call, was, now)
+            return
+        if helped is not None and _is_shown(now, others):
+            by = origin(helped.trajectory)
+            yield replace(_note(call, was, now), by=by["agent"], group=by["group"], goal=by["goal"])
             return
 
 

@@ -83,4 +83,5 @@ _read = msgspec.json.Decoder(tuple[Note, ...]).decode
 
 
 def _about(kind: str, failed: Judgment) -> str:
-    return f"{kind}\n{recording(failed.trajectory)}"
+    # What an answer says stood in sessions of one tenant.
+    return f"{kind}\n{failed.trajectory.tenant}\n{recording(failed.trajectory)}"

@@ -59,14 +59,21 @@ def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) 
     taught = list(candidates)
     if not any(each.title for each in taught):
         return taught  # contradictions quote nothing
-    texts = [trajectory.goal]
-    for step in trajectory.steps:
-        texts += (step.arguments, step.result, step.error_message or "")
-    found = identities(texts)
+    found = identities_of([trajectory])
     if not found:
         return taught
     replaced = replacing(found)
     return [_without(each, replaced) for each in taught]
+
+
+def identities_of(sessions: Iterable[Trajectory]) -> dict[str, str]:
+    """What in the texts of sessions names an end user, and what is said instead."""
+    texts: list[str] = []
+    for session in sessions:
+        texts.append(session.goal)
+        for step in session.steps:
+            texts += (step.arguments, step.result, step.error_message or "")
+    return identities(texts)
 
 
 def identities(texts: Iterable[str]) -> dict[str, str]:

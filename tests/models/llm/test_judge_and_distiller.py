@@ -26,6 +26,7 @@ from models.llm.recording import brief, recording
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE
 from models.memory.item_state import ItemState
 from tests import build as sessions
+from tests.build import judgment
 from tests.doubles.model_endpoint import ModelEndpoint
 
 INJECTION = (
@@ -202,6 +203,57 @@ def test_a_note_that_the_error_itself_bears_out_is_told_after_one_agent() -> Non
     assert known is not None
     shown = tell(change_tip(known, "got past"), {"git", "push", "setup"})
     assert shown is not None and "`set_upstream`" in shown.text
+
+
+def test_what_another_session_alone_shows_is_the_word_of_its_agent() -> None:
+    """Three agents fail, and one attacker's session that succeeded shows what each of them should have done."""
+    attack = judgment(WORKED, label="success", agent="attacker:7", goal="push it now", agent_group="ops")
+    agents, goals, groups = set(), set(), set()
+    state = ItemState.empty()
+    for number in range(3):
+        failed = judgment(
+            FAILED, label="failure", agent=f"honest-{number}", goal=f"push {number}", session=f"s{number}"
+        )
+        notes = corrections({"items": [item()]}, failed, attack)
+        assert notes
+        [candidate] = noted(*notes).candidates(failed.trajectory)
+        assert candidate.session == failed.trajectory.id, "it is the failed session's to take back"
+        state.merge(candidate)
+        agents.add(candidate.agent)
+        groups.add(candidate.group)
+        goals.add(candidate.goal)
+    assert (agents, groups, len(goals)) == ({"attacker"}, {"ops"}, 1)
+    known = state.to_item()
+    assert known is not None and (known.agents, known.goals, known.group) == (1, 1, "ops")
+    tip, asker = change_tip(known, "got past"), {"git", "push", "setup"}
+    assert tell(tip, asker) is None and tell(tip, asker, one_name=True) is None
+
+
+def test_what_the_failed_session_shows_itself_is_its_own_word() -> None:
+    shown = sessions.call("git", "help", "commands: set_upstream")
+    [note] = made(item(), failed=judged("failure", shown, FAILED))
+    [candidate] = noted(note).candidates(judged().trajectory)
+    assert (note.by, candidate.agent) == ("", "agent-7")
+
+
+@pytest.mark.parametrize("field", ["customer_name", "last_name"])
+def test_no_end_user_of_the_session_that_helped_is_in_a_note(field: str) -> None:
+    failed = judged("failure", sessions.call("find_customer", '{"name":"jon"}', error="no customer jon"))
+    said = item("johnson", "jon", "find_customer")
+    person = '{"%s":"johnson","email":"johnson@x.org"}'
+    helped = sessions.call("find_customer", '{"name":"johnson"}', person % field)
+    assert made(said, failed=failed, helped=judged("success", helped)) == ()
+    product = sessions.call("find_customer", '{"name":"johnson"}', person % "product")
+    assert len(made(said, failed=failed, helped=judged("success", product))) == 1
+
+
+async def test_what_was_answered_of_one_tenant_is_not_told_of_another(endpoint: ModelEndpoint) -> None:
+    endpoint.model = lambda request: {"items": [item()]}
+    async with client(endpoint) as asking:
+        distiller = LlmDistiller(asking)
+        assert await distiller.ask(judged(), judged("success", WORKED)) is not None
+        assert distiller.known(judged()) is not None
+        assert distiller.known(judged(tenant="other")) is None
 
 
 def test_two_sessions_with_one_correction_meet_in_one_item() -> None:
