@@ -116,7 +116,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         if self._model is not None:
             from streams.stages.s5_opinions.stage import OpinionsStage
 
-            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._erased),)
+            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._erased, distrusted),)
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()

@@ -241,7 +241,7 @@ class LogPipeline:
             distrusted=self.distrusted,
         )
         if self._model is not None:
-            self.stages += (OpinionsStage(self._model, concurrency=4, erased=self.erased),)
+            self.stages += (OpinionsStage(self._model, 4, self.erased, self.distrusted),)
         self._positions = {
             (stage.reads, partition): self.committed(stage.reads)[partition][0]
             for stage in self.stages

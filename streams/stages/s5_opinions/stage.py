@@ -18,6 +18,7 @@ from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Judgment
 from models.judge.llm_opinion import Notes, Opinion
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
+from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased
 from streams.stages.s3_judgments.language_model import LanguageModel
 from streams.stages.s5_opinions.like_sessions import LikeSessions
@@ -46,13 +47,19 @@ class OpinionsStage(Stage):
     name = "opinions"
     reads = "judgments"
 
-    def __init__(self, model: LanguageModel, concurrency: int, erased: Erased | None = None) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        concurrency: int,
+        erased: Erased | None = None,
+        distrusted: Distrusted | None = None,
+    ) -> None:
         self._model = model
         self._erased = erased or Erased()
         self._erased_seen = 0
         self._slots = asyncio.Semaphore(concurrency)
         self._questions: list[_Question] = []
-        self._like = LikeSessions()
+        self._like = LikeSessions(distrusted or Distrusted())
 
     @property
     def holds(self) -> bool:

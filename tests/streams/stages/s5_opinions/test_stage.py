@@ -13,6 +13,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.wire.decision import Decision
 from fleetlore.wire.topics import topic
 from models.judge.record import FEWEST_CASES
 from sinks.metrics import Metrics
@@ -341,6 +342,34 @@ async def test_a_session_that_failed_is_read_beside_one_that_solved_the_like(
         await pipeline.send(session)
     await pipeline.drain()
     assert await pipeline.knowledge() == known and len(endpoint.requests) == len(told)
+
+
+@pytest.mark.parametrize("distrusted", ["before", "between", "undone"])
+async def test_what_a_distrusted_agent_did_is_read_beside_no_session(
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel, distrusted: str
+) -> None:
+    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
+    story = pipeline.story
+
+    def decide(on: bool, time: float) -> None:
+        decided = Decision(kind="agent", id="mallory", on=on, by="me", why="it lies", time=time)
+        pipeline.distrusted.add(pipeline.tenant, decided)
+
+    if distrusted == "before":
+        decide(True, 1.0)
+    await pipeline.send(story.session("solved", RIGHT, agent="mallory:1"))
+    await pipeline.send(story.session("lost-1", WRONG, outcome="failure", agent="mallory:2"))
+    await pipeline.drain()
+    decide(True, 2.0)
+    asked = len(endpoint.requests)
+    assert asked == (0 if distrusted == "before" else 1)
+    if distrusted == "undone":
+        decide(False, 3.0)
+    # Another error, so the answer is not known from the first one.
+    await pipeline.send(story.session("lost-2", (*WRONG[:3], f"{WRONG[3]}."), outcome="failure"))
+    await pipeline.drain()
+    [told] = [request["messages"][1]["content"] for request in endpoint.requests[asked:]]
+    assert ("ended in success" in told) is (distrusted == "undone")
 
 
 async def test_what_succeeded_and_what_tells_nothing_is_not_asked_about(
