@@ -229,8 +229,9 @@ class SessionEvents:
         data: dict[str, Any] = {
             names.TOOL: action.tool,
             names.ARGUMENTS: call.recorded,
-            names.DURATION: round(duration_seconds, 6),
         }
+        if duration_seconds:  # nothing where nobody said when it began
+            data[names.DURATION] = round(duration_seconds, 6)
         if action.rule:
             action.error = names.guarded(action.rule)
         data |= _known({names.AGENT_GROUP: self._fleet.group, names.VIOLATION: action.rule})

@@ -46,7 +46,13 @@ class FleetCallback(CustomLogger):
         body = kwargs.get("additional_args", {}).get("complete_input_dict")
         if dialect is None or not isinstance(body, dict) or not {"messages", "input"} & body.keys():
             return
-        if kwargs.get("custom_llm_provider") == _ANTHROPIC:
+        # Claude has Anthropic's form at Azure and at Google, too.
+        tools = body.get("tools") or ()
+        if (
+            kwargs.get("custom_llm_provider") == _ANTHROPIC
+            or "anthropic_version" in body
+            or any("input_schema" in each for each in tools)
+        ):
             dialect = ANTHROPIC_MESSAGES
         body.update(self._calls.told(dialect, body)[0])
 

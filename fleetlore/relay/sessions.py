@@ -101,8 +101,6 @@ class _RemoteSession:
         data = given.data | event.data
         if names.DURATION in given.data:
             data[names.DURATION] = given.data[names.DURATION]
-        elif event.data.get(names.DURATION) == 0.0:  # nobody said when it began
-            del data[names.DURATION]
         self._sent = self._emitter.emit(given._replace(data=data), at_once=at_once)
         return self._sent
 

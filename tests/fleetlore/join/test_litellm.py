@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import orjson
 import pytest
+from litellm.llms.vertex_ai.vertex_llm_base import VertexBase
 
 from fleetlore.wire import events as names
 from tests.fleetlore.join.model_doors import by_litellm, called_back
@@ -22,17 +24,34 @@ def world(tmp_path: Path) -> World:
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "sync"])
-@pytest.mark.parametrize("model", ["openai/m", "anthropic/claude-haiku-4-5", "hosted_vllm/m"])
-async def test_the_second_agent_is_told(world: World, model: str, blocking: bool, streamed: bool) -> None:
+@pytest.mark.parametrize(
+    "model",
+    [
+        "openai/m",
+        "anthropic/claude-haiku-4-5",
+        "hosted_vllm/m",
+        "azure_ai/claude-haiku-4-5",
+        "vertex_ai/claude-haiku-4-5",
+    ],
+)
+async def test_the_second_agent_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, model: str, blocking: bool, streamed: bool
+) -> None:
+    # Of Google, where an agent signs in.
+    monkeypatch.setattr(VertexBase, "_ensure_access_token", lambda *args, **options: ("token", "project"))
     with called_back():
         for scripted in (Scripted(WRONG), Scripted()):
             provider = Provider(scripted.choose)
             await by_litellm(world, world.fleet(), provider, model, blocking=blocking, streamed=streamed)
             assert world.made == scripted.chosen
+            for body in map(orjson.loads, provider.bodies) if "claude" in model else ():
+                assert "system" not in [each["role"] for each in body["messages"]]
+                assert "fleet-memory" in str(body["system"])
             if len(world.made) == 2:
                 assert world.made == [WRONG, RIGHT]
                 failed, worked = world.recorder.outcomes
                 assert failed[names.ARGUMENTS] == {"index": WRONG} and ERROR in failed[names.ERROR_MESSAGE]
                 assert worked[names.ARGUMENTS] == {"index": RIGHT} and names.ERROR_TYPE not in worked
+                assert names.DURATION not in failed, "nobody said when it began"
                 await world.learn()
     assert world.made == [RIGHT]

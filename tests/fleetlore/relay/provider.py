@@ -17,7 +17,8 @@ Choose = Callable[..., str | None]
 
 
 class Provider:
-    """Serves `/v1/chat/completions`, `/v1/responses` and `/v1/messages`, streamed or not.
+    """Serves `/v1/chat/completions`, `/v1/responses` and `/v1/messages` (that also where Azure and Google have it),
+    streamed or not.
 
     Args:
         tool: name of the tool that the model calls.
@@ -36,6 +37,8 @@ class Provider:
         self._stored: dict[str, list[Any]] = {}
         paths = {"chat/completions": self._chat, "responses": self._responses, "messages": self._messages}
         routes = [Route(f"/v1/{path}", self._serve(answer), methods=["POST"]) for path, answer in paths.items()]
+        for path in ("v1/anthropic/v1/messages", "{path:path}:rawPredict", "{path:path}:streamRawPredict"):
+            routes.append(Route(f"/{path}", self._serve(self._messages), methods=["POST"]))
         self.app = Starlette(routes=[*routes, Route("/v1/{path:path}", self._echo, methods=["GET", "POST"])])
 
     async def _echo(self, request: Request) -> Response:
