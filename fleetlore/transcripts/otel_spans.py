@@ -97,9 +97,9 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     if agents and agents[0].failed and not _is_unknown(agents[0]):
         session.end(None, False)
     ids = {span.id for span in agents}
-    evaluated = [found for span in spans if (found := evaluation_of(span, ids))]
+    evaluated = [found for span in spans if (found := evaluation_of(span, ids)) is not None]
     if evaluated:  # the worst counts
-        session.end(*min(evaluated, key=lambda each: (each[1], 1.0 if each[0] is None else each[0])))
+        session.end(None, all(evaluated))
     for span in tools:
         operation = span.attributes.get("gen_ai.operation.name")
         named = operation if operation == "search_memory" else None
@@ -122,9 +122,9 @@ def is_agent(span: Span) -> bool:
     return _is(span, _AGENT_KINDS)
 
 
-def evaluation_of(span: Span, runs: Collection[str]) -> tuple[float | None, bool] | None:
-    """Reward and success of a run, as an evaluation says: by its label, or a score from 0 to 1. None where a span says
-    neither, or of something else.
+def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
+    """Whether a run succeeded, as the labels of its evaluations say; None where a span has none, or is of something
+    else. Nothing says how a score is to be read.
 
     Args:
         runs: ids of the spans that are agents' runs.
@@ -132,20 +132,8 @@ def evaluation_of(span: Span, runs: Collection[str]) -> tuple[float | None, bool
     found = [attributes for name, attributes in span.events if name == EVALUATION] if span.id in runs else []
     if span.name == EVALUATION and span.parent in runs:
         found.append(span.attributes)
-    said: list[tuple[float | None, bool]] = []
-    for each in found:
-        label, score = str(each.get("gen_ai.evaluation.score.label", "")).lower(), _score(each)
-        if label in (*_PASSED, *_FAILED):
-            said.append((score, label in _PASSED))
-        elif score is not None:
-            said.append((score, score > 0.5))
-    return min(said, key=lambda each: each[1], default=None)
-
-
-def _score(attributes: Mapping[str, Any]) -> float | None:
-    """A score whose scale is known."""
-    score = ev.fitting_reward(attributes.get("gen_ai.evaluation.score.value"))
-    return score if score is not None and 0.0 <= score <= 1.0 else None
+    labels = {str(each.get("gen_ai.evaluation.score.label", "")).lower() for each in found}
+    return None if labels.isdisjoint((*_PASSED, *_FAILED)) else labels.isdisjoint(_FAILED)
 
 
 def _is_unknown(span: Span) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 import zlib
 from collections import OrderedDict
+from contextlib import suppress
 
 from google.protobuf.message import DecodeError
 
 from fleetlore.agent.fleet import Fleet
+from fleetlore.errors import NotOpen
 from fleetlore.transcripts.otel_spans import Span, evaluation_of, is_agent, session_of
 from fleetlore.transcripts.session import timed_events
 
@@ -46,9 +48,11 @@ class Traces:
         """Hold a span. One of a trace that was closed comes too late and is left out, unless it evaluates the run."""
         if span.trace in self._closed:
             session, runs = self._closed[span.trace]
-            if session and (found := evaluation_of(span, runs)):
-                reward, succeeded = found
-                self._fleet.feedback(session, "success" if succeeded else "failure", reward)
+            succeeded = evaluation_of(span, runs)
+            if session and succeeded is not None:
+                # The agent is over, too: nobody is there to whom it could be said.
+                with suppress(NotOpen):
+                    self._fleet.feedback(session, "success" if succeeded else "failure")
             return
         _, spans = self._spans.pop(span.trace, (0.0, []))
         spans.append(span)

@@ -42,20 +42,22 @@ def evaluation(**says: Any) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("evaluations", "outcome", "reward"),
+    ("evaluations", "outcome"),
     [
-        ([], "unknown", None),
-        ([evaluation(label="pass")], "success", None),
-        ([evaluation(value=0.9)], "success", 0.9),
-        ([evaluation(value=0.2)], "failure", 0.2),
-        ([evaluation(value=0.9), evaluation(label="Fail", value=0.4)], "failure", 0.4),
-        ([evaluation(value=4.0)], "unknown", None),  # of a scale that nobody names
-        ([evaluation(value=4.0, label="relevant")], "unknown", None),
+        ([], "unknown"),
+        ([evaluation(label="pass")], "success"),
+        ([evaluation(label="pass", value=0.0)], "success"),
+        ([evaluation(label="Fail", value=1.0)], "failure"),
+        ([evaluation(label="pass"), evaluation(label="fail")], "failure"),
+        ([evaluation(label="correct"), evaluation(value=0.0)], "success"),
+        ([evaluation(value=1.0)], "unknown"),  # of a scale that nobody names: of toxicity 0 is the best
+        ([evaluation(value=0.0)], "unknown"),
+        ([evaluation(value=1.0, label="relevant")], "unknown"),
     ],
 )
-def test_an_evaluation_of_the_run_says_how_it_ended(evaluations: Any, outcome: str, reward: float | None) -> None:
+def test_labels_of_the_run_say_how_it_ended_and_scores_do_not(evaluations: Any, outcome: str) -> None:
     session = session_of(spans(*evaluations))
-    assert session is not None and (session.outcome, session.reward) == (outcome, reward)
+    assert session is not None and (session.outcome, session.reward) == (outcome, None)
 
 
 def test_an_evaluation_of_one_call_says_nothing_of_the_run() -> None:
@@ -120,8 +122,9 @@ async def test_grpc_takes_what_http_does_and_an_evaluation_that_comes_later(flee
 
 
 async def test_evaluations_come_over_http_too(fleet: Fleet, recorder: Recorder) -> None:
-    attribute = {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": 1.0}}
-    record = {"eventName": "gen_ai.evaluation.result", "traceId": T, "spanId": A, "attributes": [attribute]}
+    score = {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": 1.0}}
+    label = {"key": "gen_ai.evaluation.score.label", "value": {"stringValue": "pass"}}
+    record = {"eventName": "gen_ai.evaluation.result", "traceId": T, "spanId": A, "attributes": [score, label]}
     other = {"eventName": "gen_ai.client.inference.operation.details", "traceId": T, "spanId": A}
     logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record, other]}]}]}
     app = receiving_app(fleet)
@@ -132,7 +135,16 @@ async def test_evaluations_come_over_http_too(fleet: Fleet, recorder: Recorder) 
         form = {"content-type": "application/x-protobuf"}
         await client.post("/v1/traces", content=exported(*spans()).SerializeToString(), headers=form)
         assert (await client.post("/v1/logs", json=logs)).json() == {}
-    assert recorder.events[-1].data == {events.OUTCOME: "success", events.REWARD: 1.0}
+    assert recorder.events[-1].data == {events.OUTCOME: "success"}
+
+
+async def test_an_evaluation_after_the_fleet_has_ended_raises_nothing_in_the_agent(unused_address: str) -> None:
+    async with Fleet("agent", broker=unused_address) as fleet:
+        traces = Traces(fleet)
+        for span in spans():
+            traces.add(span)
+        traces.close(T)
+    traces.add(Span("gen_ai.evaluation.result", T, "c" * 16, A, 4.0, 4.0, evaluation(label="pass")[1]))
 
 
 async def test_a_port_of_grpc_that_is_taken_is_said(fleet: Fleet) -> None:
