@@ -153,7 +153,7 @@ export class Relay {
   /** Keep what the relay has taken until the broker has it: the relay's own buffer ends with its process. */
   async #store(): Promise<void> {
     while (this.#waiting.length > 0) {
-      await this.#sending;
+      await within(this.#sending, 50); // who always sends has to ask too
       const count = this.#taken;
       const answer = count > 0 ? await this.#say([], STORE_SECONDS) : undefined;
       if (answer?.same && answer.stored) {
@@ -283,7 +283,7 @@ export class Session {
     return this.end("failure", reward);
   }
 
-  /** End the session, once, and wait for the relay to take what waits; false where it has not within two seconds. */
+  /** End the session, once, and wait for the broker to have all events; false where it has not within two seconds. */
   async end(outcome: Outcome = "unknown", reward?: number): Promise<boolean> {
     const data: Data = { "fleetlore.outcome": outcome, ...(reward !== undefined && { "fleetlore.reward": reward }) };
     if (!this.#ended) this.#emit("session.ended", data);

@@ -69,6 +69,23 @@ test("what a relay had taken when it was killed is sent to the next one", async 
   server.close();
 });
 
+test("who always has something to send still learns what is stored", async () => {
+  const server = createServer((request, response) => {
+    request.resume().on("end", () => setTimeout(() => response.writeHead(202).end('{"stored":true,"relay":"r"}'), 20));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const relay = new Relay({ url, maxBuffered: 400 });
+  const session = relay.session({ goal: "g" });
+  for (let sent = 0; sent < 600; sent += 2) {
+    for (const word of ["one", "two"]) session.message("user", word);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  assert.equal(relay.dropped, 0);
+  await relay.close();
+  server.close();
+});
+
 test("a relay that is away, full or mistaken loses nothing silently, and nobody waits", async () => {
   const taken = new Set<number>();
   const answers = [503, 429, 202, 400, 202, 400];
