@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from secrets import token_hex
@@ -126,7 +127,9 @@ class Api:
 
     async def _answered(self, fleet: Fleet, taken: int, repeated: int, wait: float) -> types.EventsAnswer:
         # Not hurried: with many agents somebody always waits, and each of their events would be a batch of its own.
-        stored = wait > 0 and await fleet.emitter.flush(wait, hurried=False)
+        stored = wait > 0 and all(
+            await asyncio.gather(fleet.emitter.flush(wait, hurried=False), fleet.definitions.flush(wait))
+        )
         return types.EventsAnswer(taken, repeated, stored, self._id)
 
     def _take(self, fleet: Fleet, event: Event) -> bool:

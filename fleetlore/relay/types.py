@@ -145,7 +145,10 @@ class EventsAnswer(msgspec.Struct):
     repeated: int
     stored: Annotated[
         bool,
-        Meta(description="Whether the broker has all that was sent so far. Until then keep it, and send it again."),
+        Meta(
+            description="Whether the broker has all that was sent so far, or refused it as too large (`dropped` of "
+            "`/v1/health`). Until then keep it, and send it again."
+        ),
     ]
     relay: Annotated[
         str, Meta(description="Of this process. Another one knows nothing of what was taken and not stored before.")
