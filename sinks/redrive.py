@@ -14,7 +14,6 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import observer, partitions_of, read_dead_letters, record_at
 from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, RawRecord, mark
-from fleetlore.wire.principals import SIGNED_BY, Principals
 from fleetlore.wire.topics import TOPICS, tenant_of, topic
 from sinks.producer import BatchProducer
 
@@ -77,13 +76,13 @@ async def redrive(
     send: bool,
     timeout_seconds: float = 60.0,
     at_once: int = 100,
-    principals: Principals | None = None,
+    self_declared: bool = True,
 ) -> Redriven:
     """Send the chosen dead letters back, or only return which those are.
 
     Args:
         at_once: dead letters that are sent before they are marked as sent.
-        principals: sign a part of a record again for who signed the record.
+        self_declared: whether workers take what nobody signed.
 
     Raises:
         BrokerUnavailable: no broker answers, or a record was not acknowledged. What was sent until then is marked.
@@ -113,8 +112,8 @@ async def redrive(
                     done.beyond += 1
                 else:
                     record = await _record(consumer, tenant, letter, choice.max_returns, partitions)
-                    if principals is not None and not isinstance(record, str):
-                        record = _signed(record, letter, principals)
+                    if not self_declared and letter.reason == "unsigned":
+                        record = "no principal signed it"
                     listed = replace(letter, value=b"")  # a thousand values are a quarter of a gigabyte
                     if isinstance(record, str):
                         done.refused.append((listed, record))
@@ -165,16 +164,6 @@ async def _record(
         key, value, headers = original.key, original.value, tuple(original.headers or ())
     sent = [(name, content) for name, content in headers if name != REDRIVEN]
     return RawRecord(letter.topic, letter.partition, key, value, [*sent, (REDRIVEN, b"%d" % (letter.redriven + 1))])
-
-
-def _signed(record: RawRecord, letter: DeadLetterRecord, principals: Principals) -> RawRecord | str:
-    if letter.reason == "unsigned":
-        return "no principal signed it"
-    again = principals.signed_again(dict(record.headers), record.topic, record.value or b"")
-    if again is None:
-        return record
-    kept = [each for each in record.headers if each[0] != SIGNED_BY]
-    return record._replace(headers=[*kept, (SIGNED_BY, again)])
 
 
 def _reads(tenant: str, name: str) -> bool:

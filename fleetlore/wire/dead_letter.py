@@ -117,11 +117,10 @@ def dead_letter(
     """The letter to write to the topic `to`; what is too large is cut and named in `dlq.cut`.
 
     Args:
-        key, headers: of the record.
+        key, headers: of the record; a part keeps who signed it.
         value: the record's, or that of one event out of it.
         whole: it is the record's.
     """
-    # Who signed the record is asked of a part of it too.
     kept = [
         (name, content)
         for name, content in headers.items()

@@ -74,10 +74,14 @@ class Principals:
             raise InvalidEvent("unsigned", f"it is not signed with the key of {name!r}")
         return name
 
-    def signed_again(self, headers: Mapping[str, bytes], topic: str, value: bytes) -> bytes | None:
-        """The header of a part of a record that the same principal signed; None where none is named."""
-        name = headers.get(SIGNED_BY, b"").decode("utf-8", "replace").rpartition(" ")[0]
-        return None if not name else f"{name} {_marked(_key(self.key_of(name)), topic, value)}".encode()
+    def signed_again(self, headers: Mapping[str, bytes], topic: str, value: bytes, part: bytes) -> bytes:
+        """The header of a part of a record, by who signed the record.
+
+        Raises:
+            InvalidEvent: `unsigned`, see `signed_by`.
+        """
+        name = self.signed_by(headers, topic, value)
+        return f"{name} {_marked(hmac.digest(self._key, name.encode(), 'sha256'), topic, part)}".encode()
 
 
 def signer(key: str) -> Callable[[str, bytes], tuple[str, bytes]] | None:

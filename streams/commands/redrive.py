@@ -64,8 +64,10 @@ def redrive(
         again=again,
         max_returns=max_returns,
     )
-    known = Principals.of(asked.settings.principal_key)
-    sent = redrive_(asked.settings.cluster, asked.tenant, choice, send=yes, timeout_seconds=timeout, principals=known)
+    anybody = Principals.of(asked.settings.principal_key) is None
+    sent = redrive_(
+        asked.settings.cluster, asked.tenant, choice, send=yes, timeout_seconds=timeout, self_declared=anybody
+    )
     done = ask(sent)
     if asked.json:
         print_json({"tenant": asked.tenant, "dry_run": not yes, **_figures(done)})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import orjson
 
 from fleetlore.config import Settings
+from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.dead_letter import RawRecord, dead_letter
+from fleetlore.wire.principals import SIGNED_BY
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
@@ -56,12 +59,24 @@ def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
         offset=record.offset,
         key=record.key,
         value=letter.value,
-        headers=record.headers,
+        headers=_headers_of(stage, letter),
         whole=letter.value == (record.value or b""),
         stage=stage.name,
         reason=letter.reason,
         detail=letter.detail,
     )
+
+
+def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes]:
+    """Those of the record; a part of it is signed for itself, and only where it is known who signed the record."""
+    record, value = letter.record, letter.record.value or b""
+    if letter.value == value:
+        return record.headers
+    headers = {name: content for name, content in record.headers.items() if name != SIGNED_BY}
+    if stage.principals is not None and letter.value in value:
+        with suppress(InvalidEvent):
+            headers[SIGNED_BY] = stage.principals.signed_again(record.headers, record.topic, value, letter.value)
+    return headers
 
 
 async def count_dead_letters(settings: Settings, tenant: str) -> int:

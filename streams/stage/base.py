@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from fleetlore.errors import InvalidEvent
+from fleetlore.wire.principals import Principals
 
 __all__ = [
     "DeadLetter",
@@ -139,10 +140,12 @@ class Stage(Protocol):
         reads: the topic it reads, without tenant; a topic has one reader, because its committed offset is kept once.
         linger_seconds: how long a record may wait for others to be batched with it; short where an agent waits for the
             result.
+        principals: who may sign what it reads; None where nobody has to.
     """
 
     name: str
     reads: str
+    principals: Principals | None = None
     linger_seconds: float = 0.003
 
     @property

@@ -44,13 +44,13 @@ class FeedbackStage(Stage):
     reads = "feedback"
 
     def __init__(self, principals: Principals | None = None) -> None:
-        self._principals = principals
+        self.principals = principals
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         for record in batch:
             tenant = tenant_of(record.topic)
-            events = read_events(record, effects, self._principals)
+            events = read_events(record, effects, self.principals)
             clean(events)
             for event in events:
                 if event.type != FEEDBACK:

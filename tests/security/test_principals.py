@@ -13,7 +13,6 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import read_to_end
 from fleetlore.testing.clock import FakeClock
-from fleetlore.wire.dead_letter import dead_letter
 from fleetlore.wire.decision import Decision
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signer
@@ -25,10 +24,11 @@ from sinks.redrive import Choice, redrive
 from streams.commands.topics import register
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.memory_pipeline import MemoryPipeline, MemoryStore
+from streams.runtime.dead_letters import record_of
 from streams.runtime.worker import run_worker
-from streams.stage.base import Effects, Record
+from streams.stage.base import DeadLetter, Effects, Record
 from streams.stage.distrusted import Distrusted
-from streams.stages.pipeline import pipeline
+from streams.stages.pipeline import FeedbackStage, pipeline
 from streams.stages.s1_sessions.parse import read_events
 from tests.streams.log_pipeline import BASE_TIME, Story
 
@@ -158,32 +158,59 @@ async def test_what_an_agent_sends_is_signed(broker: EmbeddedBroker, tenant: str
     assert [each.reason for each in effects.dead_letters] == ["foreign_principal"]
 
 
-@pytest.mark.parametrize("reason", ["bad_field", "foreign_principal", "unsigned"])
-async def test_a_part_is_sent_back_under_who_signed_the_record_and_never_without_one(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, reason: str
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("signed", ["now", "by an old secret", "not at all", "under no name"])
+async def test_what_is_sent_back_is_signed_by_nobody_who_did_not_sign_it(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, signed: str, whole: bool, checked: bool
 ) -> None:
+    """The stage that made the dead letter had checked the signature, or it was as yet self-declared."""
     for each in ("events", "dead-letters"):
         await make_topics(broker.address, tenant, each)
     name, value = topic(tenant, "events"), encode_record(events("evil", "good", tenant=tenant))
-    part = encode_record(events("good", tenant=tenant))[1:-1]
-    sign = signer(KNOWN.key_of("evil"))
-    assert sign is not None
-    headers = {SIGNED_BY: b"evil of-nobody"} if reason == "unsigned" else dict([sign(name, value)])
-    stated: dict[str, Any] = {"topic": name, "partition": 0, "offset": 0, "key": None, "stage": "sessions"}
-    letter = dead_letter(
-        to=topic(tenant, "dead-letters"), value=part, headers=headers, whole=False, reason=reason, detail="", **stated
+    part = value if whole else encode_record(events("good", tenant=tenant))[1:-1]
+    headers = {
+        "now": record(value, KNOWN.key_of("evil"), name).headers,
+        "by an old secret": record(
+            value, Principals("the-old-secret-of-this-test-0123456789").key_of("evil"), name
+        ).headers,
+        "not at all": {SIGNED_BY: b"victim 00"},
+        "under no name": {SIGNED_BY: b"a:b 00"},
+    }[signed]
+    read = Record(name, 0, 0, None, value, headers, BASE_TIME + 10)
+    stage = FeedbackStage(KNOWN if checked else None)
+    producer = BatchProducer(broker.address, 2**20)
+    await producer.start()
+    await producer.send([record_of(stage, DeadLetter(read, part, "bad_field", ""))])
+    await producer.stop()
+    await redrive(broker.address, tenant, Choice(), send=True, timeout_seconds=10, self_declared=False)
+    [sent] = await read_to_end(broker.address, [name], 20.0)
+    made = Record(name, 0, 0, None, sent.value, dict(sent.headers), BASE_TIME + 10)
+    taken = ["evil"] if whole else []  # signed, and still not by `good`
+    known = signed == "now" and (whole or checked)
+    assert reasons(made, name) == ((taken, ["foreign_principal"]) if known else ([], ["unsigned"]))
+
+
+def test_a_row_made_of_records_is_signed_by_nobody() -> None:
+    read = record(encode_record(events("evil")), KNOWN.key_of("evil"))
+    row = record_of(FeedbackStage(KNOWN), DeadLetter(read, b'{"id": "a row"}', "row_refused", ""))
+    assert SIGNED_BY not in dict(row.headers)
+
+
+async def test_what_nobody_signed_is_not_sent_back(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
+    for each in ("events", "dead-letters"):
+        await make_topics(broker.address, tenant, each)
+    name, effects = topic(tenant, "events"), Effects()
+    read_events(
+        Record(name, 0, 0, None, encode_record(events("good", tenant=tenant)), {}, BASE_TIME + 10), effects, KNOWN
     )
     producer = BatchProducer(broker.address, 2**20)
     await producer.start()
-    await producer.send([letter])
+    await producer.send([record_of(FeedbackStage(KNOWN), each) for each in effects.dead_letters])
     await producer.stop()
-    done = await redrive(broker.address, tenant, Choice(), send=True, timeout_seconds=10, principals=KNOWN)
-    sent = await read_to_end(broker.address, [name], 20.0)
-    if reason == "unsigned":
-        assert [why for _, why in done.refused] == ["no principal signed it"] and not sent
-    else:
-        made = Record(name, 0, 0, None, sent[0].value, dict(sent[0].headers), BASE_TIME + 10)
-        assert reasons(made, name) == ([], ["foreign_principal"])  # signed, and still not by `good`
+    done = await redrive(broker.address, tenant, Choice(), send=True, timeout_seconds=10, self_declared=False)
+    assert [why for _, why in done.refused] == ["no principal signed it"]
+    assert not await read_to_end(broker.address, [name], 20.0)
 
 
 def test_a_worker_of_a_secured_cluster_has_to_be_told_that_agents_are_self_declared() -> None:

@@ -69,7 +69,7 @@ class SessionsStage(Stage):
         erased: Erased | None = None,
         principals: Principals | None = None,
     ) -> None:
-        self._store, self._principals, self._erased = store, principals, erased or Erased()
+        self._store, self.principals, self._erased = store, principals, erased or Erased()
         self._erased_seen = 0
         self._clock = clock
         self._metrics = metrics
@@ -89,7 +89,7 @@ class SessionsStage(Stage):
         arrivals: list[tuple[Record, list[Incoming]]] = []
         for record in batch:
             before = len(effects.dead_letters)
-            events = read_events(record, effects, self._principals)
+            events = read_events(record, effects, self.principals)
             self._metrics.received_events(record.topic).inc(len(events) + len(effects.dead_letters) - before)
             arrivals.append((record, events))
         clean([event for _, events in arrivals for event in events])

@@ -17,6 +17,7 @@ class World:
 
     name = "sessions"
     reads = "events"
+    principals = None
 
     def __init__(self) -> None:
         self.happened: list[str] = []
