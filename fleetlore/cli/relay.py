@@ -15,7 +15,7 @@ from fleetlore.cli.output import print_json
 from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.loopback import is_loopback, without_pages
 from fleetlore.tenants import check_tenant
-from fleetlore.wire.principals import signer
+from fleetlore.wire.principals import ANYONE, principal_of, signs_as
 
 if TYPE_CHECKING:
     from fleetlore.relay.callers import Tokens
@@ -74,7 +74,8 @@ def relay(
         )
     tenants = [check_tenant(each) for each in tenant or ["default"]]
     settings = connection(broker, data, unknown_refused=False)
-    if tokens is None and signer(settings.principal_key) is not None:
+    signed = signs_as(settings.principal_key)
+    if tokens is None and signed == ANYONE:
         raise ConfigError("a relay that signs what its callers say has to tell them apart: give --tokens")
     try:
         import uvicorn
@@ -89,6 +90,11 @@ def relay(
     given = {"openai": openai, "anthropic": anthropic}
     providers = {name: url for name, url in given.items() if url is not None}
     known: Tokens | None = None if tokens is None else read_tokens(tokens)
+    for each in known.values() if known and signed not in (None, ANYONE) else ():
+        if principal_of(each.agent) != signed:
+            raise ConfigError(
+                f"{tokens} has a token of agent {each.agent!r}, and this relay signs for {signed!r} alone"
+            )
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:

@@ -15,7 +15,7 @@ from typing import Final
 
 from fleetlore.errors import ConfigError, InvalidEvent
 
-__all__ = ["ANYONE", "SIGNED_BY", "Principals", "principal_of", "signer"]
+__all__ = ["ANYONE", "SIGNED_BY", "Principals", "principal_of", "signer", "signs_as"]
 
 SIGNED_BY: Final = "fleetlore-principal"
 ANYONE: Final = "*"
@@ -84,23 +84,29 @@ class Principals:
         return f"{name} {_marked(hmac.digest(self._key, name.encode(), 'sha256'), topic, part)}".encode()
 
 
+def signs_as(key: str) -> str | None:
+    """The principal that a key signs for, `ANYONE` where it lends any name; None without a key.
+
+    Raises:
+        ConfigError: see `Principals.of`.
+    """
+    if _OF_ONE.fullmatch(key):
+        return key.partition(":")[2]
+    return None if Principals.of(key) is None else ANYONE
+
+
 def signer(key: str) -> Callable[[str, bytes], tuple[str, bytes]] | None:
     """What makes the header of a record of its topic and value; None without a key.
 
     Raises:
         ConfigError: see `Principals.of`.
     """
-    if not _OF_ONE.fullmatch(key):
-        known = Principals.of(key)
-        if known is None:
-            return None
-        key = known.key_of(ANYONE)
-    secret, name = _key(key), key.partition(":")[2]
+    name = signs_as(key)
+    if name is None:
+        return None
+    of_one = key if _OF_ONE.fullmatch(key) else Principals(key).key_of(name)
+    secret = bytes.fromhex(of_one.partition(":")[0])
     return lambda topic, value: (SIGNED_BY, f"{name} {_marked(secret, topic, value)}".encode())
-
-
-def _key(of_one: str) -> bytes:
-    return bytes.fromhex(of_one.partition(":")[0])
 
 
 def _marked(key: bytes, topic: str, value: bytes) -> str:

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import read_to_end
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker, free_port
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED
@@ -124,6 +125,21 @@ def make_certificate(certificate: Path, key: Path) -> None:
     certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     key.write_bytes(private.private_bytes(pem, pkcs8, serialization.NoEncryption()))
+
+
+async def test_with_a_principal_s_own_key_it_lends_nobody_a_name(
+    unused_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLORE_PRINCIPAL_KEY", Principals("of-the-workers-of-this-test-0123456789").key_of("me"))
+    options = ["--http", f"127.0.0.1:{free_port()}", "--broker", unused_address]
+    tokens = tmp_path / "tokens"
+    tokens.write_text("a-token-of-16-or-more me:codex\n")
+    for given in ([], ["--tokens", str(tokens)]):
+        async with running(*options, *given):
+            pass
+    tokens.write_text(tokens.read_text() + "another-of-16-or-more you:codex\n")
+    result = CliRunner().invoke(build_app(), ["relay", *options, "--tokens", str(tokens)])
+    assert result.exit_code == 1 and "'you:codex', and this relay signs for 'me' alone" in result.output
 
 
 @pytest.mark.parametrize(
