@@ -195,7 +195,7 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
         if await known_to(store, tenant, agent):
             return True
         async for row in store.rows("judgments", tenant, "agent"):
-            if row["agent"] == agent:
+            if principal_of(row["agent"]) == principal_of(agent):
                 return True
         return False
 

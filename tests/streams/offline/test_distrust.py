@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 
 import orjson
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import Event
+from sinks.milvus import MilvusStore
 from streams.commands.lore.decisions import register
+from streams.offline.memory_pipeline import MemoryStore
+from streams.offline.operator_word import is_known
 from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 
@@ -64,6 +69,16 @@ async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
     assert await replica.caught_up(30)
     assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
     await replica.close()
+
+
+@pytest.mark.parametrize(("agent", "known"), [("evil", True), ("evil:3", True), ("evil2", False)])
+async def test_an_agent_is_known_by_a_session_of_its_principal(
+    monkeypatch: pytest.MonkeyPatch, agent: str, known: bool
+) -> None:
+    store = MemoryStore()
+    await store.upsert("judgments", [{"id": "default/s", "tenant": "default", "agent": "evil:1"}])
+    monkeypatch.setattr(MilvusStore, "from_settings", lambda *_: nullcontext(store))
+    assert await is_known(Settings(), "default", agent) is known
 
 
 async def test_an_item_and_a_pattern_are_revoked_and_who_did_it_is_kept(broker_pipeline: BrokerPipeline) -> None:
