@@ -7,6 +7,7 @@ left alone, whose process may give pymilvus tables of its own.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -26,11 +27,14 @@ def _import() -> None:
     absent = {name: _Absent(name) for name in _PANDAS}
     sys.modules.update(absent)
     try:
-        from pymilvus.client.utils import SciPyHelper
+        import pymilvus  # noqa: F401
     finally:
         for name in absent:
             del sys.modules[name]
-    SciPyHelper._checked = True  # else it imports scipy to look whether a row holds a matrix of it
+    with suppress(ImportError, AttributeError):  # a private name, and without it a worker is larger by scipy alone
+        from pymilvus.client.utils import SciPyHelper
+
+        SciPyHelper._checked = True  # else it imports scipy to look whether a row holds a matrix of it
 
 
 if "pymilvus" not in sys.modules and "pandas" not in sys.modules and find_spec("pymilvus") is not None:

@@ -21,6 +21,19 @@ def test_a_worker_imports_no_tables() -> None:
     assert not found & {"pandas", "pyarrow", "scipy"}
 
 
+def test_a_client_whose_private_names_have_moved_is_imported() -> None:
+    found = _imported(
+        "import builtins\n"
+        "plain = builtins.__import__\n"
+        "def moved(name, globals=None, locals=None, fromlist=(), level=0):\n"
+        "    if name == 'pymilvus.client.utils' and 'SciPyHelper' in (fromlist or ()): raise ImportError(name)\n"
+        "    return plain(name, globals, locals, fromlist, level)\n"
+        "builtins.__import__ = moved\n"
+        "import sinks.milvus"
+    )
+    assert "pymilvus" in found and not found & {"pandas", "pyarrow", "scipy"}
+
+
 def test_who_wants_pandas_gets_pandas() -> None:
     pytest.importorskip("pandas")
     _imported("import sinks.milvus, pandas\nassert pandas.DataFrame({'a': [1]}).a[0] == 1")
