@@ -211,13 +211,15 @@ class MilvusStore:
             chunk = list(ids[start : start + _MAX_IDS_PER_GET])
             await self._call(partial(self._delete, collection, chunk))
 
-    async def purge(self) -> None:
+    async def purge(self) -> bool:
         """Have Milvus write what it has taken and compact its files, so that deleted rows leave them.
 
-        The embedded store is through with it then (`streams.embedded.milvus_server`); a cluster goes on by itself.
+        The embedded store is through with it then (`streams.embedded.milvus_server`). True: a cluster, which goes on.
         """
         for collection in COLLECTIONS:
             await self._call(partial(self._purge, collection.name))
+        version = await self._call(lambda: self._open_client().get_server_version())
+        return not str(version).startswith("milvus_lite")
 
     async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
         """Yield all rows of a tenant whose columns are `equal` to what is asked for, in no order."""

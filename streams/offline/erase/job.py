@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fleetlore.clock import SystemClock
@@ -91,11 +91,26 @@ def _after(version: AdapterManifest, ended: Sequence[float]) -> bool:
     return any(version.created >= each for each in ended)
 
 
-_REMAINS = {
-    "files of a Milvus cluster": "until it has compacted, and then its settings common.retentionDuration and "
-    "dataCoord.gc.dropTolerance; the embedded store has rewritten its files",
-    "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its partition",
-}
+def remaining(settings: Settings, *, compacting: bool) -> dict[str, str]:
+    """Where bytes lie on of which no date is known, and how long; `compacting`: a cluster still holds deleted rows."""
+    left = {
+        "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its "
+        "partition"
+    }
+    if compacting:
+        left["files of the Milvus cluster"] = (
+            "until it has compacted, and then its settings common.retentionDuration and dataCoord.gc.dropTolerance"
+        )
+    if settings.llm_answers:
+        left[f"answers of a language model, in {settings.llm_answers} of each worker that asked one"] = (
+            "until the file is deleted"
+        )
+        left["notes of a language model on other sessions that it read beside these"] = (
+            "may hold a name of these, until the item is revoked"
+        )
+    if not settings.signing_key:
+        left["adapter versions"] = "not looked at, no signing key"
+    return left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +137,7 @@ class Erasing:
     rows: Mapping[str, int]
     cases: int
     versions: Sequence[str]
-    remains: Mapping[str, str] = field(default_factory=lambda: _REMAINS)
+    remains: Mapping[str, str]
     schema: int = SCHEMA
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,7 +163,7 @@ async def _erase(
     dry_run: bool,
     timeout_seconds: float,
 ) -> Erasing:
-    now = SystemClock().now()
+    now, compacting = SystemClock().now(), False
     found = await find(settings, store, wanted)
     versions: list[str] = []
     first = await touched(store, wanted.tenant, _flat(found))
@@ -163,7 +178,8 @@ async def _erase(
         await store.delete("judgments", found.rows)
         for collection, ids in (await touched(store, wanted.tenant, ())).empty.items():
             await store.delete(collection, ids)
-        await store.purge()
+        compacting = await store.purge()
+    rows = {"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)}
     return Erasing(
         scope=wanted.scope,
         tenant=wanted.tenant,
@@ -172,9 +188,10 @@ async def _erase(
         sessions=len(found.parts),
         records=found.records,
         until=found.until,
-        rows={"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)},
+        rows=rows,
         cases=len(first.cases),
         versions=versions,
+        remains=remaining(settings, compacting=compacting and any(rows.values())),
     )
 
 

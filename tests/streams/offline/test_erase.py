@@ -13,6 +13,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from fleetlore.adapters.signatures import public_keys, signed_by
+from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.recall.replica import LoreReplica
@@ -27,7 +28,7 @@ from sinks.milvus import MilvusStore
 from sinks.signing_key import create_signing_key
 from streams.commands.lore.erase import register
 from streams.offline.erase.found import Wanted
-from streams.offline.erase.job import Erasing, erase
+from streams.offline.erase.job import Erasing, erase, remaining
 from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 
@@ -89,6 +90,15 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
     assert (await erased(pipeline, agent="a1")).rows == {"judgments": 0, "patterns": 0, "items": 0}
 
 
+def test_what_remains_is_that_of_the_settings() -> None:
+    settings = Settings(llm_answers="/kept/llm.sqlite3")
+    left = remaining(settings, compacting=True)
+    assert "dataCoord.gc.dropTolerance" in left["files of the Milvus cluster"]
+    assert left["adapter versions"] == "not looked at, no signing key"
+    assert [each for each in left if "/kept/llm.sqlite3" in each] and [each for each in left if "notes" in each]
+    assert set(remaining(Settings(llm_answers="", signing_key="key"), compacting=False)) == {"topics patterns, items"}
+
+
 async def test_a_user_and_then_all_the_rest(broker_pipeline: BrokerPipeline, reference: Reference) -> None:
     pipeline = broker_pipeline
     fleet = pipeline.story.fleet()
@@ -131,7 +141,8 @@ async def test_the_command_erases_a_session_and_says_what_is_wrong(
     assert signed_by(paper.read_bytes(), trusted) == key.key_id
     signed = orjson.loads(paper.read_bytes())
     assert {name: signed[name] for name in report} == report
-    assert "dataCoord.gc.dropTolerance" in signed["remains"]["files of a Milvus cluster"]
+    assert not any("Milvus" in each for each in signed["remains"])  # the embedded store has rewritten its files
+    assert "adapter versions" not in signed["remains"]
     assert "max.compaction.lag.ms" in signed["remains"]["topics patterns, items"]
     with pytest.raises(AdapterRefused, match="signature"):
         signed_by(paper.read_bytes().replace(b"bad-1", b"bad-2"), trusted)
