@@ -59,7 +59,8 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
 
     async def forward(request: Request) -> Response:
         asked = await request.body()
-        id = request.headers.get(_SESSION) or request.headers.get(_OURS) or _peer(request, asked, sessions)
+        name = request.headers.get(_SESSION) or request.headers.get(_OURS)
+        id = _named(request, name) if name else _peer(request, asked, sessions)
         session = sessions.enter(id, lambda: fleet.session(goal, task))
         calls = McpCalls(session)
         content, held = calls.from_client(asked)
@@ -78,18 +79,23 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         if isinstance(answer, Response):
             over()
             return answer
-        begun = answer.headers.get(_SESSION)
-        if begun and begun not in sessions and id in sessions:
-            sessions.rename(id, begun)
-            id = begun
-        if request.method == "DELETE":
+        if given := answer.headers.get(_SESSION):
+            begun = _named(request, given)
+            if begun not in sessions and id in sessions:
+                sessions.rename(id, begun)
+                id = begun
+        if request.method == "DELETE" and answer.is_success:
             sessions.leave(id)
         told = _told(request, answer)
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             return StreamingResponse(_events(answer, calls, over), answer.status_code, told)
-        body = calls.from_server(await answer.aread())
-        over()
-        await answer.aclose()
+        try:
+            body = calls.from_server(await answer.aread())
+        except httpx2.HTTPError as error:
+            return Response(f"{url} cut off its answer: {error}", 502)
+        finally:
+            over()
+            await answer.aclose()
         return Response(body, answer.status_code, told)
 
     async def resource(request: Request) -> Response:
@@ -131,6 +137,11 @@ def _told(request: Request, answer: httpx2.Response) -> dict[str, str]:
     return told
 
 
+def _named(request: Request, name: str) -> str:
+    """The key of a session that a client or the server names; who signs in as another has no part in it."""
+    return f"{sha256(request.headers.get('authorization', '').encode()).hexdigest()} {name}"
+
+
 def _peer(request: Request, asked: bytes, open: Collection[str]) -> str:
     """Who sends: what it may, what it calls itself, and its connection.
 
@@ -152,11 +163,19 @@ def _peer(request: Request, asked: bytes, open: Collection[str]) -> str:
 
 
 async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], None]) -> AsyncIterator[bytes]:
+    def told(line: bytes) -> bytes:
+        line = line.rstrip(b"\r")
+        return b"data: " + calls.from_server(line[5:].strip()) if line.startswith(b"data:") else line
+
+    rest = b""
     try:
-        async for line in answer.aiter_lines():
-            if line.startswith("data:"):
-                line = "data: " + calls.from_server(line[5:].strip().encode()).decode()
-            yield line.encode() + b"\n"
+        async for part in answer.aiter_bytes():
+            # Not `aiter_lines`, which ends a line where JSON has a U+2028 in a text.
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                yield told(line) + b"\n"
+        if rest:
+            yield told(rest)
     finally:
         over()
         await answer.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.auth_utils import check_resource_allowed
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from typer.testing import CliRunner
 
@@ -162,6 +162,8 @@ def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
 
 
 # --- streamable HTTP ---
+
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {"a": {}}}}
 
 
 @asynccontextmanager
@@ -361,6 +363,87 @@ async def test_a_server_that_is_away_is_said(fleet: Fleet, unused_address: str) 
     async with serving(forwarding_app(fleet, f"http://{unused_address}/mcp")) as proxy, httpx2.AsyncClient() as http:
         answer = await http.post(proxy, content=b"{}")
     assert answer.status_code == 502 and unused_address in answer.text
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_server_that_dies_in_the_middle_of_its_answer_leaves_no_call_open(
+    fleet: Fleet, recorder: Recorder, kind: str
+) -> None:
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}}}")
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: 999\r\n\r\n{{".encode())
+        writer.close()
+
+    async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with (
+            serving(forwarding_app(fleet, f"http://{host}:{port}/mcp")) as proxy,
+            httpx2.AsyncClient(headers={"Fleetlore-Session": "s"}) as http,
+        ):
+            if kind == "application/json":
+                answer = await http.post(proxy, json=CALL)
+                assert answer.status_code == 502 and "cut off its answer" in answer.text
+            else:
+                with pytest.raises(httpx2.RemoteProtocolError):
+                    await http.post(proxy, json=CALL)
+            fleet.clock.advance(601.0)  # type: ignore[attr-defined]
+            with suppress(httpx2.HTTPError):
+                await http.post(proxy, json=CALL, headers={"Fleetlore-Session": "other"})
+            assert recorder.kinds.count("session.ended") == 1, "its call is taken for one under way"
+    assert not recorder.outcomes
+
+
+async def test_events_are_lines_by_the_newline_alone(fleet: Fleet, recorder: Recorder) -> None:
+    """JSON may have in its texts what Unicode takes for the end of a line; and a line may come in pieces."""
+    text = "one\u2028two\u0085three\x1cfour"
+    result = {"content": [{"type": "text", "text": text}]}
+    event = b"event: message\r\ndata: " + orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": result}) + b"\r\n\r\n"
+
+    async def answer(request: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            for each in event:
+                yield bytes([each])
+
+        return StreamingResponse(pieces(), media_type="text/event-stream")
+
+    server = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+    async with (
+        serving(server) as address,
+        serving(forwarding_app(fleet, address)) as proxy,
+        httpx2.AsyncClient() as http,
+    ):
+        said = (await http.post(proxy, json=CALL)).content
+    assert said == event.replace(b"\r", b"")
+    assert [each[events.RESULT] for each in recorder.outcomes] == [text]
+
+
+async def test_a_session_is_of_who_may_use_it_and_ends_where_the_server_ends_it(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    refuses = True
+
+    async def answer(request: Request) -> Response:
+        if request.method == "DELETE":
+            return Response(status_code=405 if refuses else 204)
+        return JSONResponse({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}, headers={"Mcp-Session-Id": "s1"})
+
+    server = Starlette(routes=[Route("/mcp", answer, methods=["POST", "DELETE"])])
+    mine, hers = ({"Authorization": f"Bearer {name}", "Mcp-Session-Id": "s1"} for name in ("mine", "hers"))
+    async with (
+        serving(server) as address,
+        serving(forwarding_app(fleet, address)) as proxy,
+        httpx2.AsyncClient() as http,
+    ):
+        # The server names the session in its first answer.
+        for headers in ({"Authorization": "Bearer mine"}, mine, hers, mine):
+            await http.post(proxy, json=CALL, headers=headers)
+        by = [event.session for event in recorder.events if event.kind == "outcome"]
+        assert by[0] == by[1] == by[3] != by[2]
+        await http.delete(proxy, headers=mine)
+        assert "session.ended" not in recorder.kinds, "the server has not ended it"
+        refuses = False
+        await http.delete(proxy, headers=mine)
+        assert [event.session for event in recorder.events if event.kind == "session.ended"] == [by[0]]
 
 
 # --- the lore as a server ---
