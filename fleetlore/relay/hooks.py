@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -14,20 +13,22 @@ from fleetlore.agent.session import Session
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words
 from fleetlore.relay.callers import Caller
 from fleetlore.relay.sessions import Member
+from fleetlore.wire.events import MAX_ID_LENGTH
 
 __all__ = ["Hooks"]
 
 _MAX_GOAL = 2_000
+_MAX_TOOLS = 256
 
 
 class Hooks:
     """The sessions of coding agents. After a silence one is left, and its next call begins a further part of it."""
 
     def __init__(self) -> None:
-        self.sessions = NamedSessions(lambda session: self._calls[session].close())
-        self._calls: WeakKeyDictionary[Session, HookCalls] = WeakKeyDictionary()
-        # By tenant and client: no hook is told the tools, and those of MCP servers are known once they were called.
-        self._tools: dict[tuple[str, str], dict[str, None]] = {}
+        self.sessions = NamedSessions(lambda session: self._calls.pop(session).close())
+        self._calls: dict[Session, HookCalls] = {}
+        # Of tenant, agent and client: no hook is told the tools, and those of MCP servers are known once it called them.
+        self._tools: dict[tuple[str, str, str], dict[str, None]] = {}
 
     def answer(self, fleet: Fleet, caller: Caller, client: str, body: bytes) -> dict[str, Any]:
         """What to answer to a hook.
@@ -55,7 +56,8 @@ class Hooks:
             return {}  # its goal is known by its first prompt
         goal = str(given.get("prompt", ""))[:_MAX_GOAL]
         session = self.sessions.enter(name, lambda: Member(fleet, caller.agent).session(goal, "", id, resume=True))
-        tools = self._tools.setdefault((caller.tenant, client), dict.fromkeys(CODING_AGENTS[client]))
-        if tool := given.get("tool_name"):
-            tools[str(tool)] = None
+        tools = self._tools.setdefault((caller.tenant, caller.agent, client), dict.fromkeys(CODING_AGENTS[client]))
+        tool = str(given.get("tool_name") or "")
+        if 0 < len(tool) <= MAX_ID_LENGTH and len(tools) < _MAX_TOOLS:
+            tools[tool] = None
         return self._calls.setdefault(session, HookCalls(session, tools.keys(), client)).take(given)

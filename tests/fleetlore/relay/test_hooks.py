@@ -5,7 +5,10 @@ Claude Code itself stands in `tests/fleetlore/join/test_every_door.py`.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from fleetlore import Fleet
+from fleetlore.join.hooks import CODING_AGENTS
 from fleetlore.relay.app import relay_app
+from fleetlore.relay.callers import Caller
+from fleetlore.relay.hooks import Hooks
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import know_better
@@ -136,6 +142,27 @@ def test_a_silent_session_is_left_and_its_next_call_begins_a_further_part(
     [outcome] = [each for each in recorder.events if each.kind == "outcome"]
     assert outcome.session.startswith("c1.") and outcome.session != recorder.events[0].session
     assert outcome.data[events.RESULT] == {"stdout": "ok"}
+
+
+def test_of_a_session_that_ended_nothing_is_kept_and_of_tools_a_bounded_number(fleet: Fleet) -> None:
+    hooks = Hooks()
+
+    def send(agent: str, event: str, tool: str = "Bash") -> None:
+        call = {"session_id": "c1", "tool_name": tool, "tool_input": {}, "tool_use_id": tool, "hook_event_name": event}
+        # As in a request of its own, where it is the current session.
+        copy_context().run(hooks.answer, fleet, Caller("default", agent), "claude-code", orjson.dumps(call))
+
+    for number in range(300):
+        send("a", "PreToolUse", f"mcp__a__{number}")
+    send("b", "PreToolUse", "b" * 1000)
+    send("b", "PreToolUse", "mcp__b__1")
+    a, b = hooks._tools.values()
+    assert len(a) == 256 and set(b) == {*CODING_AGENTS["claude-code"], "mcp__b__1"}
+    sessions = [weakref.ref(each) for each in hooks.sessions.values()]
+    for agent in ("a", "b"):
+        send(agent, "SessionEnd")
+    gc.collect()
+    assert [each() for each in sessions] == [None, None]
 
 
 @pytest.mark.parametrize(
