@@ -9,11 +9,13 @@ import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
 
 from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
+from fleetlore.loopback import is_loopback
 
 _RELAY = "http://127.0.0.1:7411"
 _READABLE = 0o644
@@ -74,6 +76,8 @@ def install(
     """
     if not relay.startswith(("http://", "https://")):
         raise typer.BadParameter(f"{relay!r} is no http:// or https:// address", param_hint="--relay")
+    if relay.startswith("http://") and not remove and not is_loopback(urlsplit(relay).hostname or ""):
+        typer.echo(f"Warning: the calls and the token go to {relay} unencrypted; give an https:// address", err=True)
     file = _file(agent, project)
     before = _read(file)
     given = _parsed(file, before)
@@ -99,8 +103,7 @@ def _file(agent: str, project: bool) -> Path:
     if project:
         return Path.cwd() / at.folder / at.file
     named = os.environ.get(at.variable) if at.variable else None
-    # Settings may be a link into a repository of them, which stays one.
-    return ((Path(named) if named else Path.home() / at.folder) / at.file).resolve()
+    return (Path(named) if named else Path.home() / at.folder) / at.file
 
 
 def _command(agent: str, relay: str) -> str:
@@ -108,7 +111,10 @@ def _command(agent: str, relay: str) -> str:
     url = shlex.quote(f"{relay.rstrip('/')}/v1/hooks/{agent}")
     # A token says who sends. Without one all of a person's agents are one principal: their name before the colon.
     who = "${FLEETLORE_TOKEN:+Fleetlore-Token: }${FLEETLORE_TOKEN:-Fleetlore-Agent: ${USER:-me}:" + agent + "}"
-    return f'curl -sf -m 2 -H "{who}" --data-binary @- {url} || true'
+    # By a file of options and not among the arguments, which everybody on the machine can read. Stdin stays the hook's:
+    # Node gives a socket, which no name such as /dev/fd/3 opens. Neither ~/.curlrc nor a proxy has a part in it.
+    curl = f"curl -q -sf -m 2 --noproxy localhost,127.0.0.1,::1 -K /dev/fd/4 --data-binary @- {url}"
+    return f"""{{ printf 'header = "%s"\\n' "{who}" | {curl} 4<&0 <&3; }} 3<&0 || true"""
 
 
 def _put_in(given: dict[str, Any], agent: str, command: str) -> None:
@@ -124,7 +130,7 @@ def _put_in(given: dict[str, Any], agent: str, command: str) -> None:
 
 def _take_out(given: dict[str, Any], agent: str) -> None:
     """Leave nothing of ours; of others' all, in its order."""
-    hooks = given.get("hooks", {})
+    hooks, emptied = given.get("hooks", {}), False
     for event, groups in list(hooks.items()):
         kept = []
         for group in groups:
@@ -139,10 +145,11 @@ def _take_out(given: dict[str, Any], agent: str) -> None:
             hooks[event] = kept
         elif groups:
             del hooks[event]
-    if "hooks" in given and not hooks:
+            emptied = True
+    if emptied and not hooks:
         del given["hooks"]
-    if agent == "cursor" and given == {"version": 1}:
-        given.clear()
+        if agent == "cursor" and given == {"version": 1}:
+            given.clear()
 
 
 def _is_ours(hook: dict[str, Any], agent: str) -> bool:
@@ -185,11 +192,12 @@ def _has_hooks(group: dict[str, Any]) -> bool:
 
 def _write(file: Path, text: str) -> None:
     try:
-        if not text:
+        if not text and not file.is_symlink():
             file.unlink(missing_ok=True)
             return
+        file = file.resolve()  # settings may be a link into a repository of them, which stays one
         file.parent.mkdir(parents=True, exist_ok=True)
         mode = file.stat().st_mode & 0o777 if file.exists() else _READABLE
-        write_whole(file, text.encode(), mode)
+        write_whole(file, (text or "{}\n").encode(), mode)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error}") from None

@@ -27,7 +27,7 @@ class Hooks:
     def __init__(self) -> None:
         self.sessions = NamedSessions(lambda session: self._calls.pop(session).close())
         self._calls: dict[Session, HookCalls] = {}
-        # Of tenant, agent and client: no hook is told the tools, and those of MCP servers are known once it called them.
+        # By tenant, agent and client: no hook is told the tools, and those of MCP servers are known once called.
         self._tools: dict[tuple[str, str, str], dict[str, None]] = {}
 
     def answer(self, fleet: Fleet, caller: Caller, client: str, body: bytes) -> dict[str, Any]:

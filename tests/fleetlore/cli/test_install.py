@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ FILES = {
     "codex": ".codex/hooks.json",
     "cursor": ".cursor/hooks.json",
 }
+RELAYS = ("http://relay:7411", "https://relay:7411", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1")
 OTHERS: dict[str, dict[str, Any]] = {
     "claude-code": {
         "model": "opus",
@@ -105,13 +107,31 @@ def test_the_project_s_settings_are_another_file_and_a_folder_may_be_named(
     assert (tmp_path / "elsewhere/hooks.json").exists()
 
 
-def test_settings_that_are_a_link_stay_one(home: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "dotfiles.json"
+@pytest.mark.parametrize("options", [(), ("--project",)])
+def test_settings_that_are_a_link_stay_one(home: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    kept, file = tmp_path / "dotfiles.json", (tmp_path / "project" if options else home) / FILES["claude-code"]
     kept.write_text("{}")
-    (home / ".claude").mkdir()
-    (home / FILES["claude-code"]).symlink_to(kept)
-    assert run("claude-code", "--yes").exit_code == 0
-    assert (home / FILES["claude-code"]).is_symlink() and "hooks" in json.loads(kept.read_text())
+    file.parent.mkdir()
+    file.symlink_to(kept)
+    assert run("claude-code", "--yes", *options).exit_code == 0
+    assert file.is_symlink() and "hooks" in json.loads(kept.read_text())
+    assert run("claude-code", "--yes", "--remove", *options).exit_code == 0
+    assert file.is_symlink() and kept.read_text() == "{}\n"
+
+
+@pytest.mark.parametrize("before", ["{}", '{"version": 1}', '{"hooks": {}}'])
+def test_settings_without_our_hooks_are_left_by_removing_them(home: Path, before: str) -> None:
+    file = home / FILES["cursor"]
+    file.parent.mkdir()
+    file.write_text(before)
+    assert "has no hooks of fleetlore" in run("cursor", "--yes", "--remove").output
+    assert file.read_text() == before
+
+
+def test_what_would_go_unencrypted_is_said(home: Path) -> None:
+    said = {relay: run("codex", "--yes", "--relay", relay).stderr for relay in RELAYS}
+    assert [bool(each) for each in said.values()] == [True, False, False, False, False]
+    assert "the token go to http://relay:7411 unencrypted" in said["http://relay:7411"]
 
 
 @pytest.mark.parametrize(
@@ -145,21 +165,35 @@ def test_a_mistake_is_told(home: Path) -> None:
 async def test_what_it_wrote_sends_a_session_to_the_relay(
     home: Path, fleet: Fleet, recorder: Recorder, tmp_path: Path, token: str
 ) -> None:
-    """By the shell, as Claude Code runs it, what Claude Code sent."""
+    """By the shell, as Claude Code runs it, what Claude Code sent: on a socket, as Node gives it. Other requests of
+    this person go by a proxy.
+    """
     token, tokens = token.replace(" ", "-"), tmp_path / "tokens"
     tokens.write_text(f"{token} ann\n")
+    (home / ".curlrc").write_text('proxy = "http://127.0.0.1:9"\noutput = "/nowhere/else"\n')
+    curl, arguments = tmp_path / "curl", tmp_path / "arguments"
+    curl.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {arguments}\nexec /usr/bin/curl "$@"\n')
+    curl.chmod(0o755)
     async with serving(relay_app({"default": fleet}, read_tokens(tokens) if token else None)) as relay:
         assert run("claude-code", "--yes", "--relay", relay).exit_code == 0
         hooks = json.loads((home / FILES["claude-code"]).read_text())["hooks"]
         said: list[bytes] = []
-        env = {"PATH": "/usr/bin:/bin", "USER": "dev", "FLEETLORE_TOKEN": token}
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "USER": "dev", "FLEETLORE_TOKEN": token, "HOME": str(home)}
+        env["http_proxy"] = "http://127.0.0.1:9"
         for line in RECORDED.read_bytes().splitlines():
             [command] = commands(hooks[orjson.loads(line)["hook_event_name"]])
-            process = await asyncio.create_subprocess_shell(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-            )
-            said.append((await process.communicate(line))[0])
-            assert process.returncode == 0
+            ours, its = socket.socketpair()
+            with ours:
+                with its:
+                    process = await asyncio.create_subprocess_shell(
+                        command, stdin=its, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+                    )
+                ours.sendall(line)
+                ours.shutdown(socket.SHUT_WR)
+                output, errors = await process.communicate()
+            said.append(output)
+            assert process.returncode == 0 and not errors
+        assert not token or token not in arguments.read_text(), "everybody on the machine can read it"
     assert {each.agent for each in recorder.events} == {"ann" if token else "dev:claude-code"}
     assert len(recorder.outcomes) == 2 and recorder.kinds[-1] == "session.ended"
     told = [each for each in map(orjson.loads, said) if each]

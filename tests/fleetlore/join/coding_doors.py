@@ -33,7 +33,8 @@ async def claude_code(world: World, fleet: Fleet, model: Scripted) -> None:
     server = {"type": "stdio", "command": sys.executable, "args": ["-c", SERVER, str(made)]}
     (work / "mcp.json").write_bytes(orjson.dumps({"mcpServers": {"shop": server}}))
     async with serving(relay_app({"default": fleet})) as relay, serving(Provider(model.choose, TOOL).app) as provider:
-        async with httpx2.AsyncClient() as http:  # a relay knows a server's tools once somebody called them
+        # A relay knows a server's tools once the agent called them.
+        async with httpx2.AsyncClient(headers={"Fleetlore-Agent": f"{fleet.agent}:claude-code"}) as http:
             before = {"tool_name": TOOL, "tool_input": {}, "tool_use_id": "1", "tool_response": FOUND}
             before |= {"session_id": "before", "hook_event_name": "PostToolUse"}
             assert (await http.post(f"{relay}/v1/hooks/claude-code", json=before)).json() == {}
