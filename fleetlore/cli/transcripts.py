@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from functools import partial
 from multiprocessing import get_context
@@ -169,16 +170,19 @@ def otel(
 
     try:
         from fleetlore.join.otlp.http import receiving_app
+        from fleetlore.join.otlp.traces import Traces
 
         if grpc_port is not None:
-            import grpc  # noqa: F401
+            from fleetlore.join.otlp.grpc import serving
     except ImportError as error:
         extra = "otel-grpc" if error.name == "grpc" else "otel"
         raise ModelUnavailable(f"`ingest otel` needs {error.name}: pip install 'fleetlore[{extra}]'") from None
 
     async def receive() -> None:
-        async with Fleet("otel", broker=broker, data=data, tenant=tenant) as fleet:
-            grpc_address = "" if grpc_port is None else f"127.0.0.1:{grpc_port}"
-            await serve_http(receiving_app(fleet, grpc_address=grpc_address), port)
+        async with Fleet("otel", broker=broker, data=data, tenant=tenant) as fleet, AsyncExitStack() as stack:
+            traces = Traces(fleet)
+            if grpc_port is not None:
+                await stack.enter_async_context(serving(traces, f"127.0.0.1:{grpc_port}"))
+            await serve_http(receiving_app(traces), port)
 
     asyncio.run(receive())

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from fleetlore.errors import ConfigError
-from fleetlore.join.otlp.traces import NO_OTLP, Traces
+from fleetlore.join.otlp.traces import MAX_BODY, NO_OTLP, Traces
 from fleetlore.transcripts.otlp import spans_of
 
 __all__ = ["serving"]
@@ -19,12 +19,12 @@ _SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 
 @asynccontextmanager
 async def serving(traces: Traces, address: str) -> AsyncIterator[None]:
-    """Serve on HOST:PORT.
+    """Serve on HOST:PORT; all traces are closed at its end.
 
     Raises:
         ConfigError: it cannot be listened on.
     """
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_BODY)])
     for kind, name in (("trace", "Trace"), ("logs", "Logs")):
         # Without deserializers: bytes are read as those over HTTP are, and the empty answer is no bytes.
         handler = grpc.unary_unary_rpc_method_handler(_exporter(traces, logs=kind == "logs"))
@@ -39,6 +39,7 @@ async def serving(traces: Traces, address: str) -> AsyncIterator[None]:
         yield
     finally:
         await server.stop(None)
+        traces.close_silent(0.0)
 
 
 def _exporter(traces: Traces, *, logs: bool) -> Callable[[bytes, Any], Awaitable[bytes]]:

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetlore.agent.fleet import Fleet
-from fleetlore.join.otlp.traces import NO_OTLP, Traces
+from fleetlore.join.otlp.traces import MAX_BODY, NO_OTLP, Traces
 from fleetlore.transcripts.otlp import spans_of
 
 __all__ = ["receiving_app"]
@@ -25,20 +24,15 @@ __all__ = ["receiving_app"]
 SILENT_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
-_MAX_BODY = 16 * 1024 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-def receiving_app(
-    fleet: Fleet, *, silent_seconds: float = SILENT_SECONDS, max_spans: int = 50_000, grpc_address: str = ""
-) -> Starlette:
-    """An ASGI application that takes `/v1/traces`, and of `/v1/logs` evaluations; enter the fleet before it runs.
+def receiving_app(traces: Traces, *, silent_seconds: float = SILENT_SECONDS) -> Starlette:
+    """An ASGI application that takes `/v1/traces`, and of `/v1/logs` evaluations; enter their fleet before it runs.
 
     Args:
         silent_seconds: a trace of which nothing came for so long is over.
-        grpc_address: HOST:PORT where OTLP over gRPC is taken while it runs; it needs grpcio.
     """
-    traces = Traces(fleet, max_spans=max_spans)
 
     async def close_silent() -> None:
         while True:
@@ -48,13 +42,7 @@ def receiving_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         closing = asyncio.create_task(close_silent())
-        if grpc_address:
-            from fleetlore.join.otlp.grpc import serving
-
-            async with serving(traces, grpc_address):
-                yield
-        else:
-            yield
+        yield
         closing.cancel()
         traces.close_silent(0.0)
 
@@ -65,7 +53,7 @@ def receiving_app(
         try:
             body = await _body(request)
             if body is None:
-                return Response(f"more than {_MAX_BODY} bytes", 413)
+                return Response(f"more than {MAX_BODY} bytes", 413)
             for span in spans_of(body, form, logs=logs):
                 traces.add(span)
         except NO_OTLP as error:
@@ -86,12 +74,12 @@ async def _body(request: Request) -> bytes | None:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > _MAX_BODY:
+        if len(body) > MAX_BODY:
             return None
     if request.headers.get("content-encoding") == "gzip":
         unpacking = zlib.decompressobj(_GZIP)
-        body = unpacking.decompress(body, _MAX_BODY + 1)
-        if len(body) > _MAX_BODY:
+        body = unpacking.decompress(body, MAX_BODY + 1)
+        if len(body) > MAX_BODY:
             return None
         if not unpacking.eof:
             raise ValueError("it is cut off")

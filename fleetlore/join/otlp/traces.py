@@ -14,8 +14,10 @@ from fleetlore.errors import NotOpen
 from fleetlore.transcripts.otel_spans import Span, evaluation_of, is_agent, session_of
 from fleetlore.transcripts.session import timed_events
 
-__all__ = ["NO_OTLP", "Traces"]
+__all__ = ["MAX_BODY", "NO_OTLP", "Traces"]
 
+#: Bytes of one export.
+MAX_BODY = 16 * 1024 * 1024
 _MAX_SPANS = 50_000
 _MAX_CLOSED = 10_000
 #: What reading an export raises where it is none; the last two of numbers and nesting that no exporter writes.

@@ -28,6 +28,7 @@ from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice
 from fleetlore.join.otlp.http import receiving_app
+from fleetlore.join.otlp.traces import Traces
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.transcripts.otel_spans import Span, session_of
 from fleetlore.transcripts.otlp import spans_of
@@ -312,7 +313,7 @@ def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: TracerProvider, 
 
 
 async def post(fleet: Fleet, *bodies: tuple[bytes, dict[str, str]], **options: Any) -> list[httpx2.Response]:
-    app = receiving_app(fleet, **options)
+    app = receiving_app(Traces(fleet, **options))
     async with app.router.lifespan_context(app):
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:

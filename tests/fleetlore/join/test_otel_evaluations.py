@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import grpc
@@ -12,9 +13,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServ
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from typer.testing import CliRunner
 
 from fleetlore import Fleet
-from fleetlore.errors import ConfigError
+from fleetlore.cli.app import build_app
 from fleetlore.join.otlp.grpc import serving
 from fleetlore.join.otlp.http import receiving_app
 from fleetlore.join.otlp.traces import Traces
@@ -127,7 +129,7 @@ async def test_evaluations_come_over_http_too(fleet: Fleet, recorder: Recorder) 
     record = {"eventName": "gen_ai.evaluation.result", "traceId": T, "spanId": A, "attributes": [score, label]}
     other = {"eventName": "gen_ai.client.inference.operation.details", "traceId": T, "spanId": A}
     logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record, other]}]}]}
-    app = receiving_app(fleet)
+    app = receiving_app(Traces(fleet))
     async with (
         app.router.lifespan_context(app),
         httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://x") as client,
@@ -147,9 +149,22 @@ async def test_an_evaluation_after_the_fleet_has_ended_raises_nothing_in_the_age
     traces.add(Span("gen_ai.evaluation.result", T, "c" * 16, A, 4.0, 4.0, evaluation(label="pass")[1]))
 
 
-async def test_a_port_of_grpc_that_is_taken_is_said(fleet: Fleet) -> None:
+def test_a_port_of_grpc_that_is_taken_is_said(unused_address: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = ["--broker", unused_address, "--port", str(free_port()), "--grpc-port", str(port)]
+        done = CliRunner().invoke(build_app(), ["ingest", "otel", *options])
+    assert done.exit_code == 1 and "Traceback" not in done.output
+    assert f"127.0.0.1:{port} cannot be listened on" in done.output.replace("\n", " ")
+
+
+async def test_an_export_over_grpc_may_be_as_large_as_one_over_http(fleet: Fleet, recorder: Recorder) -> None:
     address = f"127.0.0.1:{free_port()}"
-    async with serving(Traces(fleet), address):
-        with pytest.raises(ConfigError, match="cannot be listened on"):
-            async with serving(Traces(fleet), address):
-                pass
+    call, run = spans()
+    async with serving(Traces(fleet), address), grpc.aio.insecure_channel(address) as channel:
+        large = call._replace(attributes={**call.attributes, "gen_ai.tool.call.result": "x" * (8 << 20)})
+        await TraceServiceStub(channel).Export(exported(large, run))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await TraceServiceStub(channel).Export(exported(large, large, run))
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert recorder.kinds == ["session.started", "outcome", "session.ended"], "all are closed with the server"
