@@ -158,8 +158,8 @@ class Settings:
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     canary_share: float = _setting(
         0.0,
-        "share of the agents that try a new adapter version first; 0 switches this off, as fleets of less than 20 "
-        "should",
+        "share of the principals whose agents try a new adapter version first; 0 switches this off, as fleets of less "
+        "than 40 principals should",
         "[0, 1)",
     )
     signing_key: str = _setting("", "file of the trainer's Ed25519 private key (PEM)")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Generic
 
 from fleetlore.adapters.signatures import Manifest
 from fleetlore.clock import Clock
 from fleetlore.errors import ChannelMoved
+from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
@@ -52,6 +53,7 @@ class Publication(Generic[Manifest]):
         self._clock = clock
         self.canary_share = canary_share
         self._trial: tuple[CanaryTrial, bytes, Manifest] | None = None
+        self._warned = False
 
     @property
     def on_trial(self) -> bool:
@@ -71,8 +73,14 @@ class Publication(Generic[Manifest]):
         if self.running is not None:
             self._metrics.show_adapter(self.name, self.running[1].version)
 
-    async def offer(self, weights: bytes, version: str, describe: Describe[Manifest]) -> None:
-        """Publish a version. Not where a person or another trainer has moved the channel, pinned it or revoked it."""
+    async def offer(
+        self, weights: bytes, version: str, describe: Describe[Manifest], principals: Collection[str]
+    ) -> None:
+        """Publish a version. Not where a person or another trainer has moved the channel, pinned it or revoked it.
+
+        Args:
+            principals: whose sessions it learned; where not two of them would try it and two not, there is no trial.
+        """
         published = await self._publisher.published(self._tenant)
         pointed = published.complete()
         pinned = published.pointer is not None and published.pointer.pinned
@@ -86,6 +94,17 @@ class Publication(Generic[Manifest]):
         ordinal = max((known.ordinal for known in published.versions.values()), default=0) + 1
         manifest = describe(ordinal, pointed[1].version if pointed is not None else None)
         share = self.canary_share if self.running is not None else 0.0
+        # What is decided holds without any one principal, so nothing would be.
+        tries = sum(in_cohort(each, share, version) for each in principals)
+        if share and min(tries, len(principals) - tries) < 2:
+            if not self._warned:
+                log.warning(
+                    "tenant %s: %d of %d principals would try a version first: too few, it is published without",
+                    self._tenant,
+                    tries,
+                    len(principals),
+                )
+            self._warned, share = True, 0.0
         try:
             await self._publisher.publish(weights, manifest, canary_share=share, known=published)
         except ChannelMoved:

@@ -202,7 +202,8 @@ class WindowTrainer(ABC, Generic[Manifest]):
                     decided.figures,
                 )
                 if decided.describe is not None:
-                    await self.publication.offer(weights, version, decided.describe)
+                    principals = {each.agent for each in chosen}
+                    await self.publication.offer(weights, version, decided.describe, principals)
         self._new = 0
         self._learned_at = self._clock.monotonic()
 

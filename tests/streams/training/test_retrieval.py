@@ -217,6 +217,31 @@ async def test_a_share_of_the_agents_tries_a_version_first(
     assert trainer.publication.running is not None and trainer.publication.running[1].version == pointer.version
 
 
+async def test_a_fleet_of_few_principals_tries_nothing_and_is_told_so_once(
+    settings: Settings,
+    publisher: AdapterPublisher[RetrievalManifest],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tenant,) = settings.tenants
+    monkeypatch.setattr("models.adapter.gate.TOLERANCE", 1.0)
+    trainer, versions = made(tenant, publisher, FakeClock(), 0.5), set()
+    for number in range(3):
+        some = sessions(0, COUNT) if not number else sessions(COUNT + 20 * number, 20)
+        # Of these one is on one side alone, whatever is drawn.
+        trainer.take(
+            record(trainer.name, [replace(each, agent=f"p{i % 3}:{i}") for i, each in enumerate(some)], number)
+        )
+        await trainer.learn()
+        running = trainer.publication.running
+        assert running is not None and not trainer.publication.on_trial
+        pointer = (await publisher.published(tenant)).pointer
+        assert pointer is not None and pointer.version == running[1].version
+        versions.add(pointer.version)
+    assert len(versions) == 3
+    assert [each.levelname for each in caplog.records if "of 3 principals" in each.message] == ["WARNING"]
+
+
 async def test_what_a_person_rolled_back_and_pinned_stays(
     settings: Settings, publisher: AdapterPublisher[RetrievalManifest]
 ) -> None:
