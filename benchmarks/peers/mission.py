@@ -37,7 +37,8 @@ from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.redact.personal import personal_data
 from fleetlore.redact.redact import redact, suspects
 from fleetlore.wire import events as ev
-from models.memory.danger import is_dangerous_text
+from fleetlore.wire.trajectory import Step as ToldStep
+from models.memory.danger import is_dangerous
 
 # Sessions kept of a thing, agents that are named, examples of an item; events between two writes, as at 5,000 a second.
 SESSIONS, AGENTS, EXAMPLES, WRITE_EVENTS = 256, 48, 3, 25_000
@@ -293,7 +294,8 @@ class Mission:
             told = Counter(said for _, agent, said in item["success"] if agent not in DISTRUSTED).most_common(1)
             agents_of = {agent for _, agent, said in item["success"] if told and said == told[0][0]}
             body = told[0][0].decode() if told and len(item["success"]) > len(item["failure"]) else ""
-            least = 3 if '"strategy"' in body[:30] else 2 if is_dangerous_text(body) else 1
+            harmful = is_dangerous(ToldStep(sequence=0, role="tool", tool="shell", arguments=body))
+            least = 3 if '"strategy"' in body[:30] else 2 if harmful else 1
             if body and len(agents_of) >= least:
                 self.out.append(_encode({"id": id, "body": body, "agents": sorted(agents_of)}))
             self.rows.append({"id": id, "body": body, "state": _encode(item).decode()})

@@ -7,7 +7,7 @@ it is known which assertions about the state failed. Calls nearly never fail the
 | --- | --- |
 | `cases` | reads sessions with their reward and their failed assertions |
 | `contrasts` | mines rules from sessions that ended well against those that did not |
-| `rivals` | what else could be said: the nearest success, the usual call, what fleetlore says today, a language model |
+| `rivals` | the nearest success, the usual call, what fleetlore says today, every tool that changes something |
 | `decisive` | which call decided a failure, and whether a line names what failed before it |
 | `judged` | what the judges abstain from, with the rewards and without |
 | `measure` | holds out tasks and domains, counts, and shuffles the rewards |

@@ -50,11 +50,6 @@ def is_dangerous(call: Step, before: Step | None = None) -> bool:
     return bool(found)
 
 
-def is_dangerous_text(text: str) -> bool:
-    """`is_dangerous` of what is no call: it may tell the reader to make one."""
-    return bool(_harms("shell", text))
-
-
 @lru_cache(maxsize=8192)
 def _harms(tool: str, arguments: str) -> frozenset[str]:
     does = [word.casefold() for word in _TOOL_WORD.findall(tool)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.memory.danger import is_dangerous, is_dangerous_text, is_plain, names_all
+from models.memory.danger import is_dangerous, is_plain, names_all
 from tests.build import call
 
 
@@ -22,7 +22,7 @@ from tests.build import call
 )  # fmt: skip
 def test_what_could_do_harm(command: str) -> None:
     assert is_dangerous(call("terminal", f'{{"command": "{command}"}}'))
-    assert is_dangerous(call("run", f'{{"x": "{command}"}}')) and is_dangerous_text(f"Then run {command}")
+    assert is_dangerous(call("run", f'{{"x": "{command}"}}')) and is_dangerous(call("shell", f"Then run {command}"))
 
 
 @pytest.mark.parametrize("tool", ["grant_role", "delete_records", "sendMoney", "set_policy", "disable_safety"])
