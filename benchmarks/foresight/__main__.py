@@ -15,7 +15,7 @@ from benchmarks.command import command_app
 from benchmarks.foresight.retrieval import retrieval
 from fleetlore.cli.output import print_json
 from fleetlore.retrieval.encoder import shared_encoder
-from models.backtest.report import slices_of
+from models.backtest.splitting import slices_of
 from streams.commands.backtest import parts, say
 
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from benchmarks.backtest.cases import Case
 from benchmarks.foresight.failure_recall import FailureRecall, MetFailure, TextEncoder, failures_of
 from fleetlore.stats.hashing import stable_hash
-from models.backtest.report import Slice, mean
+from models.backtest.report import mean
+from models.backtest.splitting import Slice
 
 TOP = 5
 # Of the reciprocal rank: what is found no higher than this counts as not found.

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import orjson
-from genson import SchemaBuilder
 from msgspec.structs import replace
 
 from fleetlore.errors import ConfigError
 from fleetlore.wire.definitions import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
-from models.export.conversation import Message, arguments_of
+from models.export.formats import Format, writer
 from models.export.rows import AGENT_SHARE, TEST_SHARE, Kind, Row, is_test, rows_of, usable_sessions
+from models.export.tool_schemas import as_functions, tools_by_agent
 from models.memory.identities import identities, identities_of, replacing
 
 _NOTHING: Mapping[str, Definitions] = {}
@@ -31,125 +31,6 @@ _LEFT_OUT = {
     "incomplete": "events are missing",
     "recalled": "its texts quote advice",
 }
-
-
-Format = Literal["trl", "openai"]
-_Tools = Sequence[dict[str, Any]]
-
-
-# Describe tools: as the agent defined them, or else by the calls that were made.
-def tools_by_agent(sessions: Iterable[Trajectory]) -> dict[str, list[dict[str, Any]]]:
-    """The tools that each agent called, in the form of OpenAI and JSON Schema, sorted by name.
-
-    A parameter is required where every call that worked had it. Parameters of calls that failed count only for a tool
-    that never worked.
-    """
-    calls: defaultdict[str, defaultdict[str, list[Step]]] = defaultdict(lambda: defaultdict(list))
-    for session in sessions:
-        for step in session.calls:
-            calls[session.agent][step.tool].append(step)
-    return {agent: [_tool(name, made) for name, made in sorted(by_tool.items())] for agent, by_tool in calls.items()}
-
-
-def as_functions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Definitions in the form of OpenAI's chat; of its responses, of Anthropic and of MCP they are rewritten to it.
-
-    What has no name is left out: it is no tool that an agent can call by name.
-    """
-    stated = [tool.get("function", tool) for tool in tools]
-    return [_function(tool) for tool in stated if isinstance(tool, dict) and _name(tool)]
-
-
-def _name(tool: Mapping[str, Any]) -> str:
-    name = tool.get("name")
-    return name if isinstance(name, str) else ""
-
-
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    schemas = [tool.get(name) for name in ("parameters", "input_schema", "inputSchema")]
-    schema: dict[str, Any] = next((each for each in schemas if each and isinstance(each, dict)), {})
-    told = {name: tool[name] for name in ("name", "description", "strict") if tool.get(name)}
-    return {"type": "function", "function": told | {"parameters": {"type": "object", "properties": {}} | schema}}
-
-
-def _tool(name: str, calls: list[Step]) -> dict[str, Any]:
-    builder = SchemaBuilder(schema_uri=None)
-    for step in [step for step in calls if not step.failed] or calls:
-        builder.add_object(arguments_of(step))
-    parameters = {"properties": {}} | builder.to_schema()  # which OpenAI asks for, of a tool without parameters too
-    return {"type": "function", "function": {"name": name, "parameters": parameters}}
-
-
-# Write rows as a trainer reads them, one JSON object a line.
-#
-# | | TRL | OpenAI |
-# | --- | --- | --- |
-# | `pairs` | `prompt`, `chosen`, `rejected`, `tools` | `input`, `preferred_output`, `non_preferred_output` |
-# | `sft` | `messages`, `tools` | `messages`, `tools` |
-# | `kto` | `prompt`, `completion`, `label`, `tools` | – |
-#
-# As TRL's documentation ("Dataset formats and types") and OpenAI's guide to fine-tuning state them. TRL reads
-# arguments as objects, and `tools` as JSON text too, because a column of a table has one shape; OpenAI reads
-# arguments as JSON text and `tools` as a list.
-def writer(kind: Kind, format: Format) -> Callable[[Row, _Tools], bytes]:
-    """A function that makes the line of a row, given the tools of its agent.
-
-    Raises:
-        ConfigError: the format has no such rows.
-    """
-    if format == "trl":
-        return _trl
-    if kind == "kto":
-        raise ConfigError("OpenAI trains on pairs and sft; kto is a format of TRL")
-    return _openai_pair if kind == "pairs" else _openai_session
-
-
-def _trl(row: Row, tools: _Tools) -> bytes:
-    parts = {name: _each(_trl_message, part) if isinstance(part, list) else part for name, part in row.parts.items()}
-    return _line(parts | {"tools": orjson.dumps(tools).decode()})
-
-
-def _trl_message(message: Message) -> dict[str, Any]:
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.answers:
-        told["name"] = message.answers.tool
-    if message.call:
-        function = {"name": message.call.tool, "arguments": arguments_of(message.call)}
-        told["tool_calls"] = [{"type": "function", "function": function}]
-    return told
-
-
-def _openai_session(row: Row, tools: _Tools) -> bytes:
-    messages = _each(_openai_message, row.parts["messages"])
-    return _line({"messages": messages, "tools": tools, "parallel_tool_calls": False})
-
-
-def _openai_pair(row: Row, tools: _Tools) -> bytes:
-    prompt, chosen, rejected = (_each(_openai_message, row.parts[name]) for name in ("prompt", "chosen", "rejected"))
-    asked = {"messages": prompt, "tools": tools, "parallel_tool_calls": False}
-    return _line({"input": asked, "preferred_output": chosen, "non_preferred_output": rejected})
-
-
-def _openai_message(message: Message) -> dict[str, Any]:
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.answers:
-        told["tool_call_id"] = _id(message.answers)
-    if message.call:
-        function = {"name": message.call.tool, "arguments": orjson.dumps(arguments_of(message.call)).decode()}
-        told["tool_calls"] = [{"id": _id(message.call), "type": "function", "function": function}]
-    return told
-
-
-def _id(call: Step) -> str:
-    return f"call_{call.sequence}"
-
-
-def _each(told: Callable[[Message], dict[str, Any]], messages: Sequence[Message]) -> list[dict[str, Any]]:
-    return [told(each) for each in messages]
-
-
-def _line(value: dict[str, Any]) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
 # Remove end users' identities from a session, as from lore (`models.memory.identities`).

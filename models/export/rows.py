@@ -157,7 +157,7 @@ def _states(session: Trajectory) -> Iterator[tuple[bytes, Step]]:
 
 
 class Row(NamedTuple):
-    """One row, not yet in a format (`models.export.dataset`).
+    """One row, not yet in a format (`models.export.formats`).
 
     Attributes:
         kind: of a pair `recovery` or `contrast`, of a call `worked` or `failed`, else `session`.

@@ -4,7 +4,7 @@ import pytest
 
 from fleetlore.errors import ConfigError
 from models.backtest.heard import CallLog
-from models.backtest.report import slices_of, split
+from models.backtest.splitting import slices_of, split
 from tests.models.backtest.made import log
 
 

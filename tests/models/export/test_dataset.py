@@ -15,8 +15,9 @@ from pydantic import TypeAdapter
 
 from fleetlore.errors import ConfigError
 from fleetlore.wire.trajectory import CUT, Judgment, Step
-from models.export.dataset import as_functions, tools_by_agent, write_dataset
+from models.export.dataset import write_dataset
 from models.export.rows import AGENT_SHARE, Row, _bounded, is_test
+from models.export.tool_schemas import as_functions, tools_by_agent
 from tests.build import call, judgment
 
 NO_COLUMN = "no such column: nme"
