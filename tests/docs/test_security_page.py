@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from benchmarks.security import __main__ as figures
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explain" / "security.md"
@@ -48,3 +51,18 @@ def test_what_holds_is_where_the_page_says(path: str) -> None:
 @pytest.mark.parametrize("test", sorted({each for each in named(4) if "/" not in each}))
 def test_the_tests_that_the_page_names_are_run(test: str) -> None:
     assert any(re.search(rf"^(?:async )?def {test}\(", text, re.M) for text in TESTS.values())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 9.0])
+def test_a_time_over_its_bar_is_said_to_be_missed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr(figures, "survey", lambda reader, pairs: [SimpleNamespace(seconds=seconds, exponent=1.0)])
+    monkeypatch.setattr(figures, "slowest_record", lambda events: (seconds, "atom"))
+    told = list(figures._times())
+    assert all(("**missed**" in cell) is (seconds > 0.0) for *_, cell in told if "(bar " in cell)
+    times = [
+        line.strip("| ").split(" | ") for line in figures.PAGE.read_text().splitlines() if line.startswith("| time")
+    ]
+    assert [each[1].partition(" of '")[0] for each in times] == [each[1].partition(" of '")[0] for each in told]
+    for _, what, _, cell in times:
+        if bar := re.match(r"([\d.]+) ms \(bar (\d+) ms\)", cell):
+            assert ("**missed**" in cell) is (float(bar[1]) > float(bar[2])), what
