@@ -150,8 +150,9 @@ async def _notes(pairs: Sequence[Pair], model: str, urls: Sequence[str], answers
             distiller = LlmDistiller(client)
             for pair in some:
                 notes = await distiller.ask(pair.failed, pair.helped)
-                for each in notes.candidates(pair.failed.trajectory) if notes is not None else ():
-                    found.append(Said("model", pair, each))
+                failed = pair.failed.trajectory
+                told = () if notes is None else notes.candidates(failed)
+                found.extend(Said("model", pair, each) for each in without_identities(told, failed))
             await client.close()
 
     await asyncio.gather(*(ask(urls[place % len(urls)], pairs[place::WORKERS]) for place in range(WORKERS)))
