@@ -150,12 +150,15 @@ class MergingStage(Stage, Generic[_State, _Value]):
                 self._changes.waiting[key] = state
             if urgent:
                 at_once[key] = state
+        overdue = False
         if self._changes.due(batch):
+            # Else states that change with every batch would be added faster than they are made, and none be written.
+            overdue = bool(self._changes.left)
             self._changes.begin(at_once)
         else:
             for key, state in at_once.items():
                 self.publish(key, state, effects)
-        await self._write(batch, at_once, effects)
+        await self._write(at_once, effects, whole=overdue or not batch)
         return effects
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
@@ -165,14 +168,14 @@ class MergingStage(Stage, Generic[_State, _Value]):
         self._states.forget()
         self._changes.forget()
 
-    async def _write(self, batch: Sequence[Record], urgent: Container[Key], effects: Effects) -> None:
-        """Make the rows of a write that was begun, for a slice of time, and hand them on once all are made. What is
-        urgent, what is more than may wait, and what an empty batch finds is made at once.
+    async def _write(self, urgent: Container[Key], effects: Effects, *, whole: bool) -> None:
+        """Make the rows of a write that was begun, for a slice of time or `whole`, and hand them on once all are made.
+        What is urgent and what is more than may wait is made at once.
         """
         changes = self._changes
         if not changes.left:
             return
-        whole = not batch or len(changes.left) > self.most_waiting
+        whole = whole or len(changes.left) > self.most_waiting
         until = self._clock.monotonic() + _SLICE_SECONDS
         async for key in yielding(list(changes.left)):
             state = changes.left.pop(key, None)

@@ -114,7 +114,8 @@ class PatternsStage(MergingStage[PatternState, Observation]):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = await super().process(batch)
-        self._show_health()
+        if effects.acknowledged is not None:  # rows were handed on: once a write, not with each batch
+            self._show_health()
         return effects
 
     def forget(self) -> None:

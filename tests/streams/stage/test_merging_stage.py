@@ -156,3 +156,20 @@ async def test_where_nothing_comes_all_is_written_at_once() -> None:
     await stage.process([seen(0, *(f"old-{number}" for number in range(20)))])
     effects = await stage.process([])
     assert sum(map(len, effects.rows.values())) == 20
+
+
+async def test_what_changes_with_every_batch_is_written_in_time() -> None:
+    """A write that was begun and is not done when the next is due is done then, or it would only grow."""
+    clock = SlowClock()
+    stage = PatternsStage(MemoryStore(), clock)
+    old = [f"old-{number}" for number in range(40)]
+    written, offset = 0, 0
+    for round in range(60):
+        effects = await stage.process([seen(offset, *old, session=round)])
+        if effects.acknowledged is not None:
+            written += 1
+            effects.acknowledged()
+            assert offset - stage.committable(OBSERVED, offset + 1) <= 12
+        offset += 1
+        clock.advance(1.0)
+    assert written >= 5
