@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # What starts a process for a test and waits for it: a worker takes seconds to have its partitions, Milvus to listen.
-PROCESSES = {"broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "server", "start_worker"}
+PROCESSES = {"broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "start_worker"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
