@@ -33,13 +33,12 @@ from models.judge.chain import JudgeChain
 from models.judge.record import measurable, tool_family
 from models.judge.session_state import SessionState
 from models.memory.bottom_k import SessionCounts
-from models.memory.candidate import Candidate
+from models.memory.candidate import Candidate, Shown, shown_items
 from models.memory.consolidation import is_unconfirmed
 from models.memory.identities import without_identities
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from models.memory.quality import is_junk
-from models.memory.shown import Shown, shown_items
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession

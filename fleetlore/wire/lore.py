@@ -128,8 +128,7 @@ class MemoryItem:
         delayed: how many of the agents did not get there by their next call: to the others it was no news.
         against: how many distinct sessions contradict it, were their agents as busy as those that back it: one agent
             contradicts as much as one agent backs.
-        shown: how many distinct sessions were shown it (`models.memory.shown`; of many a sample is kept, and this is
-            an estimate).
+        shown: how many distinct sessions were shown it; of many a sample is kept, and this is an estimate.
         sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
         first_seen, last_seen: event times of the oldest and the newest session behind it, in seconds since the Unix
             epoch; 0 where it is not known.

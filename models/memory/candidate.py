@@ -1,4 +1,4 @@
-"""Define what one session contributes to one memory item."""
+"""Define what one session contributes to a memory item: what it learned, or that it was shown the item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory, encode
 
-__all__ = ["FAILURE_BELOW", "SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "item_id", "origin"]
+__all__ = ["FAILURE_BELOW", "SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "Shown", "item_id", "origin", "shown_items"]
 
 Side = Literal["success", "failure", "withdrawn"]
 
@@ -96,6 +96,18 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         return msgspec.json.decode(value, type=cls)
 
 
+class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="shown"):
+    """A session was shown an item. `agent`: the principal's name."""
+
+    item_id: str
+    tenant: str
+    session: str
+    agent: str
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
 class _Origin(TypedDict):
     """The fields of a `Candidate` that say where it comes from."""
 
@@ -129,3 +141,12 @@ def item_id(version: str, tenant: str, kind: str, *key: str) -> str:
 def is_item(id: str) -> bool:
     """Whether an id is that of an item that learns: no pattern and no fact."""
     return id.startswith(_ITEM_PREFIX)
+
+
+def shown_items(trajectory: Trajectory) -> list[Shown]:
+    """One for each learned item that the session was shown, sorted by id."""
+    found = {id for step in trajectory.steps for id in step.advice if is_item(id)}
+    return [
+        Shown(item_id=id, tenant=trajectory.tenant, session=trajectory.session, agent=principal_of(trajectory.agent))
+        for id in sorted(found)
+    ]

@@ -3,9 +3,10 @@
 Contributions arrive in any order, more than once, and through several workers. So the state is a join-semilattice:
 merging commutes, associates and is idempotent, and the item depends on the *set* of contributions alone. A session that
 is judged again replaces its earlier contribution. The state stays small: a bounded sample of sessions for the counts
-(`models.memory.bottom_k`), a few examples of each side, and a sample of the sessions that were shown the item
-(`models.memory.shown`). It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session
-may leave a gap among the examples until the log is replayed.
+(`models.memory.bottom_k`), a few examples of each side, and a sample of the sessions that were shown the item: an error
+that advice prevents is met by fewer sessions, so how common it is is counted among those that were not shown the remedy
+(`fleetlore.recall.remedies`). It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session may leave
+a gap among the examples until the log is replayed.
 """
 
 from __future__ import annotations
@@ -26,19 +27,40 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
-from models.memory.candidate import Candidate, Side
+from models.memory.candidate import Candidate, Shown, Side
 from models.memory.consolidation import QUORUM_AGENTS, Contributor, only_group, votes, weigh
-from models.memory.shown import Shown, ShownSample, ShownTo
 from models.memory.way import way
 
 __all__ = ["ItemState"]
 
 SAMPLED_SESSIONS = 64
+SHOWN_SESSIONS = 192
 # Of a recovery all say the same; of a strategy each may show another way.
 EXAMPLES = 3
 _STRATEGY_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
+
+
+class _ShownTo(NamedTuple):
+    """A session that was shown the item. `agent`: hash of its name; negative where an erased session was."""
+
+    agent: int
+
+
+class _ShownSample(LatestSample[_ShownTo]):
+    """A bounded sample of the sessions that were shown an item."""
+
+    __slots__ = ()
+
+    def __init__(self, kept: Iterable[tuple[int, _ShownTo]] = ()) -> None:
+        super().__init__(SHOWN_SESSIONS, _ShownTo, kept)
+
+    @property
+    def sessions(self) -> int:
+        """How many there are; an estimate above `SHOWN_SESSIONS`."""
+        scales = self.scales
+        return round(fsum([scales[each.agent] for each in self.kept.values() if each.agent >= 0]))
 
 
 @dataclass(slots=True)
@@ -54,7 +76,7 @@ class ItemState:
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
-    shown: ShownSample = field(default_factory=ShownSample)
+    shown: _ShownSample = field(default_factory=_ShownSample)
     first_seen: float = math.inf
     last_seen: float = 0.0
 
@@ -74,7 +96,7 @@ class ItemState:
         if self.item_id and other.item_id and other.item_id != self.item_id:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
         if isinstance(other, Shown):
-            return self.shown.add(_hash(other.session), ShownTo(_hash(other.agent)))
+            return self.shown.add(_hash(other.session), _ShownTo(_hash(other.agent)))
         if isinstance(other, Candidate):
             contributor = Contributor(
                 other.revision,
@@ -274,7 +296,7 @@ class ItemState:
         return cls(
             _contributors(kept.contributors),
             kept.examples,
-            ShownSample([(session, ShownTo(agent)) for session, agent in kept.shown_to]),
+            _ShownSample([(session, _ShownTo(agent)) for session, agent in kept.shown_to]),
             math.inf if kept.first_seen is None else kept.first_seen,
             kept.last_seen,
         )

@@ -14,11 +14,10 @@ from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
-from models.memory.candidate import Candidate
+from models.memory.candidate import Candidate, Shown
 from models.memory.consolidation import is_unconfirmed
 from models.memory.item_state import ItemState
 from models.memory.quality import is_junk
-from models.memory.shown import Shown
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Store, Values

@@ -27,9 +27,8 @@ from models.judge.chain import JudgeChain
 from models.judge.llm_opinion import Notes, Opinion
 from models.judge.record import measurable, tool_family
 from models.judge.session_state import SessionState
-from models.memory.candidate import Candidate
+from models.memory.candidate import Candidate, Shown, shown_items
 from models.memory.identities import without_identities
-from models.memory.shown import Shown, shown_items
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding

@@ -14,9 +14,8 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Step
 from models.distil.distiller import distil
-from models.memory.candidate import Candidate
-from models.memory.item_state import EXAMPLES, SAMPLED_SESSIONS, ItemState
-from models.memory.shown import SHOWN_SESSIONS, Shown, shown_items
+from models.memory.candidate import Candidate, Shown, shown_items
+from models.memory.item_state import EXAMPLES, SAMPLED_SESSIONS, SHOWN_SESSIONS, ItemState
 from tests import build as sessions
 from tests import candidates
 from tests.build import judgment
