@@ -48,21 +48,6 @@ class _ShownTo(NamedTuple):
     agent: int
 
 
-class _ShownSample(LatestSample[_ShownTo]):
-    """A bounded sample of the sessions that were shown an item."""
-
-    __slots__ = ()
-
-    def __init__(self, kept: Iterable[tuple[int, _ShownTo]] = ()) -> None:
-        super().__init__(SHOWN_SESSIONS, _ShownTo, kept)
-
-    @property
-    def sessions(self) -> int:
-        """How many there are; an estimate above `SHOWN_SESSIONS`."""
-        scales = self.scales
-        return round(fsum([scales[each.agent] for each in self.kept.values() if each.agent >= 0]))
-
-
 @dataclass(slots=True)
 class ItemState:
     """All that is known about one memory item. Single writer per item id.
@@ -76,7 +61,7 @@ class ItemState:
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
-    shown: _ShownSample = field(default_factory=_ShownSample)
+    shown: LatestSample[_ShownTo] = field(default_factory=lambda: _shown_to())
     first_seen: float = math.inf
     last_seen: float = 0.0
 
@@ -245,8 +230,13 @@ class ItemState:
             version=best.version,
             said_by=tuple(sorted({_hash(each.agent) for each in shown})),
             against=round(support * even["failure"] / even["success"]),
-            shown=self.shown.sessions,
+            shown=self._shown_sessions(),
         )
+
+    def _shown_sessions(self) -> int:
+        """How many sessions were shown it; an estimate above `SHOWN_SESSIONS`."""
+        scales = self.shown.scales
+        return round(fsum([scales[each.agent] for each in self.shown.kept.values() if each.agent >= 0]))
 
     def _most_said(self, half_life_seconds: float) -> _Said:
         successes, counted = self.examples["success"], self._counted
@@ -296,7 +286,7 @@ class ItemState:
         return cls(
             _contributors(kept.contributors),
             kept.examples,
-            _ShownSample([(session, _ShownTo(agent)) for session, agent in kept.shown_to]),
+            _shown_to((session, _ShownTo(agent)) for session, agent in kept.shown_to),
             math.inf if kept.first_seen is None else kept.first_seen,
             kept.last_seen,
         )
@@ -332,6 +322,10 @@ _read_kept = msgspec.json.Decoder(_Kept).decode
 
 def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[Contributor]:
     return LatestSample(SAMPLED_SESSIONS, lambda agent: Contributor((0, 0.0), "withdrawn", agent, 0.0), kept)
+
+
+def _shown_to(kept: Iterable[tuple[int, _ShownTo]] = ()) -> LatestSample[_ShownTo]:
+    return LatestSample(SHOWN_SESSIONS, _ShownTo, kept)
 
 
 # Cached, since agents and the sessions of the examples repeat: five hashes a contribution.
