@@ -18,7 +18,8 @@ import orjson
 import typer
 
 from benchmarks.command import command_app
-from benchmarks.security import corpora
+from benchmarks.redaction import harmless_texts
+from benchmarks.security import corpora, scanners
 from benchmarks.security.atoms import ATOMS
 from benchmarks.security.erasing import erased_by_store
 from benchmarks.security.identities import REGIONS, personal
@@ -45,14 +46,20 @@ _IDENTITIES = re.compile(
     r"[\w.+-]+@[\w-]+\.[\w.-]+\w|\b[a-z]+_[a-z]+_\d{4}\b|#W\d{7}\b|\b(?:credit_card|paypal|gift_card|certificate)_\d{5,8}\b"
 )
 SAID = """\
-What was tried against a fleet and what got through, by `python -m benchmarks.security --logs FOLDER`; FOLDER holds
-logged sessions of customer service. Times are of the slowest of the texts, up to 1 MB long. Who can do what, and what
-holds against it, says [security](../explain/security.md).
+What was tried against a fleet and what got through, by `python -m benchmarks.security --logs FOLDER --scanners FOLDER`;
+the first holds logged sessions of customer service, the second clones of gitleaks and trufflehog. Times are of the
+slowest of the texts, up to 1 MB long. Who can do what, and what holds against it, says
+[security](../explain/security.md).
 """
 MISSES = """
 Why some get through:
 
-- Without a form, a name or a digit nothing tells a secret from a word.
+- Without a form, a name or a digit nothing tells a secret from a word: of trufflehog's tests that name none three in
+  four are left, hosts and ids of its pairs among them.
+- Texts of gitleaks and trufflehog are read from clones (`--scanners FOLDER`, or `python -m benchmarks.security.scanners
+  --data FOLDER` for what is missed). Not read are four rules whose secrets have a structure that no random text has,
+  and what their tests compute.
+- 87 of the 92 texts of logged runs that are masked hold one token of a web page.
 - A record of many events that hold nothing but numbers, or names of secrets, takes a worker more than 50 ms: each is
   looked at. What a record costs may not depend on what lies beside an event in it, so no cap on a record is kept.
 - An agent's outcome, the worst of its events, takes 4 to 6 ms (bar 5 ms) on a machine that others use: missed there.
@@ -66,10 +73,19 @@ Why some get through:
 
 def measure(
     logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged sessions of customer service.")] = None,
+    clones: Annotated[Path | None, typer.Option("--scanners", help="Folder with gitleaks and trufflehog.")] = None,
 ) -> None:
     """Run all attacks and write docs/results/security.md."""
     heard = [*_poisoning(), *voices()]
-    lines = [*_secrets(), *_fences(), *_identities(logs), *heard, *asyncio.run(erased_by_store()), *_times()]
+    lines = [
+        *_secrets(),
+        *_of_scanners(clones),
+        *_fences(),
+        *_identities(logs),
+        *heard,
+        *asyncio.run(erased_by_store()),
+        *_times(),
+    ]
     rows = [f"| {kind} | {what} | {tried} | {through} |" for kind, what, tried, through in lines]
     head = "| kind | what | tried | got through |\n| --- | --- | ---: | ---: |"
     PAGE.write_text("\n".join(["# Security", "", SAID, head, *rows, MISSES.rstrip(), ""]))
@@ -97,6 +113,20 @@ def _secrets() -> Iterator[Line]:
     yield "personal data", what, f"{len(people):,}", f"{left:,} ({left / len(people):.1%})"
     changed = sum(masks.masked_text(text) != text for text in texts)
     yield "personal data", "harmless texts, wrongly masked", f"{len(texts):,}", f"{changed:,}"
+
+
+def _of_scanners(clones: Path | None) -> Iterator[Line]:
+    if clones is not None:
+        for corpus in scanners.corpora(clones):
+            yield "secrets", corpus.name, f"{len(corpus.texts):,}", scanners.said_of(corpus, scanners.missed(corpus))
+        _, texts = harmless_texts(200_000)
+        changed = sum(redact(text) != text for text in texts)
+        yield (
+            "secrets",
+            "texts of logged runs, masked",
+            f"{len(texts):,}",
+            f"{changed} ({changed / len(texts):.2%}, bar 0.1%)",
+        )
 
 
 def _fences() -> Iterator[Line]:

@@ -84,7 +84,7 @@ SENTENCES = (
     "token\n{}", "key = {}", "secret, {}",
 )  # fmt: skip
 
-_PLACES = (
+PLACES = (
     "{}", "got {} back", '{{"id": 7, "v": "{}"}}', "Client('{}')", "--x={}", "https://x.example/?k={}&p=1",
     "error at\n{}\nend",
 )  # fmt: skip
@@ -96,7 +96,7 @@ def forms_of_others(rng: Random, each: int) -> Iterator[Planted]:
         for _ in range(each):
             secret = matching(pattern, rng)
             if len(secret) >= 16:
-                yield Planted(kind, rng.choice(_PLACES).format(secret), secret)
+                yield Planted(kind, rng.choice(PLACES).format(secret), secret)
 
 
 def vendors(rng: Random, each: int) -> Iterator[Planted]:
@@ -104,7 +104,7 @@ def vendors(rng: Random, each: int) -> Iterator[Planted]:
     for form in VENDORS:
         for _ in range(each):
             secret = filled(form, rng)
-            yield Planted(re.split(r"<|\d", form)[0], rng.choice(_PLACES).format(secret), secret)
+            yield Planted(re.split(r"<|\d", form)[0], rng.choice(PLACES).format(secret), secret)
 
 
 def detector_patterns() -> Iterator[tuple[str, str]]:
@@ -174,7 +174,9 @@ def _made(parsed: Any, rng: Random) -> str:
     for op, value in parsed:
         if op is sre.LITERAL:
             text += chr(value)
-        elif op is sre.NOT_LITERAL or op is sre.ANY:
+        elif op is sre.ANY:
+            text += "."  # of a host's name, mostly
+        elif op is sre.NOT_LITERAL:
             text += rng.choice(_ANY)
         elif op is sre.IN:
             text += _one_of(value, rng)
@@ -185,6 +187,8 @@ def _made(parsed: Any, rng: Random) -> str:
         elif op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
             least, most, inner = value
             most = min(most, max(least, 24) + 16)
+            if list(inner) == [(sre.ANY, None)]:
+                inner = parser.parse("[A-Za-z0-9]")
             text += "".join(
                 _made(inner, rng) for _ in range(rng.randint(max(least, min(most, 24)), most) if most > 1 else least)
             )

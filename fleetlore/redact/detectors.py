@@ -1,7 +1,7 @@
 """Detect secrets that have a form of their own: a vendor's prefix, a PEM block, a token of three parts. One table.
 
 The forms are what vendors document and what scanners of repositories look for; `python -m benchmarks redaction`
-measures them on planted secrets. To add one, write its row and an example in `tests/fleetlore/test_redaction.py`.
+measures them on planted secrets. To add one, write its row and an example in `tests/fleetlore/redact/test_redact.py`.
 """
 
 from __future__ import annotations
@@ -56,12 +56,23 @@ class _Group(NamedTuple):
 # A search for one of two takes as long as for each, and each event is searched for all.
 _BEHIND_A_DOT = r"\.[\w-]{6}(?:\.[\w-]{27}|(?<=s\.......)[A-Za-z0-9]{18})"
 _BEHIND_DIGITS = r":(?<=\d{8}:)[\w-]{32}"
+_BEHIND_A_BAR = r"\|(?<=\d\|)[\w-]{27}"
+_BEHIND_A_WORD = r"_(?<=[a-z\d]_)[0-9a-f]{40}"
 #: Forms that hold no substring of their own: a kind, its pattern, and a shape that is in every
 #: text that the pattern matches. A shape begins with one character, which a search finds at once.
 BY_SHAPE: tuple[tuple[str, str, str], ...] = (
     ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
     ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
     ("asana_token", r"(?<![\w/])[12]/(?:\d{13,20}/)?\d{13,20}:[0-9a-f]{32}\b", _BEHIND_DIGITS),
+    # Of Facebook, and of whoever numbers tokens.
+    ("numbered_token", r"(?<!\d)\d{1,20}\|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{27,80}(?![\w-])", _BEHIND_A_BAR),
+    # Of whoever writes a name before what is random.
+    (
+        "vendor_key",
+        r"(?<![\w-])(?!(?:sha|md|hash|commit|blob|digest|etag|file|img|image|rev|node|obj|tx|id|ref|key)\d{0,3}_)"
+        r"[a-z][a-z0-9]{2,15}_[0-9a-f]{40,64}(?![\w-])",
+        _BEHIND_A_WORD,
+    ),
     # An old one.
     ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
 )
@@ -118,7 +129,7 @@ FORMS: tuple[_Group, ...] = (
             _Form("alibaba_key", "LTAI", r"\bLTAI[A-Za-z0-9]{12,24}\b"),
             _Form("facebook_token", "EAA", r"\bEAA[A-Z][A-Za-z0-9]{80,}"),
             _Form("square_token", "EAAA", r"\bEAAA[\w-]{22,}"),
-            _Form("octopus_key", "API-", r"\bAPI-[A-Z0-9]{26}\b"),
+            _Form("octopus_key", "API-", r"\bAPI-[A-Z0-9]{26,}\b"),
             _Form("onepassword_key", "A3-", r"\bA3-[A-Z0-9]{6}-[A-Z0-9]{6,11}(?:-[A-Z0-9]{5,6}){3,4}\b"),
             _Form("yandex_key", "AQVN", r"\bAQVN[\w-]{35,}"),
         ),
@@ -298,8 +309,10 @@ FORMS: tuple[_Group, ...] = (
             _Form(
                 "basic_auth",
                 "curl",
-                r"\bcurl\b(?:(?!\bcurl\b)[^\n|;]){0,500}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:"
-                r"(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,128})",
+                r"\bcurl\b(?:(?!\bcurl\b)(?:\\\n|[^\n|;])){0,500}?\s(?:-u|--user)[ =]{0,4}(?![\"']?\[redacted:)"
+                # A user and a password, or a token in the place of a user.
+                r"(?:[\"']?[^\s:\"']{0,64}[\"']?:[\"']?(?=[^\s\"'])|[\"']?(?=[^\s:\"']{12,512}:(?:[\s\"']|\Z)))"
+                r"(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,512})",
             ),
             _Form(
                 "password",

@@ -18,7 +18,11 @@ COLOURING = (b"\x1b[", b"\\u001b[")
 HIDING = (*COLOURING, *(each.encode() for each in "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 # How secrets begin, and what stands beside them.
 _SIGNS = (b"ghp_", b"AKIA", b"sk-ant-", b"password", b"passwd", b"secret", b"token", b"PRIVATE KEY")
-_LEAST = 8  # characters of a secret that is known again
+# Characters of a secret that is known again; and where it is nothing but letters or digits.
+_LEAST, _LEAST_PLAIN = 8, 16
+#: What hangs on a mask belongs to it: a form ended too early, or one was cut.
+_TAIL = re.compile(r"(?<=[a-z0-9]\])(?=[\w+/=~?.-]{0,64}\d)[\w+/=~?.-]{8,4096}")
+_MASK = re.compile(r"\[redacted:\w{1,40}\]\Z")
 
 
 def _in_base64(word: bytes) -> set[str]:
@@ -55,9 +59,13 @@ def masked_again(text: str, known: Mapping[str, str]) -> str:
         known: the mask of each secret.
     """
     for secret, mask in known.items():
-        if len(secret) >= _LEAST and not secret.isalpha() and not secret.isdigit():
+        if len(secret) >= (_LEAST_PLAIN if secret.isalpha() or secret.isdigit() else _LEAST):
             data = secret.encode("utf-8", "surrogatepass")
             for form in (secret, b64encode(data).decode().rstrip("="), data.hex()):
                 if form in text:
                     text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", mask, text)
-    return text
+    return _TAIL.sub(_without, text)
+
+
+def _without(match: re.Match[str]) -> str:
+    return "" if _MASK.search(match.string, max(0, match.start() - 64), match.start()) else match[0]

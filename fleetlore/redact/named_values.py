@@ -76,7 +76,7 @@ PASSWORDS = (
 )
 _AUTH = "(?<![a-z])_?auth"
 KEYS = (
-    r"(?:secrets?|tokens?|x-[a-z-]{1,40}key|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key"
+    r"(?:secret_?id|secrets?|tokens?|x-[a-z-]{1,40}key|api[_ -]?key|access[_-]?key|secret[_-]?key|private[_-]?key"
     r"|encryption[_-]?key|signing[_-]?key"
     rf"|auth[_-]?key|license[_-]?key|master[_-]?key|app[_-]?key|service[_-]?key"
     rf"|client[_-]?key|consumer[_-]?key|account[_-]?key|x-(?:amz|goog)-signature|credentials?|creds|{_AUTH}){_AGAIN}"
@@ -215,7 +215,9 @@ def _said() -> Rule:
         r"(?P<name>secret|token|password|passwd|passphrase|credential|api[_ -]?key|access[_-]key|(?<![a-z])key)s?(?!\])"
         r"(?:[\s:=>,\"'`(\[{<|*\u2013\u2014\u2192-]|\\[nrt\"']"
         rf"|(?:{BETWEEN})(?![a-z]))"
-        r"{1,16}+(?P<secret>(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15,512})"
+        r"{1,16}+(?P<secret>(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15,512}"
+        # Between quotes with other signs too, but none of code.
+        r"|(?<=[\"'`])(?=[^\s\"'`]{0,64}\d)[^\s\"'`<>()\[\]{},;\\]{16,512}(?=[\"'`\\]))"
     )
     named = re.compile(r"secret|token|pass(?:word|wd|phrase)|credential|api[_ -]?key|access[_-]key|(?<![a-z])key")
     return Rule(
@@ -225,19 +227,33 @@ def _said() -> Rule:
 
 #: Behind a key of somebody's own, `fastlyKey string = "…"`: what no id and no path looks like.
 OF_A_KEY = (
-    r"\d?\\*[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}\\*[\"']"
+    r"\d?\\*[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}(?:\\*[\"'])?"
     r"(?=[\w+.=?-]{0,60}\d)"
 )
+# Keys that find something instead of opening it.
+_FINDS = re.compile(
+    r"(?:cache|primary|foreign|partition|idempotency|sort|row|object|storage|s3|unique|rout(?:e|ing)|group|hash|etag"
+    r"|dedup|index|lookup|event|message|file|image|blob|map|lock|session|request|trace|query|shard|bucket|range|item"
+    r"|record|node|state|public|pub)[_-]?\Z",
+    re.I,
+)
+_LONG_KEY = 32
 
 
 def _own_key() -> Rule:
-    """`fastlyKey string = "…"`, where the value is no id: in upper and lower case, and with digits."""
+    """`fastlyKey string = "…"`, where the value is no id: in upper and lower case and with digits, or as long as a hash
+    where the key is none that finds something.
+    """
     mask = mask_of("secret")
 
     def replace(match: re.Match[str]) -> str:
         value = match["secret"]
+        start = match.start()
+        if _FINDS.search(match.string[max(0, start - 16) : start]):
+            return match[0]
         mixed = not (value.islower() or value.isupper())
-        return match[0].replace(value, mask) if mixed and _is_random(value, False) else match[0]
+        long = len(value) >= _LONG_KEY
+        return match[0].replace(value, mask) if (mixed or long) and _is_random(value, long) else match[0]
 
     pattern = re.compile(rf"(?<=[a-z0-9_-])key{OF_A_KEY}(?P<secret>[\w+.=?-]{{22,512}})", re.IGNORECASE)
     return Rule("secret", ("key",), pattern, replace)
@@ -304,7 +320,7 @@ NAMED: tuple[Rule, ...] = (
     form_rule(
         "auth_header",
         "authoriza",
-        r"\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:[a-z][a-z-]{2,20}\s+)?"
+        r"\bauthorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?(?:[a-z][a-z-]{2,20}\s+)?"
         r"(?P<secret>(?=[\w.~+/=:-]*\d)(?!\[redacted:)[\w.~+/=:-]{12,})",
         folded=True,
     ),

@@ -84,7 +84,7 @@ _SHAPES = tuple(re.compile(shape) for shape in dict.fromkeys(shape.encode() for 
 def _beside(signs: str) -> str:
     """What may stand between the word and the sign behind the whole name; `signs` are more characters of it."""
     return (
-        rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret"""
+        rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret|id"""
         r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base"""
         r"""|s){0,24}+"""
     )
@@ -94,7 +94,8 @@ _BESIDE = _beside(r"""\\"',""")
 # What is said of a secret goes on with what looks like one.
 _SAID = (
     rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
-    r"(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
+    r"(?:(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
+    r"|(?<=[\"'`])(?=[^\s\"'`]{0,64}\d)[^\s\"'`<>()\[\]{},;\\]{16})"
 )
 # In a list a name stands before its value: `["--password", "x"]`.
 _LISTED = rf"{_beside('')}\\*[\"'],\s?\\*[\"']"

@@ -7,7 +7,7 @@ from __future__ import annotations
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
 # A word of a command line, quoted or not.
-_WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,128})"
+_WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"
 # Words that may stand before the name of a key. A look for the key's shape does without them.
 BEFORE = r"(?:[a-z][a-z0-9]{0,15}[_-]){0,3}"
 
@@ -117,7 +117,7 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ":": (
         ("pgpass_line", ":5432:",
          r"(?<![\w.*-])[\w.*-]{1,200}:5432:[\w*-]{1,64}:[\w*-]{1,64}:(?P<secret>(?!\[redacted:)"
-         r"[^\s:]{3,128})(?![^\s:])"),
+         r"[^\s:]{3,512})(?![^\s:])"),
         ("ntlm_hash", "aad3b435b51404ee", r"\baad3b435b51404ee[a-f0-9]{16}:[a-fA-F0-9]{32}\b"),
         ("putty_key", "PuTTY-Us", r"(?<=PuTTY-User-Key-File-)\d:[\s\S]{0,4000}?Private-MAC: [0-9a-f]{40,64}"),
     ),
@@ -125,10 +125,10 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("password", "roperty(|.put(|.set(|etItem(",
          r"\b(?:put|set|setItem|\w{0,20}Property)\(\s?\\*[\"'][\w.-]{0,40}"
          r"(?i:password|passwd|secret|token|api[._-]?key)"
-         r"\\*[\"'],\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})"),
+         r"\\*[\"'],\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})"),
         ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(",
          r"\b(?:HTTP(?:Basic|Digest)Auth|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*[\"'][^\"'\n]{1,64}[\"']"
-         r"\s{0,2},\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,128})[\"']"),
+         r"\s{0,2},\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,512})[\"']"),
     ),
     "=": (
         ("secret", "?key=|&key=|nkey=", r"[?&](?:token)?key=(?P<secret>[\w-]{16,512})"),
@@ -139,7 +139,10 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "!": (("salesforce_token", "00D", r"\b00D[A-Za-z0-9]{12,15}![\w.]{60,}"),),
     "AT": (("atlassian_token", "ATATT|ATCTT|ATBB|ATTA|ATST", r"\bAT(?:ATT|CTT|BB|TA|ST)[A-Za-z0-9+/=_-]{28,}"),),
     "-us": (("mailchimp_key", "-us", r"\b[0-9a-z]{32}-us\d{1,2}\b"),),
-    "SK": (("twilio_key", "|".join(f"SK{each}" for each in _LOWER), r"\bSK(?:[0-9a-z]{32}|[0-9a-fA-F]{32})\b"),),
+    "SK": (
+        ("twilio_key", "|".join(f"SK{each}" for each in _LOWER + "ABCDEF"),
+         r"\bSK(?:[0-9a-z]{32}|[0-9a-fA-F]{32})\b"),
+    ),
     "AC": (("twilio_key", "|".join(f"AC{each}" for each in _LOWER), r"\bAC(?:[0-9a-z]{32}|[0-9a-fA-F]{32})\b"),),
     "BSA": (("brave_key", "BSA", r"\bBSA(?=[\w-]*\d)[\w-]{28}(?![\w-])"),),
     "EXO": (("exoscale_key", "EXO", r"\bEXO(?=[a-z]*\d)[0-9a-z]{26}\b"),),
@@ -192,14 +195,14 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
          rf"\b(?:echo|printf)\s+[\"']?[\w.-]{{1,64}}:{_WORD}[^\n|]{{0,20}}\|[^\n|]{{0,20}}chpasswd"),
         ("password", "chpasswd",
          r"\bchpasswd\b[^\n|;]{0,40}<<(?:<\s{0,2}|-?\s{0,2}[\"']?\w{1,20}[\"']?\n)[\"']?[\w.-]{1,64}:"
-         r"(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,128})"),
+         r"(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"),
         ("password", "sudo|su -",
          rf"\b(?:echo|printf)\s+(?:-n\s+)?{_WORD}[\"']?\s*\|\s*(?:sudo\s+(?:-\S+\s+){{0,3}}-\w*S|su\b)"),
         ("password", "entified by '|entified by \"|entified by \\|NTIFIED BY '|NTIFIED BY \"|NTIFIED BY \\",
          r"(?i:\bidentified\s+(?:with\s+\w+\s+)?(?:by|as)\s+(?:password\s+)?)\\*[\"'](?P<secret>"
-         r"(?!\[redacted:)[^\"'\n]{3,128})"),
+         r"(?!\[redacted:)[^\"'\n]{3,512})"),
         ("password", "machine",
-         r"\bmachine\s+\S{1,200}\s+login\s+\S{1,64}\s+password\s+(?P<secret>(?!\[redacted:)\S{3,128})"),
+         r"\bmachine\s+\S{1,200}\s+login\s+\S{1,64}\s+password\s+(?P<secret>(?!\[redacted:)\S{3,512})"),
         ("aws_secret_key", "aws_secret", rf"\baws_secret_access_key\s+{_WORD}"),
         ("cookie", "curl",
          r"\bcurl\b(?:(?!\bcurl\b)[^\n|;]){0,300}?\s(?:-b|--cookie)[ =][\"']?[\w.-]{1,64}=(?P<secret>"
@@ -222,6 +225,6 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("password", "freerdp|rdesktop", rf"\b(?:xfreerdp|wfreerdp|rdesktop)\b[^\n|;]{{0,200}}?\s(?:/p:|-p\s){_WORD}"),
         ("password", "To-SecureS|to-securest",
          r"(?i:\bconvertto-securestring\s+(?:-string\s+)?)\\*[\"'](?P<secret>(?!\[redacted:|\$)"
-         r"[^\"'\n]{3,128})"),
+         r"[^\"'\n]{3,512})"),
     ),
 }  # fmt: skip
