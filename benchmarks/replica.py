@@ -148,7 +148,7 @@ async def _started(sent: list[_Sent], bounds: tuple[float | None, ...]) -> list[
 
 
 async def _start(bootstrap: str, bound_mb: float, bytes_of: int) -> dict[str, Any]:
-    replica = LoreReplica(bootstrap, TENANT, group="", most_bytes=bound_mb * 1e6 or None)
+    replica = LoreReplica(bootstrap, TENANT, most_bytes=bound_mb * 1e6 or None)
     gc.collect()
     memory, cpu, begun = psutil.Process().memory_info().rss, time.process_time(), time.monotonic()
     await replica.start()

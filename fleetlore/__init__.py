@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleetlore.advice.advice import Advice
     from fleetlore.agent.action import current_session
-    from fleetlore.agent.attempts import Attempt, Attempts
     from fleetlore.agent.blocking import BlockingFleet, BlockingSession
     from fleetlore.agent.fleet import Action, Fleet, Session, metrics
     from fleetlore.agent.tool import tool
@@ -38,8 +37,6 @@ __all__ = [
     "Action",
     "AdapterRefused",
     "Advice",
-    "Attempt",
-    "Attempts",
     "BlockingFleet",
     "BlockingSession",
     "BrokerUnavailable",
@@ -68,8 +65,6 @@ _MODULE_OF = {
     "Action": "agent.fleet",
     "AdapterRefused": "errors",
     "Advice": "advice.advice",
-    "Attempt": "agent.attempts",
-    "Attempts": "agent.attempts",
     "BlockingFleet": "agent.blocking",
     "BlockingSession": "agent.blocking",
     "BrokerUnavailable": "errors",

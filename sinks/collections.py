@@ -34,7 +34,7 @@ __all__ = [
 
 FIRST_VERSION = "main"
 # What the rows of a collection mean: raised when columns or texts change.
-_SCHEMA = 3
+_SCHEMA = 4
 MADE_BY = "fleetlore.made_by"
 TEXT_BYTES = 8_192
 # Partitions of a collection: tenants are spread over them by hash.

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from fleetlore.advice.advice import Advice
-from fleetlore.agent.attempts import Attempts, Choose
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.lifetime import Lifetime
 from fleetlore.agent.session import RECALLED, Session
@@ -26,7 +25,6 @@ from fleetlore.agent.session_events import SessionOptions, arguments_of
 from fleetlore.calls.model import CallModel
 from fleetlore.errors import NotOpen
 from fleetlore.store.search import SEARCH_SECONDS
-from fleetlore.watch.watchdog import Budget
 from fleetlore.wire.events import Outcome
 
 if TYPE_CHECKING:
@@ -132,37 +130,6 @@ class BlockingFleet:
     def session(self, *args: Any, **kwargs: Any) -> BlockingSession:
         """See `Fleet.session`."""
         return cast(BlockingSession, self._fleet.session(*args, **kwargs))
-
-    def parallel(
-        self,
-        goal: str,
-        attempt: Callable[[BlockingSession], Result],
-        *,
-        k: int = 3,
-        task: str = "",
-        budget: Budget | None = None,
-        choose: Choose[Result] | None = None,
-    ) -> Attempts[Result]:
-        """See `fleetlore.agent.attempts.parallel`; each attempt runs on a thread of its own."""
-        made = self._on_a_thread(attempt)
-        return self._thread.run(self._fleet.parallel(goal, made, k=k, task=task, budget=budget, choose=choose))
-
-    def sequential(
-        self,
-        goal: str,
-        attempt: Callable[[BlockingSession], Result],
-        *,
-        k: int = 3,
-        task: str = "",
-        budget: Budget | None = None,
-        choose: Choose[Result] | None = None,
-    ) -> Attempts[Result]:
-        """See `fleetlore.agent.attempts.sequential`."""
-        made = self._on_a_thread(attempt)
-        return self._thread.run(self._fleet.sequential(goal, made, k=k, task=task, budget=budget, choose=choose))
-
-    def _on_a_thread(self, attempt: Callable[[BlockingSession], Result]) -> Callable[[Session], Awaitable[Result]]:
-        return lambda session: asyncio.to_thread(attempt, cast(BlockingSession, session))
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
         """See `Fleet.feedback`."""

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -29,7 +29,6 @@ from fleetlore.advice.advice import Advice
 from fleetlore.advice.provenance import new_nonce
 from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
-from fleetlore.agent.attempts import Attempts, Choose, Result, parallel, sequential
 from fleetlore.agent.lifetime import Lifetime
 from fleetlore.agent.session import Session
 from fleetlore.agent.session_events import LongCalls, SessionOptions, arguments_of
@@ -44,7 +43,6 @@ from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.search import LoreSearch
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from fleetlore.watch.safety import SafetyLessons
-from fleetlore.watch.watchdog import Budget
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 
@@ -72,8 +70,6 @@ class Fleet:
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
         data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`; not both.
         tenant: whose fleet it is.
-        group: of agents that learn from each other first, 1–256 printable characters; others of the tenant are told
-            once two groups have found the same. None for an agent that speaks to all and hears what all may know.
         adapters: beside the call model, which every agent follows that has `FLEETLORE_PUBLIC_KEY`, also follow the
             retrieval adapter, by which ways out of a failure are ranked; needs the extra `[adapters]`.
         max_buffered_events: how many events wait for the broker at the most.
@@ -101,7 +97,6 @@ class Fleet:
         broker: str | None = None,
         data: str | Path | None = None,
         tenant: str = DEFAULT_TENANT,
-        group: str | None = None,
         adapters: bool = False,
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
@@ -113,7 +108,6 @@ class Fleet:
     ) -> None:
         self.agent = names.checked_name("agent", agent)
         self.tenant = check_tenant(tenant)
-        self.group = "" if group is None else names.checked_name("group", group)
         self.clock = clock or SystemClock()
         # Any thread may record and ask, while the event loop takes what the broker brings.
         self.lock = threading.RLock()
@@ -139,7 +133,6 @@ class Fleet:
             self.tenant,
             fetch_wait_ms=self.settings.fetch_wait_ms,
             clock=self.clock,
-            group=self.group,
             most_bytes=self.settings.replica_mb * 1e6,
             lock=self.lock,
         )
@@ -238,32 +231,6 @@ class Fleet:
             self._sessions_used[session_id] = None
             if len(self._sessions_used) > _SESSIONS_REMEMBERED:
                 del self._sessions_used[next(iter(self._sessions_used))]
-
-    async def parallel(
-        self,
-        goal: str,
-        attempt: Callable[[Session], Awaitable[Result]],
-        *,
-        k: int = 3,
-        task: str = "",
-        budget: Budget | None = None,
-        choose: Choose[Result] | None = None,
-    ) -> Attempts[Result]:
-        """Make `k` attempts at one goal at once and choose the best: see `fleetlore.agent.attempts.parallel`."""
-        return await parallel([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
-
-    async def sequential(
-        self,
-        goal: str,
-        attempt: Callable[[Session], Awaitable[Result]],
-        *,
-        k: int = 3,
-        task: str = "",
-        budget: Budget | None = None,
-        choose: Choose[Result] | None = None,
-    ) -> Attempts[Result]:
-        """Attempts one after another, each told how the last one went: see `fleetlore.agent.attempts.sequential`."""
-        return await sequential([self], goal, attempt, k=k, task=task, budget=budget, choose=choose)
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
         """Correct how a session ended, whenever that becomes known. False where the event was dropped.

@@ -53,16 +53,13 @@ class Session:
         fleet: whose session it is.
         id: of the session; of a further part (`resume`) the id of that part.
         goal, task, place: as given.
-        earlier: how the attempt before this one went, for the model's context; empty where there was none.
-        notes: what the agent wrote down for the next attempt.
         outcome, reward: as said so far; the outcome for good once the session is left.
     """
 
     def __init__(self, fleet: Fleet, options: SessionOptions) -> None:
         self.fleet = fleet
-        self.goal, self.task, self.earlier = options.goal, options.task, options.earlier
+        self.goal, self.task = options.goal, options.task
         self.place = names.checked_name("place", options.place) if options.place else ""
-        self.notes: list[str] = []
         self.outcome: Outcome = "unknown"
         self.reward: float | None = None
         self._ended_as_said = False
@@ -182,10 +179,6 @@ class Session:
         self._lifetime.check()
         self._rule = str(rule)[: names.MAX_RULE]
 
-    def note(self, text: str) -> None:
-        """Write down for the next attempt at this goal (`sequential`)."""
-        self.notes.append(text)
-
     @property
     def calls(self) -> int:
         """Calls that ended so far."""
@@ -195,11 +188,6 @@ class Session:
     def errors(self) -> int:
         """How many of them failed."""
         return self._history.errors
-
-    @property
-    def last_failed(self) -> tuple[str, ...]:
-        """The last calls that failed, at most five and the oldest first: the call's number, the call and its error."""
-        return tuple(self._history.last_failed)
 
     @property
     def loops(self) -> int:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["CallHistory", "SessionAdvice"]
 
 _KEPT_CALLS = 32
-_KEPT_FAILED = 5  # the next attempt is told of no more
-MAX_TOLD = 200  # characters of a call, and of its error
 
 
 # Remember what the calls of a session met: what advice is made of.
@@ -42,7 +40,6 @@ class CallHistory:
 
     Attributes:
         calls, errors: how many calls ended so far, and how many of them failed.
-        last_failed: the last calls that failed, in words, the oldest first.
         failures: ids of the exact patterns that were met.
         failed: the call that failed last, as long as no call of its tool has worked since.
         expected: what failed, as the call model names it.
@@ -50,7 +47,6 @@ class CallHistory:
 
     def __init__(self, goal: str, session: str) -> None:
         self.calls = self.errors = 0
-        self.last_failed: deque[str] = deque(maxlen=_KEPT_FAILED)
         self.failures: set[str] = set()
         self.failed: FailedCall | None = None
         self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
@@ -75,9 +71,6 @@ class CallHistory:
     def _record_failure(self, action: Action, call: BegunCall, error: tuple[str, str], failure: Failure) -> None:
         text, (kind, message) = text_of(call.text), error
         self.errors += 1
-        self.last_failed.append(
-            f"call {self.calls}: {action.tool}({call.text[:MAX_TOLD]}) failed: {kind}: {message[:MAX_TOLD]}"
-        )
         self.failures.add(failure.exact)
         known = failure_kind(failure.error_class, failure.template, message, text)
         # What the session itself met may be said to it.
@@ -179,7 +172,7 @@ class SessionAdvice:
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
         """What a search of the store found, the best match first, without what the session may not be shown."""
         replica, session = self._fleet.replica, self._session.id
-        told = [item for item in items if is_recalled(item) and replica.tells(item) and not replica.index.hides(item)]
+        told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
         tips = [item_tip(item, "searched") for item in told if not is_own(item, session)]
         at = Situation(now=self._fleet.clock.now(), agent=stable_hash(principal_of(self._fleet.agent)), session=session)
         return self._show(chosen(replica.index, tips, at, holdout_share=self._share, most=most), "")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeV
 
 from fleetlore.advice.provenance import AdviceLedger, redact_fenced
 from fleetlore.agent.action import Action, BegunCall
-from fleetlore.agent.attempts import AttemptOf
 from fleetlore.clock import Clock
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of
 from fleetlore.stats.hashing import user_hash
@@ -109,8 +108,6 @@ class SessionOptions:
             entered already is refused with ConfigError.
         budget: what it may use; advice warns at 80 % and when it is used up, and nothing is ever stopped.
         stall_seconds: after this long without an event advice says that the session stands still.
-        attempt, earlier: which of several attempts at this goal it is, and how the last one went; `parallel` and
-            `sequential` see to both.
         place: where it acts: a database, a repository, a host, an account. What calls there can refer to is remembered
             under this name, 1–256 printable characters.
         user: whom it acts for, by any name that stays the same. Only a hash of it is sent, so that `fleetlore erase
@@ -128,8 +125,6 @@ class SessionOptions:
     _: KW_ONLY
     budget: Budget | None = None
     stall_seconds: float = STALL_SECONDS
-    attempt: AttemptOf | None = None
-    earlier: str = ""
     place: str = ""
     user: str = ""
     system: str = ""
@@ -179,13 +174,10 @@ class SessionEvents:
             {
                 names.PLACE: given.place,
                 names.USER: user_hash(given.user) if given.user else "",
-                names.AGENT_GROUP: self._fleet.group,
                 names.DEFINITIONS: self._definitions,
                 names.CONVERSATION: self._conversation,
             }
         )
-        if given.attempt is not None:
-            data[names.ATTEMPT_GROUP], data[names.ATTEMPT] = given.attempt
         self._emit("session.started", data)
 
     def end(self, outcome: Outcome, reward: float | None, rule: str) -> None:
@@ -234,7 +226,7 @@ class SessionEvents:
             data[names.DURATION] = round(duration_seconds, 6)
         if action.rule:
             action.error = names.guarded(action.rule)
-        data |= _known({names.AGENT_GROUP: self._fleet.group, names.VIOLATION: action.rule})
+        data |= _known({names.VIOLATION: action.rule})
         failure = None
         if action.error is not None:
             error_type, message = action.error

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import standing
 
-__all__ = ["Backing", "Bound", "backing_of_item", "backing_of_pattern", "group_hash"]
+__all__ = ["Backing", "Bound", "backing_of_item", "backing_of_pattern"]
 
 # Bytes of memory for one of JSON, with the texts and groups by which the index finds it; and for an entry besides, 370
 # of it for what ranks it here. Traced with logged runs.
@@ -30,18 +29,11 @@ class Backing(NamedTuple):
         tool: whose it is; empty for what is of no tool.
         standing: `fleetlore.wire.lore.standing`.
         bytes: of memory, estimated.
-        group: whose agents alone may know it (hash of its name); 0 for all of the tenant.
     """
 
     tool: str
     standing: float
     bytes: int
-    group: int = 0
-
-
-def group_hash(name: str) -> int:
-    """By which patterns name a group; 0 of none."""
-    return stable_hash(name) if name else 0
 
 
 class _PatternHead(msgspec.Struct):
@@ -49,12 +41,10 @@ class _PatternHead(msgspec.Struct):
     agents: int = 0
     sessions: int = 0
     last_seen: float = 0.0
-    group: int = 0
 
 
 class _ItemHead(msgspec.Struct):
     tool: str = ""
-    group: str = ""
     agents: int = 0
     support: int = 0
     against: int = 0
@@ -70,7 +60,7 @@ def backing_of_pattern(value: bytes) -> Backing:
     """Read it from a pattern as it lies on its topic. Raises ValueError."""
     head = _pattern_head(value)
     size = int(_PATTERN_BYTES * len(value)) + _ENTRY_BYTES
-    return Backing(intern(head.tool), standing(head.agents, head.sessions, 0, head.last_seen), size, head.group)
+    return Backing(intern(head.tool), standing(head.agents, head.sessions, 0, head.last_seen), size)
 
 
 def backing_of_item(value: bytes) -> Backing:
@@ -78,7 +68,7 @@ def backing_of_item(value: bytes) -> Backing:
     head = _item_head(value)
     size = int(_ITEM_BYTES * len(value)) + _ENTRY_BYTES
     stands = standing(head.agents, head.support, head.against, head.last_seen)
-    return Backing(intern(head.tool), stands, size, group_hash(head.group))
+    return Backing(intern(head.tool), stands, size)
 
 
 class Bound:

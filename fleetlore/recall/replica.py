@@ -22,7 +22,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.client import STOP_SECONDS
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
-from fleetlore.recall.bound import Bound, backing_of_item, backing_of_pattern, group_hash
+from fleetlore.recall.bound import Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.decision import TOPIC, Decision
@@ -55,8 +55,6 @@ class LoreReplica:
     Args:
         bootstrap: Kafka bootstrap servers.
         fetch_wait_ms: how long the broker may hold a fetch open; lower is sooner and costs more requests.
-        group: of the agent: what only another group has found or met is left out; empty for an agent of none, None to
-            know all.
         most_bytes: of memory that the index may take, estimated; None for all lore, as a console shows it.
         lock: is held while the index changes, for readers on other threads.
 
@@ -73,7 +71,6 @@ class LoreReplica:
         *,
         fetch_wait_ms: int = 50,
         clock: Clock | None = None,
-        group: str | None = None,
         most_bytes: float | None = None,
         lock: threading.RLock | None = None,
     ) -> None:
@@ -81,7 +78,6 @@ class LoreReplica:
         self.unreadable = 0
         self.topics = (topic(tenant, "patterns"), topic(tenant, "items"), topic(tenant, TOPIC))
         self._clock = clock or SystemClock()
-        self._group = None if group is None else group_hash(group)
         self._lock = lock or threading.RLock()
         self._follower = Follower(
             bootstrap,
@@ -151,13 +147,6 @@ class LoreReplica:
             return False
         return True
 
-    def tells(self, item: MemoryItem) -> bool:
-        """Whether the agent's group may know an item."""
-        return self._may_know(group_hash(item.group))
-
-    def _may_know(self, group: int) -> bool:
-        return not group or self._group in (None, group)
-
     @classmethod
     async def snapshot(cls, bootstrap: Bootstrap, tenant: str, *, timeout_seconds: float = 10.0) -> LoreIndex:
         """Read all lore once, for a command that shows it.
@@ -198,10 +187,6 @@ class LoreReplica:
             backing = (backing_of_pattern if topic_name == self.topics[0] else backing_of_item)(value)
         except ValueError:
             self._cannot_read(topic_name)
-            return
-        if not self._may_know(backing.group):
-            bound.drop(id)
-            self._apply(topic_name, key, None)
             return
         for gone in bound.take(id, backing):
             self._gathered.pop(gone, None)
@@ -262,15 +247,9 @@ class LoreReplica:
                 forget = index.forget_pattern if is_pattern else index.forget_item
                 forget((key or b"").decode())
             elif is_pattern:
-                pattern = _pattern(value)
-                if self._may_know(pattern.group):
-                    index.put_pattern(pattern, now)
-                else:
-                    index.forget_pattern(pattern.id)
-            elif self.tells(item := _item(value)):
-                index.put_item(item, now)
+                index.put_pattern(_pattern(value), now)
             else:
-                index.forget_item(item.id)
+                index.put_item(_item(value), now)
         except (ValueError, TypeError, KeyError, AttributeError):
             self._cannot_read(topic_name)
 

@@ -15,8 +15,7 @@ from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
 # Of the fields of `data`.
 _DATA = {
     "goal": events.GOAL, "task": events.TASK, "place": events.PLACE, "user": events.USER,
-    "agent_group": events.AGENT_GROUP, "definitions": events.DEFINITIONS, "attempt_group": events.ATTEMPT_GROUP,
-    "attempt": events.ATTEMPT, "conversation": events.CONVERSATION, "tool": events.TOOL,
+    "definitions": events.DEFINITIONS, "conversation": events.CONVERSATION, "tool": events.TOOL,
     "arguments": events.ARGUMENTS, "call_id": "gen_ai.tool.call.id", "result": events.RESULT,
     "error_type": events.ERROR_TYPE, "error_message": events.ERROR_MESSAGE, "guard": events.VIOLATION,
     "duration_seconds": events.DURATION, "advice": events.ADVICE, "withheld": events.WITHHELD,
@@ -43,10 +42,7 @@ class Started(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_DATA):
     task: str = ""
     place: str = ""
     user: Annotated[str, Meta(description="13 hex digits: the first 52 bits of the BLAKE2b-64 of the name.")] = ""
-    agent_group: str = ""
     definitions: Annotated[str, Meta(description="Key of a record of the topic `definitions`.")] = ""
-    attempt_group: str = ""
-    attempt: int = 0
     conversation: str = ""
 
 

@@ -6,7 +6,7 @@ twice is the same event.
 
 | kind | says |
 | --- | --- |
-| `session.started` | a session began: its goal, task, place; of several attempts at one goal which one it is |
+| `session.started` | a session began: its goal, task, place |
 | `action` | a tool call still runs after some seconds (optional) |
 | `outcome` | a tool call ended: tool, arguments, result or error, duration; advice given, withheld, cited; adapter |
 | `message` | what a person or the model said between calls |
@@ -30,10 +30,7 @@ from fleetlore.errors import ConfigError
 __all__ = [
     "ADAPTER",
     "ADVICE",
-    "AGENT_GROUP",
     "ARGUMENTS",
-    "ATTEMPT",
-    "ATTEMPT_GROUP",
     "CITED",
     "CONTENT",
     "CONVERSATION",
@@ -86,13 +83,9 @@ TASK = "fleetlore.task"
 PLACE = "fleetlore.place"
 # Hash of whom a session acts for (`user_hash`): enough to erase what a user asks to be erased.
 USER = "fleetlore.user"
-# Of agents that learn from each other first; empty for those of no group.
-AGENT_GROUP = "fleetlore.agent_group"
 # Of what its model was given besides the goal (`fleetlore.wire.definitions`).
 DEFINITIONS = "fleetlore.definitions"
 CONVERSATION = "gen_ai.conversation.id"
-ATTEMPT_GROUP = "fleetlore.attempt_group"
-ATTEMPT = "fleetlore.attempt"
 OUTCOME = "fleetlore.outcome"
 REWARD = "fleetlore.reward"
 VIOLATION = "fleetlore.guard"

@@ -55,8 +55,6 @@ class Pattern:
         by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few
             agents.
         seen_by: hashes of the names of all agents that saw it; empty where there are more than `NAMED_BACKERS`.
-        group: of a class or an exact pattern: hash of the name of the group whose agents alone are told, because no
-            agent of another has met it yet; 0 for all of the tenant.
     """
 
     id: str
@@ -83,7 +81,6 @@ class Pattern:
     days: tuple[tuple[int, int, int], ...] = ()
     by_agent: tuple[tuple[str, int, int], ...] = ()
     seen_by: tuple[int, ...] = ()
-    group: int = 0
 
     @property
     def is_loop(self) -> bool:
@@ -134,7 +131,6 @@ class MemoryItem:
             epoch; 0 where it is not known.
         version: of the distiller.
         source: of a fact: the document that it comes from.
-        group: whose agents alone are told, because no agent of another has found it yet; empty for all of the tenant.
     """
 
     id: str
@@ -165,7 +161,6 @@ class MemoryItem:
     against: int = 0
     shown: int = 0
     source: str = ""
-    group: str = ""
     said_by: tuple[int, ...] = ()
 
     @property

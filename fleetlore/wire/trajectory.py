@@ -192,10 +192,8 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         events: how many events it was made from.
         missing: events that never arrived, by the gaps in the sequence.
         gaps: ranges [from, to) of the sequences before its last event that it was not made from.
-        group: of attempts at one task that were started together; empty where it is no such attempt.
         place: where it acts (a database, a repository, a host), as it stated; empty where it did not.
         user: hash of whom it acts for, as the session stated it; empty where it did not.
-        agent_group: that its agent belongs to, as it said; empty where it belongs to none.
         definitions: hash of the system text and tools that its model was given; empty where it did not say.
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
         left_out: of a digest, the calls that are not among its steps, so that a session that goes on counts from where
@@ -217,11 +215,9 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     missing: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
     feedback: Feedback | None = None
-    group: str = ""
     guard: str = ""
     place: str = ""
     user: str = ""
-    agent_group: str = ""
     definitions: str = ""
     left_out: tuple[LeftOut, ...] = ()
 

@@ -35,7 +35,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A correction of a call that failed, as the recordings show it.
 
     Attributes:
-        by, group, goal: of the session that shows what came, as in `Candidate`: where the one that failed does not show
+        by, goal: of the session that shows what came, as in `Candidate`: where the one that failed does not show
             it itself, its agent has not produced it, and is no evidence. Empty where it does.
         tool, error, pattern: of the call: `error` as it is shown.
         was, now, named, danger: as in `fleetlore.wire.lore.MemoryItem`. None is `plain`: a new name may have stood in a
@@ -43,7 +43,6 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     by: str = ""
-    group: str = ""
     goal: int = 0
     tool: str
     error: str
@@ -77,7 +76,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
         for note in self.notes:
             produced = origin(trajectory)
             if note.by:
-                produced["agent"], produced["group"], produced["goal"] = note.by, note.group, note.goal
+                produced["agent"], produced["goal"] = note.by, note.goal
             change = f"`{note.was[0]}` → `{note.now[0]}`"
             yield Candidate(
                 **produced,

@@ -68,7 +68,7 @@ def _notes(item: _Item, failed: Judgment, helped: Judgment | None) -> Iterator[N
             return
         if helped is not None and _is_shown(now, others):
             by = origin(helped.trajectory)
-            yield replace(_note(call, was, now), by=by["agent"], group=by["group"], goal=by["goal"])
+            yield replace(_note(call, was, now), by=by["agent"], goal=by["goal"])
             return
 
 

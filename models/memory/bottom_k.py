@@ -252,14 +252,12 @@ class SessionCounts(NamedTuple):
 
     Attributes:
         ended: how the session ended: 0 not known, 1 well, 2 badly.
-        group: hash of the agent's group; 0 of none.
     """
 
     agent: int
     calls: int
     failures: int
     ended: int = 0
-    group: int = 0
 
     @property
     def failed(self) -> bool:
@@ -306,7 +304,7 @@ class CountSample(_BottomK[SessionCounts]):
         known = self.seen
         if not known:
             return SampleTotals(0, 0, 0, 0, 0, 0)
-        agents, _, _, ended, _ = zip(*known, strict=True)
+        agents, _, _, ended = zip(*known, strict=True)
         sessions, calls, failures = self._sums(known)
         return SampleTotals(sessions, len(set(agents)), calls, failures, *self._ends(zip(agents, ended, strict=True)))
 
@@ -339,10 +337,8 @@ class CountSample(_BottomK[SessionCounts]):
         return round(counted[WELL] + counted[BADLY]), round(counted[BADLY])
 
     def to_rows(self) -> list[list[Any]]:
-        """Rows (session, agent, calls, failures, ended, group), sorted: equal samples give equal rows. Without a group
-        a row ends before it: a field of the store holds no more.
-        """
-        return [[session, *(seen if seen.group else seen[:-1])] for session, seen in self.sorted()]
+        """Rows (session, agent, calls, failures, ended), sorted: equal samples give equal rows."""
+        return [[session, *seen] for session, seen in self.sorted()]
 
     @classmethod
     def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> CountSample:

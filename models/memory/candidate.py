@@ -42,7 +42,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         revision: `Trajectory.revision`; the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
         goal: hash of the session's goal; of its task, or of itself, where it has none.
-        group: that the agent belongs to; empty for none.
         delayed: whether the session got there only after another failure or look-up, and not by its next call.
         least_goals: of how many goals the sessions must be that back the item before it is one.
         calls: of a strategy: the session's calls in order, one text each; its `title` is then the session's goal.
@@ -59,7 +58,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     seen: float
     revision: tuple[int, float]
     goal: int = 0
-    group: str = ""
     delayed: bool = False
     least_goals: int = 1
     title: str = ""
@@ -117,7 +115,6 @@ class _Origin(TypedDict):
     seen: float
     revision: tuple[int, float]
     goal: int
-    group: str
 
 
 def origin(trajectory: Trajectory) -> _Origin:
@@ -129,7 +126,6 @@ def origin(trajectory: Trajectory) -> _Origin:
         seen=trajectory.ended,
         revision=trajectory.revision,
         goal=_hash(trajectory.goal or trajectory.task or trajectory.id),
-        group=trajectory.agent_group,
     )
 
 

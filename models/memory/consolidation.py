@@ -4,7 +4,6 @@ near-duplicates   meet in one id, made of what was learned and not of its wordin
 contradictions    count on the item itself; the newer and better backed side wins
 age               halves a session's weight every half-life of event time
 harm              what could do some waits until several agents have done that very thing
-group             what only one has found is told to that one
 
 All are functions of the set of contributions: no order of arrival, no clock.
 """
@@ -21,8 +20,6 @@ from models.memory.candidate import Side
 __all__ = ["is_unconfirmed"]
 
 QUORUM_AGENTS = 3
-# Groups whose agents must have found the same before it is told beyond one of them.
-QUORUM_GROUPS = 2
 
 # Steps of a half-life; a session younger than one step counts as new.
 _AGE_STEPS = 32
@@ -35,7 +32,6 @@ class Contributor(NamedTuple):
         way, form: hashes of all that its contribution says, and of a way of a task with its literals masked.
         goal: hash of its goal.
         delayed: as in `models.memory.candidate.Candidate`.
-        group: hash of the agent's group; 0 of none.
         danger: whether a call of it could do harm.
     """
 
@@ -47,7 +43,6 @@ class Contributor(NamedTuple):
     form: int = 0
     goal: int = 0
     delayed: bool = False
-    group: int = 0
     danger: bool = False
 
 
@@ -100,19 +95,6 @@ def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: fl
         weights.setdefault(way, []).append(counts if each.side == "success" else -counts)
         agents.setdefault(way, set()).update([each.agent] if each.side == "success" else [])
     return {way: (len(agents[way]), fsum(some)) for way, some in weights.items()}
-
-
-def only_group(found_by: Iterable[tuple[int, int]]) -> int:
-    """The group (hash) whose agents alone are told of what these (agent, group) have found; 0 for all of the tenant.
-
-    An agent counts for one group, so one that says another in each session makes no quorum. Agents of no group speak
-    to all.
-    """
-    of_agent: dict[int, int] = {}
-    for agent, group in found_by:
-        of_agent[agent] = max(group, of_agent.get(agent, 0))
-    groups = set(of_agent.values())
-    return 0 if 0 in groups or len(groups) >= QUORUM_GROUPS else max(groups, default=0)
 
 
 def is_unconfirmed(item: MemoryItem) -> bool:

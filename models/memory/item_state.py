@@ -28,7 +28,7 @@ from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
 from models.memory.candidate import Candidate, Shown, Side
-from models.memory.consolidation import QUORUM_AGENTS, Contributor, only_group, votes, weigh
+from models.memory.consolidation import QUORUM_AGENTS, Contributor, votes, weigh
 from models.memory.way import way
 
 __all__ = ["ItemState"]
@@ -91,7 +91,6 @@ class ItemState:
                 *_ways(other),
                 other.goal,
                 other.delayed,
-                _hash(other.group) if other.group else 0,
                 other.danger,
             )
             changed = self.contributors.add(_hash(other.session), contributor)
@@ -213,7 +212,6 @@ class ItemState:
             pattern=_most_common([each.pattern for each in shown]),
             cause=best.cause,
             task=best.task,
-            group=_told_to(backed, shown),
             remedy=best.remedy,
             was=best.was,
             now=best.now,
@@ -330,12 +328,6 @@ def _shown_to(kept: Iterable[tuple[int, _ShownTo]] = ()) -> LatestSample[_ShownT
 
 # Cached, since agents and the sessions of the examples repeat: five hashes a contribution.
 _hash = lru_cache(maxsize=16_384)(stable_hash)
-
-
-def _told_to(backed: Iterable[Contributor], quoted: Iterable[Candidate]) -> str:
-    """The name of the group whose agents alone are told of an item; empty for all of the tenant."""
-    group = only_group([(each.agent, each.group) for each in backed])
-    return min((each.group for each in quoted if group and _hash(each.group) == group), default="")
 
 
 @lru_cache(maxsize=4096)

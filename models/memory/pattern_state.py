@@ -13,7 +13,6 @@ from msgspec.structs import asdict
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, Figures, Level, Pattern
 from models.memory.bottom_k import CountSample, SessionCounts
-from models.memory.consolidation import only_group
 
 __all__ = ["Observation", "PatternState", "Period", "Subject"]
 
@@ -130,10 +129,6 @@ _NAMED_AGENTS = 48
 _SHOWN_AGENTS = 12
 _MAX_NAME = 32
 
-# What only one group has met is told to that one: rows that say what an error said. The others say how often calls
-# fail, and their states have no room for groups.
-_GROUPED_LEVELS: tuple[Level, ...] = ("class", "exact")
-
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """What is observed: the identity of a row on the `patterns` topic."""
@@ -159,7 +154,6 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         first, last: event times in seconds since the Unix epoch.
         ended: how the session ended, as in `models.memory.bottom_k.SessionCounts`.
         agent_name: the agent's name, where the subject is a tool: its health says which agents fail.
-        group: hash of the agent's group; 0 of none.
     """
 
     subject: Subject
@@ -171,7 +165,6 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: float
     ended: int = 0
     agent_name: str = ""
-    group: int = 0
 
 
 @dataclass(slots=True)
@@ -206,14 +199,12 @@ class PatternState:
 
     def add(self, session: int, seen: SessionCounts, first: float, last: float, agent_name: str = "") -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
-        if self.subject.level not in _GROUPED_LEVELS:
-            seen = seen._replace(group=0)
         changed = self.sample.add(session, seen)
         if self.hours is not None and self.days is not None:
             changed |= self.hours.add(session, seen, first)
             changed |= self.days.add(session, seen, first)
         if self.minutes is not None:
-            changed |= self.minutes.add(session, seen._replace(group=0), last)
+            changed |= self.minutes.add(session, seen, last)
         if last > self.last:
             self.last, changed = last, True
         if first < self.first or not self.first:
@@ -301,9 +292,6 @@ class PatternState:
             by_agent=self._by_agent(),
             estimated=self._estimated,
             seen_by=self._seen_by(figures.agents),
-            group=only_group([(seen.agent, seen.group) for seen in sample.seen])
-            if self.subject.level in _GROUPED_LEVELS
-            else 0,
         )
 
     @property

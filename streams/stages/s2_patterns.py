@@ -76,7 +76,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             state = PatternState(values[0].subject)
         changed = False
         for seen in values:
-            counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended, seen.group)
+            counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended)
             changed |= state.add(seen.session, counts, seen.first, seen.last, seen.agent_name)
             if seen.last > effects.newest:
                 effects.newest = seen.last

@@ -64,23 +64,6 @@ def test_an_example_runs_without_a_broker(name: str, unused_address: str) -> Non
     assert run(name, unused_address)
 
 
-async def test_attempts_side_by_side(address: str, make_topics: Any) -> None:
-    await make_topics(address, "default", "events", "patterns", "items", partitions=1)
-    assert "best: attempt 1, answer 2" in run("parallel_attempts.py", address)
-    started = [event["data"] for event in await sent(address) if "session.started" in event["type"]]
-    assert sorted(data[events.ATTEMPT] for data in started) == [0, 1, 2]
-    assert len({data[events.ATTEMPT_GROUP] for data in started}) == 1
-
-
-def test_attempts_one_after_another(address: str) -> None:
-    assert run("sequential_attempts.py", address).splitlines() == [
-        "trying SELECT count(*) FROM car WHERE made = 1970",
-        "trying SELECT count(*) FROM cars WHERE made = 1970",
-        "trying SELECT count(*) FROM cars WHERE year = 1970",
-        "attempt 2: success, answer 2",
-    ]
-
-
 async def test_retrieve_act_cite(address: str) -> None:
     known = len(await sent(address))
     assert run("reasoning_bank.py", address).count("success after 2 calls, 1 failed") == 2

@@ -13,7 +13,7 @@ from fleetlore.emit import encode
 from fleetlore.wire.events import RESULT, TOOL, Event
 from fleetlore.wire.lore import MemoryItem
 from models.memory import bottom_k, consolidation
-from models.memory.consolidation import is_unconfirmed, only_group
+from models.memory.consolidation import is_unconfirmed
 from models.memory.item_state import ItemState
 from tests.build import memory_item
 from tests.candidates import candidate
@@ -33,10 +33,6 @@ async def a_text_closes_the_fence() -> bool:
 
 async def one_agent_has_others_fetch_and_run() -> bool:
     return not is_unconfirmed(memory_item("i", danger=True, agents=1))
-
-
-async def a_group_of_one_speaks_to_the_tenant() -> bool:
-    return only_group([(1, 7), (2, 7)]) == 0
 
 
 async def one_liar_silences_what_ten_found() -> bool:
@@ -72,7 +68,6 @@ def by_sessions(contributors: Any, half_life_seconds: float) -> Any:
         (a_secret_leaves_the_agent, encode, "redact_value", unchanged),
         (a_text_closes_the_fence, gate, "clean", unchanged),
         (one_agent_has_others_fetch_and_run, consolidation, "QUORUM_AGENTS", 1),
-        (a_group_of_one_speaks_to_the_tenant, consolidation, "QUORUM_GROUPS", 1),
         (one_liar_silences_what_ten_found, consolidation, "_by_agents", by_sessions),
         (one_liar_fills_the_sample, bottom_k, "TURN", 64),
     ],

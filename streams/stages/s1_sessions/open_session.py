@@ -90,11 +90,9 @@ class OpenSession(msgspec.Struct):
     last_time: float = 0.0
     goal: str = ""
     task: str = ""
-    group: str = ""
     guard: str = ""
     place: str = ""
     user: str = ""
-    agent_group: str = ""
     definitions: str = ""
     ending: Ending | None = None
     reward: float | None = None
@@ -151,9 +149,6 @@ class OpenSession(msgspec.Struct):
         if data.guard and kind in (OUTCOME, ENDED):
             rule = data.guard[: ev.MAX_RULE]
             self.guard = min(self.guard or rule, rule)
-        if data.agent_group and kind in (STARTED, OUTCOME):
-            # A later part of a long session has no start.
-            self.agent_group = max(self.agent_group, data.agent_group[: ev.MAX_ID_LENGTH])
         if kind == OUTCOME:
             self._take_outcome(sequence, time, data)
         elif kind == MESSAGE:
@@ -165,7 +160,6 @@ class OpenSession(msgspec.Struct):
             self.place = (data.place or "")[: ev.MAX_ID_LENGTH]
             self.user = (data.user or "")[:MAX_WORD]
             self.definitions = (data.definitions or "")[:MAX_WORD]
-            self.group = data.group[: ev.MAX_ID_LENGTH] if isinstance(data.group, str) else ""
         elif kind == ENDED and (self.ended_at is None or sequence < self.ended_at):
             self.ended_at = sequence
             self.ending = data.outcome
@@ -245,14 +239,14 @@ class OpenSession(msgspec.Struct):
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session = stable_hash(self.id)
         principal = principal_of(self.agent)
-        agent, group = _name_hash(principal), _name_hash(self.agent_group) if self.agent_group else 0
+        agent = _name_hash(principal)
         observations = []
         for each in self._counts.values():
             if not each.reported or each.ended != ended:
                 each.reported, each.ended = True, ended
                 name = principal if each.subject.level == "tool" else ""
                 counts = each.calls, each.failures, each.first, each.last
-                observations.append(Observation(each.subject, session, agent, *counts, ended, name, group))
+                observations.append(Observation(each.subject, session, agent, *counts, ended, name))
         return observations
 
     def follows(self, sequence: int) -> bool:
@@ -297,11 +291,9 @@ class OpenSession(msgspec.Struct):
             events=len(known),
             missing=self.missing,
             gaps=gaps,
-            group=self.group,
             guard=self.guard,
             place=self.place,
             user=self.user,
-            agent_group=self.agent_group,
             definitions=self.definitions,
             left_out=self.left_out,
         )
@@ -321,11 +313,9 @@ class OpenSession(msgspec.Struct):
         for name in (
             "goal",
             "task",
-            "group",
             "guard",
             "place",
             "user",
-            "agent_group",
             "definitions",
             "reward",
             "left_out",

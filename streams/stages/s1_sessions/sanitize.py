@@ -20,9 +20,9 @@ from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming
 _MAX_READ = 8192
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
-_NAMES = ("tool", "error_type", "role", "guard", "place", "user", "agent_group", "definitions")
+_NAMES = ("tool", "error_type", "role", "guard", "place", "user", "definitions")
 # Texts or lists of them, and whatever else a sender made of them.
-_UNCHECKED = ("adapter", "group", "advice", "withheld")
+_UNCHECKED = ("adapter", "advice", "withheld")
 _names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)
 _ALL_UNSET = (None,) * len(_UNCHECKED)
 _OF_OTHERS = ("content", "goal", "task")

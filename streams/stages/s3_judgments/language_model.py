@@ -70,9 +70,9 @@ class LanguageModel:
 
 
 def place_of(trajectory: Trajectory) -> str:
-    """What sessions of like goals share: their group of attempts, their task, or the words of their goal."""
+    """What sessions of like goals share: their task, or the words of their goal."""
     goal = " ".join(sorted(goal_words(trajectory)))
-    return trajectory.group or trajectory.task or goal or trajectory.session
+    return trajectory.task or goal or trajectory.session
 
 
 def goal_words(trajectory: Trajectory) -> frozenset[str]:

@@ -73,7 +73,5 @@ def _nearest(failed: Judgment, succeeded: Mapping[str, Judgment]) -> Judgment | 
 
 
 def _likeness(one: Trajectory, other: Trajectory) -> float:
-    if one.group and one.group == other.group:
-        return 1.0
     some, others = goal_words(one), goal_words(other)
     return len(some & others) / len(some | others) if some | others else 1.0

@@ -453,17 +453,6 @@ async def test_a_dangerous_call_is_warned_of_once_asked_and_the_lesson_credited_
     assert fleet.safety.right == {"git-force-push": 2}
 
 
-async def test_a_session_remembers_its_last_failed_calls(fleet: Fleet) -> None:
-    async with fleet.session("cancel my order") as session:
-        session.record("find", {"customer": "ann"}, result="#W77")
-        for number in range(8):
-            session.record("cancel", {"order": number}, error_text=f"no order {number} {'x' * 500}")
-        assert (session.calls, session.errors, len(session.last_failed)) == (9, 8, 5)
-        first = session.last_failed[0]
-        assert first.startswith('call 5: cancel({"order":3}) failed: ') and "no order 3" in first
-        assert max(map(len, session.last_failed)) < 300
-
-
 async def test_feedback_comes_later_and_from_outside(fleet: Fleet, recorder: Recorder) -> None:
     assert fleet.feedback("s1", "failure", reward=0)
     [event] = recorder.events
@@ -532,7 +521,7 @@ async def test_nothing_an_agent_hands_over_breaks_it(fleet: Fleet, value: Any) -
                     action.fail("E", str(value))
         session.message("assistant", value)
         session.fail()
-        assert session.last_failed
+        assert session.errors
 
 
 async def test_an_agent_without_a_broker_goes_on(unused_address: str, caplog: pytest.LogCaptureFixture) -> None:

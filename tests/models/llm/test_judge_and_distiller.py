@@ -207,8 +207,8 @@ def test_a_note_that_the_error_itself_bears_out_is_told_after_one_agent() -> Non
 
 def test_what_another_session_alone_shows_is_the_word_of_its_agent() -> None:
     """Three agents fail, and one attacker's session that succeeded shows what each of them should have done."""
-    attack = judgment(WORKED, label="success", agent="attacker:7", goal="push it now", agent_group="ops")
-    agents, goals, groups = set(), set(), set()
+    attack = judgment(WORKED, label="success", agent="attacker:7", goal="push it now")
+    agents, goals = set(), set()
     state = ItemState.empty()
     for number in range(3):
         failed = judgment(
@@ -220,11 +220,10 @@ def test_what_another_session_alone_shows_is_the_word_of_its_agent() -> None:
         assert candidate.session == failed.trajectory.id, "it is the failed session's to take back"
         state.merge(candidate)
         agents.add(candidate.agent)
-        groups.add(candidate.group)
         goals.add(candidate.goal)
-    assert (agents, groups, len(goals)) == ({"attacker"}, {"ops"}, 1)
+    assert (agents, len(goals)) == ({"attacker"}, 1)
     known = state.to_item()
-    assert known is not None and (known.agents, known.goals, known.group) == (1, 1, "ops")
+    assert known is not None and (known.agents, known.goals) == (1, 1)
     tip, asker = change_tip(known, "got past"), {"git", "push", "setup"}
     assert tell(tip, asker) is None and tell(tip, asker, one_name=True) is None
 

@@ -23,12 +23,11 @@ Row = tuple[int, SessionCounts, float, float, str]
 row = st.tuples(
     st.integers(1, 30),
     st.builds(
-        lambda agent, worked, failed, ended, group: SessionCounts(agent, worked + failed, failed, ended, group),
+        lambda agent, worked, failed, ended: SessionCounts(agent, worked + failed, failed, ended),
         st.integers(0, 5),
         st.integers(0, 9),
         st.integers(0, 9),
         st.integers(0, 2),
-        st.integers(0, 3),
     ),
     st.floats(TIME, TIME + 60 * DAY_SECONDS),
     st.floats(TIME, TIME + 60 * DAY_SECONDS),
@@ -79,30 +78,11 @@ def test_what_is_stored_and_sent_stays_small(level: Level, transient: bool) -> N
     rows = []
     for _ in range(6_000):
         start = TIME + rng.random() * 40 * DAY_SECONDS
-        seen = SessionCounts(rng.randrange(2**51, 2**52), 512, 512, 2, rng.randrange(2**51, 2**52))
+        seen = SessionCounts(rng.randrange(2**51, 2**52), 512, 512, 2)
         rows.append((rng.randrange(2**51, 2**52), seen, start, start + 5, "\U0001f916" * 300))
     made = state(level, rows, transient)
     assert len(made.state_json().encode()) <= FIELD_BYTES
     assert len(made.to_pattern("t").to_json()) <= 4_000
-
-
-@settings(max_examples=100)
-@given(levels, st.lists(row, max_size=12), st.sets(st.integers(1, 30)))
-def test_a_row_is_of_one_group_while_agents_of_no_other_have_met_it(
-    level: Level, rows: list[Row], gone: set[int]
-) -> None:
-    made = state(level, rows)
-    made.discard(gone)
-    left = [each for each in rows if each[0] not in gone]
-    assert made.to_pattern("t").group == state(level, left).to_pattern("t").group
-    of_session: dict[int, tuple[int, int]] = {}
-    for session, seen, *_ in left:  # of two agents under one session id the greater counts, whole
-        of_session[session] = max(of_session.get(session, (0, 0)), (seen.agent, seen.group))
-    said = {agent: max(group for other, group in of_session.values() if other == agent)
-            for agent, _ in of_session.values()}  # fmt: skip
-    only = set(said.values())
-    expected = only.pop() if len(only) == 1 and level in ("class", "exact") else 0
-    assert made.to_pattern("t").group == expected
 
 
 def test_how_sessions_end_is_counted() -> None:

@@ -50,12 +50,12 @@ def test_what_no_encoder_writes_becomes_text_all_the_same() -> None:
 def test_only_names_that_hold_a_secret_are_written_again() -> None:
     plain = event(OUTCOME, tool="t", advice=["a", "b"], withheld=[1, "c"])
     advice, withheld = plain.data.advice, plain.data.withheld
-    masked = event(OUTCOME, tool=f"t {TOKEN}", advice=["a", TOKEN], group=TOKEN, role="r")
+    masked = event(OUTCOME, tool=f"t {TOKEN}", advice=["a", TOKEN], withheld=TOKEN, role="r")
     clean([plain, masked])
     assert plain.data.advice is advice and plain.data.withheld is withheld
     assert (plain.data.tool, advice, withheld) == ("t", ["a", "b"], [1, "c"])
     assert (masked.data.tool, masked.data.advice) == (redact(f"t {TOKEN}"), ["a", redact(TOKEN)])
-    assert (masked.data.group, masked.data.role) == (redact(TOKEN), "r")
+    assert (masked.data.withheld, masked.data.role) == (redact(TOKEN), "r")
 
 
 @given(st.lists(st.tuples(st.sampled_from([OUTCOME, MESSAGE, STARTED]), TEXTS, TEXTS, TEXTS), max_size=8))
