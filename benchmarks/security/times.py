@@ -30,10 +30,8 @@ from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, suspects
 from fleetlore.redact.values import redact_value
 from fleetlore.stats import text_index
-from fleetlore.watch.safety import PREFIX, dangers
-from fleetlore.watch.shell_rules import RULES
+from fleetlore.watch.safety import dangers
 from fleetlore.wire.events import (
-    ADVICE,
     ARGUMENTS,
     CONTENT,
     ERROR_MESSAGE,
@@ -56,7 +54,6 @@ from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s1_sessions.sanitize import clean
-from streams.stages.s1_sessions.steps import bound_warnings, subjects_of_warnings
 
 Run = Callable[[str], object]
 
@@ -74,7 +71,6 @@ _QUICK_SECONDS = 0.002  # a shorter time says nothing of how it grows
 
 
 _PERSONAL = PersonalData(REGIONS)
-_SHOWN = tuple([PREFIX + name for name in RULES])
 
 
 class Reader(NamedTuple):
@@ -110,11 +106,10 @@ def _message(text: str) -> object:
 def first_stage(text: str, count: int = 1) -> object:
     """Whatever client wrote it: the largest record of so many events that a worker reads, through the first stage."""
     share = text[: MAX_BYTES // (4 * count)]
-    while len(value := orjson.dumps([_warned(number, share) for number in range(count)])) > MAX_BYTES:
+    while len(value := orjson.dumps([_numbered(number, share) for number in range(count)])) > MAX_BYTES:
         share = share[: len(share) // 2]
     events = read_events(Record("fleetlore.default.events", 0, 0, None, value, {}), Effects())
     clean(events)
-    bound_warnings(events)
     session = OpenSession("default", "s", "agent", 0, 0)
     for each in events:
         session.add(each, 0.0)
@@ -122,11 +117,10 @@ def first_stage(text: str, count: int = 1) -> object:
     return session.close()
 
 
-def _warned(number: int, text: str) -> dict[str, Any]:
-    """An outcome of which every safety rule was shown; no cache knows its texts."""
+def _numbered(number: int, text: str) -> dict[str, Any]:
+    """An outcome whose texts no cache knows."""
     text = f"{number:x} {text}"
     data: dict[str, Any] = {TOOL: "bash", ARGUMENTS: {"command": text}, RESULT: text, ERROR_MESSAGE: text}
-    data[ADVICE] = list(_SHOWN)
     return to_cloudevent(Event("outcome", "default", "agent", "s", number, 0.0, data))
 
 
@@ -197,7 +191,6 @@ READERS = (
     Reader("advice, written", lambda text: harmless(text), AGENT_SECONDS),
     Reader("a worker's record of one event, stage 1", first_stage, WORKER_SECONDS),
     Reader("a session, learned from", _lessons, WORKER_SECONDS),
-    Reader("warnings that were shown", lambda text: subjects_of_warnings("bash", text, _SHOWN), WORKER_SECONDS),
     Reader("redact", redact),
     Reader("redact_value", lambda text: redact_value({"password": [text], text[:64]: text})),
     Reader("suspects", lambda text: suspects([text])),

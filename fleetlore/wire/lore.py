@@ -13,7 +13,7 @@ import orjson
 from fleetlore.config import HALF_LIFE_SECONDS
 
 Figures = Literal["all", "hours", "days"]
-Level = Literal["tool", "call", "family", "class", "exact", "safety"]
+Level = Literal["tool", "call", "family", "class", "exact"]
 ItemKind = Literal["recovery", "strategy", "fact"]
 
 # Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls none of which need have failed.
@@ -35,9 +35,7 @@ class Pattern:
 
     Attributes:
         id: 32 hex digits (`fleetlore.fingerprint.fingerprint`).
-        level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too;
-            `safety` is what came of the warnings of one safety rule, named in `template`: `calls` are the sessions that
-            made the call all the same, `failures` those of them that show that the warning was right.
+        level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too.
         parent: the next coarser row: exact → class → family; call → tool.
         call: of an `exact` pattern: the kind of call that met it, whose health row says how often it works.
         transient: a fault that passes by itself (503, time-out, rate limit): never a lesson.

@@ -1,4 +1,8 @@
-"""Write a dataset for trainers of language models: rows to train and to test on, a card, and what it was made from."""
+"""Write a dataset for trainers of language models: rows to train and to test on, a card, and what it was made from.
+
+A row is a line of JSON with `prompt`, `chosen`, `rejected` and `tools`, as TRL's documentation ("Dataset formats and
+types") states them: arguments are objects, and `tools` is JSON text, because a column of a table has one shape.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,12 @@ from msgspec.structs import replace
 from fleetlore.errors import ConfigError
 from fleetlore.wire.definitions import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
-from models.export.formats import Format, writer
-from models.export.rows import AGENT_SHARE, TEST_SHARE, Kind, Row, is_test, rows_of, usable_sessions
+from models.export.conversation import Message, arguments_of
+from models.export.rows import AGENT_SHARE, TEST_SHARE, Row, is_test, rows_of, usable_sessions
 from models.export.tool_schemas import as_functions, tools_by_agent
 from models.memory.identities import identities, identities_of, replacing
 
 _NOTHING: Mapping[str, Definitions] = {}
-_SAYS: Mapping[Kind, str] = {
-    "pairs": "Two calls from one state: `chosen` worked, `rejected` failed. For preference optimisation (DPO).",
-    "sft": "Sessions that succeeded, whole, with the calls that failed on the way. For supervised fine-tuning.",
-    "kto": "Calls: those that worked in a session that succeeded, and those that failed. For KTO.",
-}
 _LEFT_OUT = {
     "guarded": "broke a rule that the environment guards",
     "abstained": "judged by nobody",
@@ -60,8 +59,6 @@ def anonymous_definitions(given: Definitions) -> Definitions:
 
 def write_dataset(
     judgments: Iterable[Judgment],
-    kind: Kind,
-    format: Format,
     folder: Path,
     given: Mapping[str, Definitions] = _NOTHING,
 ) -> dict[str, Any]:
@@ -73,24 +70,21 @@ def write_dataset(
         given: what models were given besides, by the hash that sessions name it by.
 
     Raises:
-        ConfigError: the folder is not empty or cannot be written; the format has no such rows; there is no row.
+        ConfigError: the folder is not empty or cannot be written; there is no row.
     """
-    write = writer(kind, format)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not an empty folder: a dataset is written into one of its own")
     kept, left_out = usable_sessions(judgments)
     kept = [replace(each, trajectory=anonymous(each.trajectory)) for each in kept]
     given = {id: anonymous_definitions(each) for id, each in given.items()}
-    rows = rows_of(kept, kind, given)
+    rows = rows_of(kept, given)
     if not rows:
-        raise ConfigError(f"{len(kept):,} sessions to learn from hold nothing for {kind}; left out: {dict(left_out)}")
+        raise ConfigError(f"{len(kept):,} sessions to learn from hold no pair; left out: {dict(left_out)}")
     defined = {id: as_functions(each.tools) for id, each in given.items() if each.tools}
     by_calls = tools_by_agent(each.trajectory for each in kept)
     parts = {"train": [row for row in rows if not is_test(row)], "test": [row for row in rows if is_test(row)]}
     sessions = sorted({session for row in rows for session in row.sessions})
     figures = {
-        "kind": kind,
-        "format": format,
         "rows": {name: len(part) for name, part in parts.items()},
         "row_kinds": dict(sorted(Counter(row.kind for row in rows).items())),
         "agents": len({row.agent for row in rows}),
@@ -103,13 +97,33 @@ def write_dataset(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, part in parts.items():
-            lines = [write(row, defined.get(row.definitions) or by_calls[row.agent]) for row in part]
+            lines = [_line(row, defined.get(row.definitions) or by_calls[row.agent]) for row in part]
             (folder / f"{name}.jsonl").write_bytes(b"".join(lines))
         (folder / "sessions.json").write_bytes(orjson.dumps({"agents": figures["agents"], "sessions": sessions}))
         (folder / "README.md").write_text(_card(figures, rows))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from None
     return figures
+
+
+def _line(row: Row, tools: Sequence[dict[str, Any]]) -> bytes:
+    told = {
+        "prompt": [_message(each) for each in row.prompt],
+        "chosen": [_message(row.chosen)],
+        "rejected": [_message(row.rejected)],
+        "tools": orjson.dumps(tools).decode(),
+    }
+    return orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.answers:
+        told["name"] = message.answers.tool
+    if message.call:
+        function = {"name": message.call.tool, "arguments": arguments_of(message.call)}
+        told["tool_calls"] = [{"type": "function", "function": function}]
+    return told
 
 
 def _judges(kept: Sequence[Judgment], sessions: Sequence[str]) -> Counter[str]:
@@ -120,17 +134,14 @@ def _judges(kept: Sequence[Judgment], sessions: Sequence[str]) -> Counter[str]:
 def _card(figures: Mapping[str, Any], rows: Sequence[Row]) -> str:
     largest = Counter(row.agent for row in rows).most_common(1)[0][1] / len(rows)
     counts = [(f"rows of `{name}.jsonl`", count) for name, count in figures["rows"].items()]
-    counts += [
-        (f"rows from a {name}" if name != "session" else "sessions", n) for name, n in figures["row_kinds"].items()
-    ]
+    counts += [(f"rows from a {name}", n) for name, n in figures["row_kinds"].items()]
     counts += [(name, figures[name]) for name in ("sessions", "agents", "tasks")]
     counts += [("rows whose tools the agent defined", figures["rows_with_defined_tools"])]
     counts += [(f"sessions judged by {name}", count) for name, count in figures["judged_by"].items()]
     counts += [(f"sessions left out: {_LEFT_OUT[name]}", n) for name, n in figures["sessions_left_out"].items()]
     table = "\n".join(f"| {what} | {count:,} |" for what, count in counts)
-    kind: Kind = figures["kind"]
     return f"""---
-tags: [fleetlore, tool-use, {kind}]
+tags: [fleetlore, tool-use, preference]
 configs:
 - config_name: default
   data_files:
@@ -138,9 +149,9 @@ configs:
   - {{split: test, path: test.jsonl}}
 ---
 
-# What a fleet of agents did, as {kind} in the format of {figures["format"]}
+# What a fleet of agents did, as pairs of calls
 
-{_SAYS[kind]}
+Two calls from one state: `chosen` worked, `rejected` failed. For preference optimisation (DPO), as TRL reads it.
 
 | | |
 | --- | --- |

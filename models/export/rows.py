@@ -1,11 +1,11 @@
-"""Make rows of judged sessions: pairs, whole sessions or single calls, and only of what a model may learn from."""
+"""Make pairs of calls of judged sessions, and only of what a model may learn from."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -16,10 +16,7 @@ from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.cases import is_shown_to_work, tells, worked_after
 from models.distil.call_diff import distance
 from models.distil.recovery import LESS
-from models.export.conversation import Conversation, calling, conversation_of, result_of
-
-_Chat = Callable[[Trajectory], Conversation]
-Kind = Literal["pairs", "sft", "kto"]
+from models.export.conversation import Message, calling, conversation_of, result_of
 
 #: No agent gives a greater share of the rows, or than twice its equal part where there are few agents.
 AGENT_SHARE = 0.05
@@ -157,13 +154,13 @@ def _states(session: Trajectory) -> Iterator[tuple[bytes, Step]]:
 
 
 class Row(NamedTuple):
-    """One row, not yet in a format (`models.export.formats`).
+    """A pair as a model reads it.
 
     Attributes:
-        kind: of a pair `recovery` or `contrast`, of a call `worked` or `failed`, else `session`.
+        kind: `recovery` or `contrast`.
         sessions: ids of those that it was made from.
         definitions: hash of what the model was given besides, of the session whose chat it is.
-        parts: by name, messages, or a label.
+        prompt: what the model had read before the call.
     """
 
     kind: str
@@ -171,61 +168,28 @@ class Row(NamedTuple):
     task: str
     sessions: tuple[str, ...]
     definitions: str
-    parts: dict[str, Any]
+    prompt: Sequence[Message]
+    chosen: Message
+    rejected: Message
 
 
-def rows_of(judgments: Sequence[Judgment], kind: Kind, given: Mapping[str, Definitions]) -> list[Row]:
-    """The rows of usable sessions (`models.export.rows`), the share of each agent bounded.
+def rows_of(judgments: Sequence[Judgment], given: Mapping[str, Definitions]) -> list[Row]:
+    """The pairs of usable sessions, the share of each agent bounded.
 
     Args:
         given: what models were given besides, by the hash that sessions name it by.
     """
-
-    def chat(session: Trajectory) -> Conversation:
-        named = given.get(session.definitions)
-        return conversation_of(session, named.system if named else "")
-
-    made = {"pairs": _pairs, "sft": _sessions, "kto": _calls}[kind](judgments, chat)
-    return _bounded(list(made))
-
-
-def _pairs(judgments: Sequence[Judgment], chat: _Chat) -> Iterator[Row]:
+    rows: list[Row] = []
     for pair in pairs_of(judgments):
-        parts = {
-            "prompt": chat(pair.session).until(pair.at),
-            "chosen": [calling(pair.chosen)],
-            "rejected": [calling(pair.rejected)],
-        }
-        sessions = tuple(dict.fromkeys((pair.session.id, pair.other.id)))
-        yield _row(pair.kind, pair.session, sessions, parts)
-
-
-def _sessions(judgments: Sequence[Judgment], chat: _Chat) -> Iterator[Row]:
-    for judgment in judgments:
-        session = judgment.trajectory
-        if judgment.verdict.label == "success" and session.calls and all(map(_may_be_told, session.calls)):
-            messages = list(chat(session).messages)
-            yield _row("session", session, (session.id,), {"messages": messages})
-
-
-def _may_be_told(call: Step) -> bool:
-    return is_usable(call) or (call.transient and not call.is_cut and not call.advice)
-
-
-def _calls(judgments: Sequence[Judgment], chat: _Chat) -> Iterator[Row]:
-    for judgment in judgments:
-        session = judgment.trajectory
-        told = chat(session)
-        for at, call in enumerate(session.calls):
-            good = judgment.verdict.label == "success" and is_shown_to_work(judgment, call)
-            if is_usable(call) and (good or call.failed):
-                parts = {"prompt": told.until(at), "completion": [calling(call)], "label": not call.failed}
-                kind = "failed" if call.failed else "worked"
-                yield _row(kind, session, (session.id,), parts)
-
-
-def _row(kind: str, session: Trajectory, sessions: tuple[str, ...], parts: dict[str, Any]) -> Row:
-    return Row(kind, session.agent, session.task, sessions, session.definitions, parts)
+        session = pair.session
+        named = given.get(session.definitions)
+        prompt = conversation_of(session, named.system if named else "").until(pair.at)
+        sessions = tuple(dict.fromkeys((session.id, pair.other.id)))
+        chosen, rejected = calling(pair.chosen), calling(pair.rejected)
+        rows.append(
+            Row(pair.kind, session.agent, session.task, sessions, session.definitions, prompt, chosen, rejected)
+        )
+    return _bounded(rows)
 
 
 def _bounded(rows: list[Row]) -> list[Row]:
@@ -247,12 +211,13 @@ def _bounded(rows: list[Row]) -> list[Row]:
 
 
 def _drawn(row: Row) -> bytes:
-    content = orjson.dumps([row.sessions, row.parts], default=_plain)
+    said = [(each.role, each.content, *(_named(call) for call in (each.call, each.answers))) for each in row.prompt]
+    content = orjson.dumps([row.sessions, said, _named(row.chosen.call), _named(row.rejected.call)])
     return blake2b(content, digest_size=16).digest()
 
 
-def _plain(part: Any) -> Any:
-    return [part.sequence, part.tool, part.arguments] if isinstance(part, Step) else tuple(part)
+def _named(call: Step | None) -> list[object] | None:
+    return None if call is None else [call.sequence, call.tool, call.arguments]
 
 
 def is_test(row: Row) -> bool:

@@ -322,13 +322,6 @@ class CountSample(_BottomK[SessionCounts]):
         calls, failures = [each.calls for each in known], [each.failures for each in known]
         return round(fsum(of_each)), round(fsum(map(mul, of_each, calls))), round(fsum(map(mul, of_each, failures)))
 
-    @property
-    def warned(self) -> tuple[int, int]:
-        """Sessions with a known end that made a call they were warned of, and those where the warning was right. No
-        agent counts for more of them than the median one.
-        """
-        return self._ends((seen.agent, BADLY if seen.failures else seen.ended) for seen in self.seen)
-
     def _ends(self, ends: Iterable[tuple[int, int]]) -> tuple[int, int]:
         known = [(agent, end) for agent, end in ends if end]
         if not self.is_full and len({agent for agent, _ in known}) < 2:

@@ -272,12 +272,11 @@ class PatternState:
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
         figures = sample.totals
-        known, right = sample.warned if self.subject.level == "safety" else (figures.calls, figures.failures)
         return Pattern(
             **asdict(self.subject),
             tenant=tenant,
-            calls=known,
-            failures=right,
+            calls=figures.calls,
+            failures=figures.failures,
             sessions=figures.sessions,
             agents=figures.agents,
             sessions_ended=figures.ended,

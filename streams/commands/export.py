@@ -1,9 +1,8 @@
-"""Run `fleetlore export`: what the fleet did, as datasets that a language model is trained on."""
+"""Run `fleetlore export`: what the fleet did, as a dataset that a language model is trained on."""
 
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,21 +16,6 @@ if TYPE_CHECKING:
     from fleetlore.wire.trajectory import Judgment
 
 
-class _DatasetKind(StrEnum):
-    """What a row is."""
-
-    pairs = "pairs"
-    sft = "sft"
-    kto = "kto"
-
-
-class _DatasetFormat(StrEnum):
-    """Whose trainer reads it."""
-
-    trl = "trl"
-    openai = "openai"
-
-
 def register(app: typer.Typer) -> None:
     """Add the command (entry point `export`)."""
     app.command()(export)
@@ -40,12 +24,7 @@ def register(app: typer.Typer) -> None:
 @command
 def export(
     asked: Asked,
-    kind: Annotated[
-        _DatasetKind,
-        typer.Argument(help="pairs: a call that worked beside one that failed; sft: sessions; kto: calls one by one."),
-    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Empty or new folder for the dataset.")],
-    format: Annotated[_DatasetFormat, typer.Option("--format", help="Whose trainer reads it.")] = _DatasetFormat.trl,
     logs: Annotated[
         Path | None,
         typer.Option(
@@ -56,17 +35,17 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write judged sessions as a dataset for a language model.
+    """Write pairs of calls as a dataset for a language model.
 
-    For the agents' own model, with a card. Only sessions that somebody judged, and only calls that no advice preceded:
-    a model learns from what happened.
+    A call that worked beside one that failed, for the agents' own model, with a card. Only sessions that somebody
+    judged, and only calls that no advice preceded: a model learns from what happened.
     """
     if logs is not None and (asked.broker is not None or asked.data is not None):
         raise typer.BadParameter("give --logs, or where a broker is (--broker, --data), not both")
     judged, given = (_of_logs(logs), {}) if logs is not None else _of_broker(asked)
     from models.export.dataset import write_dataset
 
-    figures = write_dataset(judged, kind.value, format.value, out, given)
+    figures = write_dataset(judged, out, given)
     if asked.json:
         print_json({"folder": str(out), **figures})
         return

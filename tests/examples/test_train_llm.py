@@ -35,7 +35,7 @@ def test_a_lora_is_trained_on_recoveries_and_fits_its_base(tmp_path: Path) -> No
         )
         for n in range(40)
     ]
-    write_dataset(sessions, "pairs", "trl", tmp_path / "pairs")
+    write_dataset(sessions, tmp_path / "pairs")
     options = ("--base", "smollm2", "--out", "lora", "--steps", "8", "--test-pairs", "4")
     done = subprocess.run([sys.executable, SCRIPT, "pairs", *options], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,6 @@ from streams.stages.s1_sessions.steps import (
     step_of,
     subjects_of_loop,
     subjects_of_step,
-    subjects_of_warnings,
     text_bytes,
     texts,
 )
@@ -182,8 +181,6 @@ class OpenSession(msgspec.Struct):
             failure, subjects = recognise_failure(tool, shape, error_type or "", (message or "")[:MAX_MESSAGE])
             self.has_new_failure = True
         advice = texts(data.advice) if data.advice else ()
-        if advice:
-            subjects += tuple(subjects_of_warnings(tool, arguments, advice))
         self._count(subjects, time, failed=failure is not None)
         self.steps[sequence] = step_of(sequence, data, call, failure, message, advice)
         if len(arguments) > MAX_TEXT or len(result) > MAX_TEXT:

@@ -35,7 +35,6 @@ from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, af
 from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean
-from streams.stages.s1_sessions.steps import bound_warnings
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
@@ -94,7 +93,6 @@ class SessionsStage(Stage):
             arrivals.append((record, events))
         clean([event for _, events in arrivals for event in events])
         for record, events in arrivals:
-            bound_warnings(events)
             tenant = tenant_of(record.topic)
             if (partition := self._partitions.get(record.tp)) is None:
                 partition = self._partitions[record.tp] = Partition()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from sys import getsizeof
 from typing import Any
 
 from msgspec.structs import replace
 
-from fleetlore.fingerprint.fingerprint import Failure, argument_shape, parsed, shaped_call_id, shaped_failure, tool_id
+from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
-from fleetlore.watch.safety import PREFIX, dangers, rule_id
-from fleetlore.wire.incoming import Data, Incoming
+from fleetlore.wire.incoming import Data
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step, clip
 from models.data.place_names import shows_schema
@@ -50,31 +48,6 @@ def _subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
             failure.exact, "exact", tool, error_class, failure.template, failure.shape, failure.class_, call, transient
         ),
     )
-
-
-def subjects_of_warnings(tool: str, arguments: str, advice: tuple[str, ...]) -> list[Subject]:
-    """Return the safety rules that the agent was shown before a call and that the call breaks all the same."""
-    shown = [id.removeprefix(PREFIX) for id in advice if id.startswith(PREFIX)]
-    if not shown:
-        return []
-    broken = dangers(tool, parsed(arguments))
-    return [Subject(rule_id(name), "safety", "", template=name) for name in broken if name in shown]
-
-
-# Characters of the calls of one record that are taken apart for what they break, and what each call counts for beside
-# its own: a kilobyte takes most of a millisecond.
-_MAX_WARNED, _PER_CALL = 16 * 1024, 64
-
-
-def bound_warnings(events: Sequence[Incoming]) -> None:
-    """Forget which rules were shown before the calls of a record, from where its calls are too long to be looked at."""
-    left = _MAX_WARNED
-    for event in events:
-        advice = event.data.advice
-        if isinstance(advice, list) and any(isinstance(id, str) and id.startswith(PREFIX) for id in advice):
-            left -= len(event.data.arguments or "") + _PER_CALL
-            if left < 0:
-                event.data.advice = [id for id in advice if not (isinstance(id, str) and id.startswith(PREFIX))]
 
 
 @lru_cache(maxsize=4096)
@@ -165,6 +138,4 @@ def subjects_of_step(step: Step) -> tuple[Subject, ...]:
             step.tool, step.error_type or "", template, shape, step.family, step.pattern, step.exact, step.transient
         )
         subjects += _subjects_of_failure(failure, step.call)
-    if step.advice:
-        subjects += tuple(subjects_of_warnings(step.tool, step.arguments, step.advice))
     return subjects

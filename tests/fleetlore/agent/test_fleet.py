@@ -434,9 +434,7 @@ async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None
         assert not session.advise(*CALL)
 
 
-async def test_a_dangerous_call_is_warned_of_once_asked_and_the_lesson_credited_at_the_end(
-    fleet: Fleet, recorder: Recorder
-) -> None:
+async def test_a_dangerous_call_is_warned_of_once_asked(fleet: Fleet, recorder: Recorder) -> None:
     force = ("bash", {"command": "git push --force"})
     async with fleet.session("g") as session:
         advice = session.advise(*force)
@@ -444,13 +442,10 @@ async def test_a_dangerous_call_is_warned_of_once_asked_and_the_lesson_credited_
         async with session.action(*force) as action:  # a warning blocks nothing
             action.fail("Refused", "protected branch")
         session.fail()
-    assert fleet.safety.right == {"git-force-push": 1} and fleet.safety.wrong == {}
     assert recorder.events[1].data[events.ADVICE] == ["safety:git-force-push"]
     async with fleet.session("g") as session:
         assert not session.advise("bash", {"command": "git push"})
         assert session.advise(*force)
-        session.succeed()  # another way was found
-    assert fleet.safety.right == {"git-force-push": 2}
 
 
 async def test_feedback_comes_later_and_from_outside(fleet: Fleet, recorder: Recorder) -> None:

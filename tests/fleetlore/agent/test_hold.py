@@ -60,14 +60,6 @@ async def test_what_an_earlier_failure_needs_holds_no_other_call(monkeypatch: py
         assert asking.advise(unseen=False).tips[0].chance is None
 
 
-async def test_who_is_only_asked_whether_to_hold_has_warned_of_nothing() -> None:
-    fleet = a_fleet()
-    async with fleet.session("g") as asking:
-        assert asking.hold("bash", {"command": "rm -rf /"}) is None
-        asking.succeed()
-    assert (fleet.safety.right, fleet.safety.wrong) == ({}, {})
-
-
 @pytest.mark.parametrize(("hold", "held"), [("off", False), ("sure", True), ("always", True)])
 async def test_the_setting_decides(hold: str, held: bool) -> None:
     async with a_fleet(hold=hold).session("g") as asking:

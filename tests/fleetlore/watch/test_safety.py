@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.watch.safety import SILENT_BELOW, SafetyLessons, SafetyWatch, dangers
+from fleetlore.watch.safety import cautions, dangers
 from fleetlore.watch.shell_rules import RULES
 
 SHELL_DANGERS = [
@@ -173,60 +173,8 @@ def test_no_argument_breaks_it(tool: str, text: str) -> None:
     assert set(dangers(tool, {"command": text, "query": text, "code": text})) <= set(RULES)
 
 
-FORCE = ("bash", "git push -f")
-
-
-def after(*sessions: tuple[str, bool | None], lessons: SafetyLessons | None = None) -> SafetyLessons:
-    """Each session is warned of FORCE; then it does so or not (`did`), and ends well or badly or as unknown."""
-    lessons = lessons or SafetyLessons()
-    for did, succeeded in sessions:
-        watch = SafetyWatch(lessons)
-        watch.cautions(*FORCE)
-        if did != "left":
-            watch.took_place(*FORCE, failed=did == "failed")
-        watch.took_place("bash", "ls", failed=False)
-        watch.ended(succeeded)
-    return lessons
-
-
-@pytest.mark.parametrize(
-    ("did", "succeeded", "right", "wrong"),
-    [
-        ("left", True, 1, 0),
-        ("left", False, 0, 0),
-        ("left", None, 0, 0),
-        ("failed", True, 1, 0),
-        ("worked", False, 1, 0),
-        ("worked", True, 0, 1),
-        ("worked", None, 0, 0),
-    ],
-)
-def test_a_lesson_is_credited_by_what_came_of_it(did: str, succeeded: bool | None, right: int, wrong: int) -> None:
-    lessons = after((did, succeeded))
-    assert (lessons.right.get("git-force-push", 0), lessons.wrong.get("git-force-push", 0)) == (right, wrong)
-    assert not lessons.right.keys() | lessons.wrong.keys() - {"git-force-push"} or (right or wrong)
-
-
-def test_a_lesson_that_is_mostly_a_false_alarm_falls_silent_and_a_critical_one_never() -> None:
-    lessons = after(*[("worked", True)] * 30)
-    assert lessons.confidence("git-force-push") < SILENT_BELOW
-    assert SafetyWatch(lessons).cautions(*FORCE) == ()
-    assert SafetyWatch(lessons).cautions("bash", "git reset --hard") != ()  # another lesson is not blamed
-    for _ in range(99):
-        lessons.credit("rm-root", right=False)
-    assert [caution.id for caution in SafetyWatch(lessons).cautions("bash", "rm -rf /")] == ["safety:rm-root"]
-
-
-def test_what_was_not_shown_earns_nothing() -> None:
-    lessons = SafetyLessons()
-    watch = SafetyWatch(lessons)
-    watch.took_place(*FORCE, failed=True)
-    watch.ended(False)
-    assert lessons == SafetyLessons()
-
-
 def test_a_caution_names_severity_principle_and_what_to_do_instead() -> None:
-    [caution] = SafetyWatch(SafetyLessons()).cautions("bash", "rm -rf /")
+    [caution] = cautions("bash", "rm -rf /")
     rule = RULES["rm-root"]
     assert caution.id == "safety:rm-root"
     assert "critical" in caution.text and rule.principle in caution.text and rule.instead in caution.text

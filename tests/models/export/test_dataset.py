@@ -10,11 +10,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types.chat import ChatCompletionMessageParam
-from pydantic import TypeAdapter
 
 from fleetlore.errors import ConfigError
 from fleetlore.wire.trajectory import CUT, Judgment, Step
+from models.export.conversation import Message
 from models.export.dataset import write_dataset
 from models.export.rows import AGENT_SHARE, Row, _bounded, is_test
 from models.export.tool_schemas import as_functions, tools_by_agent
@@ -37,7 +36,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_call_that_worked_is_preferred_to_the_one_that_failed_before_it(tmp_path: Path) -> None:
-    figures = write_dataset([recovery()], "pairs", "trl", tmp_path / "data")
+    figures = write_dataset([recovery()], tmp_path / "data")
     (row,) = lines(tmp_path / "data")
     assert row["prompt"] == [{"role": "user", "content": "Name of car 1?"}]  # and not what the model said of its call
     chosen, rejected = (row[name][0]["tool_calls"][0]["function"] for name in ("chosen", "rejected"))
@@ -57,10 +56,10 @@ def test_an_attempt_at_less_is_no_repair(less: str, tmp_path: Path) -> None:
     """It works because it leaves out what failed, or hides it: no model should learn to prefer that."""
     failed = call("bash", "make build", error="make: *** No rule to make target 'build'. Stop.")
     hidden = judgment(failed, call("bash", less, "done"), session="s", task="t", goal="g")
-    with pytest.raises(ConfigError, match="hold nothing for pairs"):
-        write_dataset([hidden], "pairs", "trl", tmp_path / "data")
+    with pytest.raises(ConfigError, match="hold no pair"):
+        write_dataset([hidden], tmp_path / "data")
     repaired = judgment(failed, call("bash", "make all", "done"), session="s", task="t", goal="g")
-    write_dataset([repaired], "pairs", "trl", tmp_path / "data")
+    write_dataset([repaired], tmp_path / "data")
 
 
 @pytest.mark.parametrize("lacks", ["task", "goal"])
@@ -68,8 +67,8 @@ def test_sessions_of_which_nobody_knows_that_they_are_alike_make_no_pair(lacks: 
     about = {"task": "cars", "goal": "Name of car 1?"} | {lacks: ""}
     good = judgment(call("sql", "SELECT name FROM cars", "Beetle"), session="good", agent="a", **about)
     bad = judgment(call("sql", "SELECT x", error="no such column: x"), session="bad", label="failure", **about)
-    with pytest.raises(ConfigError, match="hold nothing for pairs"):
-        write_dataset([good, bad], "pairs", "trl", tmp_path / "data")
+    with pytest.raises(ConfigError, match="hold no pair"):
+        write_dataset([good, bad], tmp_path / "data")
 
 
 def test_two_sessions_that_part_at_one_call_make_a_pair(tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_two_sessions_that_part_at_one_call_make_a_pair(tmp_path: Path) -> None:
         label="failure",
         **common,
     )
-    figures = write_dataset([good, bad, other], "pairs", "trl", tmp_path / "data")
+    figures = write_dataset([good, bad, other], tmp_path / "data")
     (row,) = lines(tmp_path / "data")
     assert figures["row_kinds"] == {"contrast": 1} and figures["sessions"] == 2
     assert [message["role"] for message in row["prompt"]] == ["user", "assistant", "tool"]
@@ -127,12 +126,12 @@ def test_two_sessions_that_part_at_one_call_make_a_pair(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_model_must_not_learn_is_left_out(spoilt: Judgment, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="hold nothing for pairs"):
-        write_dataset([spoilt], "pairs", "trl", tmp_path / "data")
+    with pytest.raises(ConfigError, match="hold no pair"):
+        write_dataset([spoilt], tmp_path / "data")
 
 
 def test_the_card_counts_what_is_left_out(tmp_path: Path) -> None:
-    figures = write_dataset([recovery(), recovery("t", guard="no-deletes")], "pairs", "trl", tmp_path / "data")
+    figures = write_dataset([recovery(), recovery("t", guard="no-deletes")], tmp_path / "data")
     assert figures["sessions_left_out"] == {"guarded": 1}
     assert (
         "| sessions left out: broke a rule that the environment guards | 1 |"
@@ -146,41 +145,9 @@ def test_identities_of_end_users_are_replaced_alike_in_prompt_and_call(tmp_path:
         call("find", '{"email": "ada@example.org", "kind": "nme"}', error="unknown kind 'nme'"),
         call("find", '{"email": "ada@example.org", "kind": "name"}', "found"),
     )
-    write_dataset([judgment(*steps, **asked)], "pairs", "trl", tmp_path / "data")
+    write_dataset([judgment(*steps, **asked)], tmp_path / "data")
     text = (tmp_path / "data/train.jsonl").read_text() + (tmp_path / "data/test.jsonl").read_text()
     assert "ada@" not in text and text.count("<email>") == 3
-
-
-def test_calls_are_labelled_one_by_one_for_kto(tmp_path: Path) -> None:
-    figures = write_dataset([recovery(), recovery("t", label="failure")], "kto", "trl", tmp_path / "data")
-    rows = lines(tmp_path / "data")
-    assert figures["row_kinds"] == {"failed": 2, "worked": 1}  # what worked in vain is not praised
-    assert sorted(row["label"] for row in rows) == [False, False, True]
-    with pytest.raises(ConfigError, match="kto is a format of TRL"):
-        write_dataset([recovery()], "kto", "openai", tmp_path / "other")
-
-
-@pytest.mark.parametrize("kind", ["pairs", "sft"])
-def test_openais_own_types_take_the_messages(kind: Any, tmp_path: Path) -> None:
-    write_dataset([recovery()], kind, "openai", tmp_path / "data")
-    (row,) = lines(tmp_path / "data")
-    messages = TypeAdapter(list[ChatCompletionMessageParam])
-    for part in (
-        (row["messages"],)
-        if kind == "sft"
-        else (
-            row["input"]["messages"],
-            row["preferred_output"],
-            row["non_preferred_output"],
-        )
-    ):
-        messages.validate_python(part)
-    if kind == "sft":
-        calls = [each for message in row["messages"] for each in message.get("tool_calls", ())]
-        answers = [message["tool_call_id"] for message in row["messages"] if message["role"] == "tool"]
-        assert [each["id"] for each in calls] == answers and len(calls) == 2
-        assert row["messages"][1]["content"] == SPOKEN.result
-        assert orjson.loads(calls[0]["function"]["arguments"]) == {"input": WRONG}
 
 
 def test_tools_are_described_by_the_calls_that_worked() -> None:
@@ -227,37 +194,38 @@ def test_what_an_agent_defined_oddly_ends_no_export(odd: dict[str, Any]) -> None
 
 def test_a_call_nested_too_deep_ends_no_export(tmp_path: Path) -> None:
     deep = judgment(call("sql", '{"query":' + "[" * 300 + "]" * 300 + "}", "Beetle"), session="deep", goal="g")
-    write_dataset([deep, recovery()], "sft", "trl", tmp_path / "data")
-    assert len(lines(tmp_path / "data")) == 2
+    write_dataset([deep, recovery()], tmp_path / "data")
+    assert len(lines(tmp_path / "data")) == 1
 
 
 def test_a_folder_with_something_in_it_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
     with pytest.raises(ConfigError, match="not an empty folder"):
-        write_dataset([recovery()], "pairs", "trl", tmp_path)
+        write_dataset([recovery()], tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["mine"]
 
 
 def test_the_rows_are_a_function_of_the_set_of_sessions(tmp_path: Path) -> None:
     sessions = [recovery(f"s{n}", f"a{n % 4}", goal=f"Name of car {n}?", task=f"t{n}") for n in range(40)]
     for name in ("one", "two"):
-        write_dataset(sessions, "pairs", "trl", tmp_path / name)
+        write_dataset(sessions, tmp_path / name)
         random.Random(1).shuffle(sessions)
     assert lines(tmp_path / "one") == lines(tmp_path / "two")
 
 
+def row(agent: str, task: str, session: str) -> Row:
+    return Row("recovery", agent, task, (session,), "", (), Message("assistant", ""), Message("assistant", ""))
+
+
 def test_no_task_is_on_both_sides_and_a_tenth_of_them_is_for_testing() -> None:
-    sides = {
-        f"t{task}": {is_test(Row("recovery", "a", f"t{task}", (f"s{task}-{n}",), "", {})) for n in range(20)}
-        for task in range(500)
-    }
+    sides = {f"t{task}": {is_test(row("a", f"t{task}", f"s{task}-{n}")) for n in range(20)} for task in range(500)}
     assert all(len(side) == 1 for side in sides.values())
     assert 30 < sum(True in side for side in sides.values()) < 75
 
 
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=300))
 def test_no_agent_gives_more_than_its_share(agents: list[int]) -> None:
-    rows = [Row("recovery", f"a{agent}", "t", (str(n),), "", {}) for n, agent in enumerate(agents)]
+    rows = [row(f"a{agent}", "t", str(n)) for n, agent in enumerate(agents)]
     kept = _bounded(rows)
     counts = {row.agent: sum(other.agent == row.agent for other in kept) for row in kept}
     assert counts.keys() == {row.agent for row in rows}

@@ -66,7 +66,7 @@ async def test_sessions_come_whole_from_the_log_and_erased_ones_do_not(
     async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
         await producer.send_and_wait(topic(tenant, "definitions"), given, key=id_of(given).encode())
     out = tmp_path / "pairs"
-    done = await _in_thread("pairs", "--broker", broker.address, "--tenant", tenant, "--out", str(out), "--json")
+    done = await _in_thread("--broker", broker.address, "--tenant", tenant, "--out", str(out), "--json")
     assert done.exit_code == 0, done.output
     (row,) = rows(out)
     assert row["prompt"][0] == {"role": "system", "content": "You write SQL for <email>."}
@@ -89,11 +89,11 @@ def test_logs_take_the_place_of_a_broker(tmp_path: Path) -> None:
         {"role": "assistant", "content": "Beetle"},
     ]
     (tmp_path / "log.jsonl").write_bytes(orjson.dumps({"messages": log, "reward": 1.0, "task_id": "ships"}))
-    done = export("pairs", "--logs", str(tmp_path / "log.jsonl"), "--out", str(tmp_path / "pairs"))
+    done = export("--logs", str(tmp_path / "log.jsonl"), "--out", str(tmp_path / "pairs"))
     assert done.exit_code == 0, done.output
     (row,) = rows(tmp_path / "pairs")
     assert row["chosen"][0]["tool_calls"][0]["function"]["arguments"] == {"query": RIGHT}
-    both = export("pairs", "--logs", str(tmp_path), "--data", "y", "--out", str(tmp_path / "other"))
+    both = export("--logs", str(tmp_path), "--data", "y", "--out", str(tmp_path / "other"))
     assert both.exit_code == 2 and "give --logs" in both.output
 
 
