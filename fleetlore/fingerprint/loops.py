@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, Protocol
@@ -25,7 +23,7 @@ from typing import Literal, NamedTuple, Protocol
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of, pattern_id
 from fleetlore.wire.lore import LOOP
 
-__all__ = ["Loop", "LoopDetector", "LoopPattern", "find_loop"]
+__all__ = ["Loop", "LoopDetector", "LoopPattern"]
 
 # A repeat: so many of the last calls. Three in a row, or four of six with others between.
 IN_A_ROW = 3
@@ -223,18 +221,6 @@ class LoopDetector:
         texts = self._arguments[: -RETRIES - 1 : -1]
         alike = all(_alike(one, other) for one, other in pairwise(texts))
         return Loop("retry", len(texts), (self._calls[-1],), (texts[0],)) if alike else None
-
-
-def find_loop(calls: Iterable[tuple[str, object, object, str | None]]) -> Loop | None:
-    """The longest loop among a session's calls (tool, arguments, result, error); None where there is none."""
-    detector = LoopDetector()
-    found: Counter[str] = Counter()
-    loops: dict[str, Loop] = {}
-    for call in calls:
-        if loop := detector.add(*call):
-            found[loop.id] += 1
-            loops[loop.id] = loop
-    return loops[min(found, key=lambda id: (-found[id], id))] if found else None
 
 
 @lru_cache(maxsize=4096)

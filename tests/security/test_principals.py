@@ -12,7 +12,7 @@ from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import read_to_end
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire.decision import Decision
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signer

@@ -23,7 +23,7 @@ from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.retrieval.adapter import RetrievalSlot
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import (
     AdapterManifest,
     CallsManifest,

@@ -9,7 +9,7 @@ import pytest
 
 from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from sinks.collections import COLLECTIONS, MADE_BY, drop_version, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import REFRESH_SECONDS, RESOLVE_SECONDS, MilvusStore

@@ -12,8 +12,7 @@ from typing import Any
 import orjson
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.testing.clock import FakeClock
-from fleetlore.testing.log import InMemoryLog
+from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.events import Event
@@ -33,6 +32,7 @@ from streams.stage.erased import Erased
 from streams.stages.pipeline import pipeline as all_stages
 from streams.stages.s3_judgments.language_model import LanguageModel
 from streams.stages.s5_opinions.stage import OpinionsStage
+from tests.doubles.memory_log import InMemoryLog
 
 MAX_SENT_BYTES = 16 * 2**20
 BASE_TIME = 1_760_000_000.0  # before the fake clock's start and before any real one

@@ -9,7 +9,7 @@ import pytest
 
 from fleetlore.kafka.read import read_dead_letters
 from fleetlore.retrieval.encoder import StaticEncoder
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire.dead_letter import ROW_REFUSED, DeadLetterRecord
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics

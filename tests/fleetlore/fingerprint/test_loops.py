@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.fingerprint.loops import LoopDetector, find_loop
+from fleetlore.fingerprint.loops import Loop, LoopDetector
 
 Call = tuple[str, object, object, str | None]
 
@@ -12,6 +15,18 @@ A: Call = ("bash", {"command": "cat x"}, "no", None)
 B: Call = ("bash", {"command": "ls"}, "a b", None)
 C: Call = ("read", {"path": "y"}, "text", None)
 D: Call = ("sql", {"query": "select 1"}, "1 row", None)
+
+
+def find_loop(calls: Iterable[tuple[str, object, object, str | None]]) -> Loop | None:
+    """The longest loop among a session's calls (tool, arguments, result, error); None where there is none."""
+    detector = LoopDetector()
+    found: Counter[str] = Counter()
+    loops: dict[str, Loop] = {}
+    for call in calls:
+        if loop := detector.add(*call):
+            found[loop.id] += 1
+            loops[loop.id] = loop
+    return loops[min(found, key=lambda id: (-found[id], id))] if found else None
 
 
 def x(number: int) -> Call:

@@ -17,7 +17,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from models.llm.answers import Answers
 from models.llm.client import ANSWER_TOKENS, Client, Prompt
 from models.llm.judge import SCHEMA

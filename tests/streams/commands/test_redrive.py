@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire.dead_letter import DeadLetterRecord
 from fleetlore.wire.events import MAX_FUTURE_SECONDS, Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import generate_latest
 
 from fleetlore.adapters.listing import AdapterListing
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
 from streams.console import blocks
 from streams.console.sources import Scraper

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import generate_latest
 
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
 from streams.console.sources import KEPT_SECONDS, Scraper, read_metrics
 

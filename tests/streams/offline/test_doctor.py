@@ -13,7 +13,7 @@ from fleetlore.cli.app import build_app
 from fleetlore.clock import Clock
 from fleetlore.config import STACK_FILE, Settings
 from fleetlore.kafka.client import connected, make_producer
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from fleetlore.errors import BreakerTripped, RowRefused, StoreUnavailable
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import Delivery

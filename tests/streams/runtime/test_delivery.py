@@ -11,7 +11,7 @@ import pytest
 
 from fleetlore.errors import BrokerUnavailable, ConfigError, RecordsRefused, StoreUnavailable
 from fleetlore.kafka.client import backoff
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger

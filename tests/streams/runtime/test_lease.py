@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fleetlore.errors import LeaseLapsed
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
 from streams.runtime.delivery import Delivery
 from streams.runtime.lease import Lease, since_boot

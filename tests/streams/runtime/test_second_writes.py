@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from streams.runtime.delivery import SecondWrites
 from streams.stage.base import Effects, Outgoing
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from models.judge.record import Case, JudgeRecord
 from models.memory.bottom_k import SessionCounts
 from models.memory.item_state import ItemState

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from models.memory.pattern_state import Observation, Subject
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Effects, Record, TopicPartition

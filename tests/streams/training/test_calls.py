@@ -20,7 +20,7 @@ from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory

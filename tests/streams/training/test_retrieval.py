@@ -19,7 +19,7 @@ from fleetlore.adapters.listing import read_adapters
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import RETRIEVAL, RetrievalManifest, in_cohort
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory

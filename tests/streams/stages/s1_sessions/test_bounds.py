@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.records import BATCH_HEADERS, encode_record

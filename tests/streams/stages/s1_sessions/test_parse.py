@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.testing.clock import FakeClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
 from fleetlore.wire import incoming
 from fleetlore.wire.events import Event, to_cloudevent

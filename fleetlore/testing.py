@@ -1,4 +1,4 @@
-"""Keep a clock that only moves when a test says so."""
+"""Offer a clock that only moves when a test says so, for tests of agents and of the project itself."""
 
 from __future__ import annotations
 

@@ -136,10 +136,6 @@ class InMemoryLog:
         """The offset that the next record will get."""
         return self._partition(topic, partition).end
 
-    def start_offset(self, topic: str, partition: int) -> int:
-        """The first offset that retention has left."""
-        return self._partition(topic, partition).start
-
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete all records below `offset`, as retention does.
 
