@@ -14,8 +14,8 @@ __all__ = [
 # Zero-width and soft characters, and what colours a terminal.
 _COVER = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]|\x1b\\[[0-9;]{0,16}[A-Za-z]")
 #: What `uncovered` takes away begins with one of these, in UTF-8 and in JSON.
-COLOURING = (b"\x1b[", b"\\u001b[")
-HIDING = (*COLOURING, *(each.encode() for each in "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+COLOURING = (re.compile(rb"\x1b\["), re.compile(rb"\\u001b\["))
+HIDING = re.compile(b"|".join(each.encode() for each in "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 # How secrets begin, and what stands beside them.
 _SIGNS = (b"ghp_", b"AKIA", b"sk-ant-", b"password", b"passwd", b"secret", b"token", b"PRIVATE KEY")
 # Characters of a secret that is known again; and where it is nothing but letters or digits.

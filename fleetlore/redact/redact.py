@@ -75,7 +75,7 @@ _NAMED = (*COLUMN_RULES, *NAMED)
 
 _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in BY_SHAPE)
 # One after the other: a search for what may begin with either of two characters takes three times as long.
-_SHAPES = tuple(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in BY_SHAPE))
+_SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in BY_SHAPE)))
 
 
 # Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do
@@ -206,17 +206,15 @@ def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
 
 def _open(texts: Sequence[bytes]) -> list[int]:
     found = _NEEDLES.find(texts)
-    opened = [
+    opened = {
         index for index, needles in found.items() if _is_open(texts[index].decode("utf-8", "surrogatepass"), needles)
-    ]
+    }
     joined = b"\n".join(texts)
-    # Of most batches all is ASCII.
-    for mark in COLOURING if joined.isascii() else HIDING:
-        if mark in joined:
-            opened += (index for index, text in enumerate(texts) if index not in opened and mark in text)
-    for shape in _SHAPES:
-        if shape.search(joined):
-            opened += (index for index, text in enumerate(texts) if index not in opened and shape.search(text))
+    for look in _SOUGHT:
+        if look.search(joined):
+            opened.update(index for index, text in enumerate(texts) if look.search(text))
+    if not joined.isascii():  # most texts are, and none of those holds what hides
+        opened.update(index for index, text in enumerate(texts) if not text.isascii() and HIDING.search(text))
     return sorted(opened)
 
 
