@@ -35,7 +35,8 @@ _FILE = (
 )
 _LITERAL = (
     r"(?P<pair>\"(?P<key>[^\"\\\n]{1,64})\"\s*:\s*\"(?P<value>(?:\\.|[^\"\\])*)\"?)"
-    r"|(?<!\w)(?:(?P<url>[a-z][a-z0-9+.-]{0,31}+://[^\s'\"<>)\]`]+)"
+    # A word that no literal begins with is passed at once.
+    r"|(?<!\w)(?![A-Za-z_]+[\s(),;=\[\]<>*])(?:(?P<url>[a-z][a-z0-9+.-]{0,31}+://[^\s'\"<>)\]`]+)"
     r"|(?P<email>(?<![.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+)"
     rf"|(?P<string>{_STRING})|(?P<open>[\"'][^\"'\n]{{2,}}$)"
     r"|(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?\b|\d{1,2}:\d\d(?::\d\d)?\b)"
@@ -143,10 +144,12 @@ def _masked_word(key: str, value: str, known: Collection[str]) -> str:
 
 def _masked(match: re.Match[str], known: frozenset[str]) -> str:
     kind, text = match.lastgroup, match.group()
+    if kind == "word":
+        return text
     if match["pair"]:
         whole = _masked_word(match["key"], match["value"], known)
         return text if whole == match["value"] else f'"{match["key"]}":"{whole}"'
-    if kind == "word" or text.casefold() in known:
+    if text.casefold() in known:
         return text
     if match["string"]:
         inner = match["inner"]

@@ -282,6 +282,8 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     def _call_text(self) -> int:
         """How much of each call and error fits, roughly."""
+        if len(self.steps) * (DIGEST_TEXT + 2 * MAX_TEXT) <= DIGEST_BYTES // 2:
+            return MAX_TEXT  # of so few steps all fit
         results = sum([min(len(step.result), DIGEST_TEXT) for step in self.steps])
         texts = [len(text) for step in self.steps for text in (step.arguments, step.error_message) if text]
         for limit in _CALL_TEXTS:

@@ -115,11 +115,16 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
         if place > last_worked:
             break
         failed = calls[place]
-        attempts = [at for at in range(place + 1, len(calls)) if _tries_the_same(calls[at], failed)]
-        if not attempts:
+        attempt = next((at for at in range(place + 1, len(calls)) if _tries_the_same(calls[at], failed)), None)
+        if attempt is None:
             continue
-        after, works = calls[attempts[0]], [at for at in attempts if is_shown_to_work(judgment, calls[at])]
-        between = [at for at in range(place + 1, attempts[0]) if not calls[at].failed]
+        after = calls[attempt]
+        works = [
+            at
+            for at in range(attempt, len(calls))
+            if is_shown_to_work(judgment, calls[at]) and _tries_the_same(calls[at], failed)
+        ]
+        between = [at for at in range(place + 1, attempt) if not calls[at].failed]
         same = _is_same(failed, after)
         gone = after.pattern is None or _cause(after) != _cause(failed)
         if gone and same and not between:
@@ -128,7 +133,7 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
             each = found.setdefault(way, made)
             each.past += bool(gone and same and works)
             each.again += not gone
-        if not same and (changed := _change(calls, failed, attempts, works, between)) is not None:
+        if not same and (changed := _change(calls, failed, after, works, between)) is not None:
             way, made = changed
             each = found.setdefault(way, made)
             each.past, each.again = each.past + (made.past or 0), each.again + (made.again or 0)
@@ -138,10 +143,9 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
 
 
 def _change(
-    calls: Calls, failed: Step, attempts: list[int], works: list[int], between: list[int]
+    calls: Calls, failed: Step, after: Step, works: list[int], between: list[int]
 ) -> tuple[_Way, _Tried] | None:
     """The change that got past the failure, or else the one at the next attempt that met it again."""
-    after = calls[attempts[0]]
     helped = after.pattern != failed.pattern
     sizes = [(size, at) for at in works if (size := distance(failed.arguments, calls[at].arguments))]
     by = calls[min(sizes)[1]] if helped and sizes else after

@@ -16,21 +16,26 @@ from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.watch.safety import dangers
 from fleetlore.wire.trajectory import Step
 
-# What a tool does that changes something outside, or for good.
-_DOES = re.compile(
-    r"grant|revoke|authori[sz]e|permit|disable|bypass|override|policy|delete|drop|destroy|purge|remove|wipe|erase|kill|"
-    r"stop|pay|payment|send|transfer|refund|charge|buy|purchase|install|download|upload|invoke|exec|eval|sudo|admin"
-)
-# Commands that do so, or that fetch and run what others wrote.
-_RUNS = re.compile(
-    r"sudo|su|doas|privileged|chmod|chown|setfacl|usermod|useradd|adduser|passwd|visudo|setenforce|ufw|iptables|rm|"
-    r"rmdir|shred|kill|pkill|killall|shutdown|reboot|install|npx|uvx|curl|wget|iwr|irm|iex|clone|ssh|scp|sftp|rsync|nc|"
-    r"ncat|netcat|telnet|docker|podman|kubectl|helm|aws|gcloud|az|eval|base64|powershell|pwsh|cron|crontab|systemctl|"
-    r"launchctl|apt(?:-\w+)?|yum|dnf|apk|brew|hookspath|index-url|registry|authorized_keys|id_rsa|clusterrolebinding|"
-    r"secret|drop|truncate|delete|grant|revoke"
-)
 _TOOL_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _WORD = re.compile(r"[A-Za-z][\w-]*")
+# What a tool does that changes something outside, or for good.
+_DOES = frozenset(
+    _WORD.findall(
+        "grant revoke authorize authorise permit disable bypass override policy delete drop destroy purge remove wipe "
+        "erase kill stop pay payment send transfer refund charge buy purchase install download upload invoke exec "
+        "eval sudo admin"
+    )
+)
+# Commands that do so, or that fetch and run what others wrote; `apt-get` is one too.
+_RUNS = frozenset(
+    _WORD.findall(
+        "sudo su doas privileged chmod chown setfacl usermod useradd adduser passwd visudo setenforce ufw iptables rm "
+        "rmdir shred kill pkill killall shutdown reboot install npx uvx curl wget iwr irm iex clone ssh scp sftp "
+        "rsync nc ncat netcat telnet docker podman kubectl helm aws gcloud az eval base64 powershell pwsh cron "
+        "crontab systemctl launchctl apt yum dnf apk brew hookspath index-url registry authorized_keys id_rsa "
+        "clusterrolebinding secret drop truncate delete grant revoke"
+    )
+)
 _CODE = re.compile(r"://|\$\(|<\(|os\.system|subprocess|fromhex")
 # How like a word is to the one that it corrects.
 _SPELLED = 0.85
@@ -53,11 +58,12 @@ def is_dangerous(call: Step, before: Step | None = None) -> bool:
 @lru_cache(maxsize=8192)
 def _harms(tool: str, arguments: str) -> frozenset[str]:
     does = [word.casefold() for word in _TOOL_WORD.findall(tool)]
-    runs = [word.casefold() for word in _WORD.findall(arguments)]
+    runs = _WORD.findall(arguments.casefold())
     return frozenset(
         [
-            *filter(_DOES.fullmatch, does),
-            *filter(_RUNS.fullmatch, runs),
+            *_DOES.intersection(does),
+            *_RUNS.intersection(runs),
+            *[word for word in runs if word.startswith("apt-")],
             *_CODE.findall(arguments),
             *dangers(tool, parsed(arguments)),
         ]
@@ -85,4 +91,6 @@ def _is_of(name: str, before: Sequence[str]) -> bool:
 def names_all(error: str, now: Sequence[str]) -> bool:
     """Whether the error itself names all that came."""
     values = [part.partition("=")[2] or part for part in now]
-    return bool(values) and all(re.search(rf"(?<![\w.-]){re.escape(value)}(?![\w-])", error) for value in values)
+    return bool(values) and all(
+        value in error and re.search(rf"(?<![\w.-]){re.escape(value)}(?![\w-])", error) for value in values
+    )

@@ -130,7 +130,7 @@ class OpenSession(msgspec.Struct):
     def missing(self) -> int:
         """Number of events before its end, or else the last known one, that have not arrived."""
         last = max(self.sequences) if self.ended_at is None else self.ended_at
-        return last + 1 - self.first - sum(each <= last for each in self.sequences)
+        return last + 1 - self.first - sum(map(last.__ge__, self.sequences))
 
     def is_another(self, sequence: int, time: float) -> bool:
         """Whether an event of a known sequence is of another session under the same id, and not the event again."""

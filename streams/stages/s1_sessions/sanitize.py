@@ -55,7 +55,8 @@ def clean(events: Sequence[Incoming]) -> None:
     for place in suspected:
         if place >= len(texts):
             name = names[place - len(texts)]
-            masked[name] = redact(name[:_MAX_READ])
+            if (redacted := redact(name[:_MAX_READ])) != name:
+                masked[name] = redacted
     if masked:
         _rename(events, masked)
     for place in suspected:
