@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
-from fleetlore.errors import ConfigError
+from fleetlore.errors import ConfigError, ModelUnavailable
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -83,7 +84,13 @@ class Cluster:
 
     @classmethod
     def of(cls, bootstrap: Bootstrap) -> Cluster:
-        """The cluster; an address alone is one without TLS and passwords."""
+        """The cluster; an address alone is one without TLS and passwords.
+
+        Raises:
+            ConfigError: it is a relay, which is asked over HTTP.
+        """
+        if isinstance(bootstrap, Relay):
+            raise ConfigError(f"{bootstrap} is a relay: this takes the brokers themselves")
         return bootstrap if isinstance(bootstrap, Cluster) else cls(address=bootstrap)
 
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -116,8 +123,39 @@ class Cluster:
         return function
 
 
-# How a cluster is given to whatever connects to it.
-Bootstrap: TypeAlias = str | Cluster
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relay:
+    """A `fleetlore relay`, which an agent reaches in place of the brokers. Its `str()` is the address.
+
+    Raises:
+        ConfigError: the address is neither `unix:PATH` nor `http(s)://HOST:PORT`.
+        ModelUnavailable: the extra `[relay]` is not installed.
+    """
+
+    address: str
+    agent: str
+    tenant: str
+    token: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        url = urlsplit(self.address)
+        if not (self.socket or (url.scheme in ("http", "https") and url.hostname)):
+            raise ConfigError(f"{self.address!r} is no address of a relay: give unix:PATH or http(s)://HOST:PORT")
+        if importlib.util.find_spec("httpx2") is None:
+            raise ModelUnavailable("a relay is asked by httpx2: pip install 'fleetlore[relay]'")
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def socket(self) -> str:
+        """Path of its Unix socket; empty where it has none."""
+        scheme, _, path = self.address.partition(":")
+        return path if scheme == "unix" else ""
+
+
+# How a cluster, or what stands before it, is given to whatever connects to it.
+Bootstrap: TypeAlias = str | Cluster | Relay
 
 
 @lru_cache(maxsize=8)

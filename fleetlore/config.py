@@ -44,6 +44,12 @@ class Settings:
     """Everything a role needs to know about the world around it."""
 
     broker: str = _setting("127.0.0.1:9092", "Kafka bootstrap servers, `host:port[,host:port]`")
+    relay: str = _setting(
+        "",
+        "address of a `fleetlore relay` that agents reach in place of the brokers: `unix:PATH` or "
+        "`http(s)://HOST:PORT`; empty: none",
+    )
+    relay_token: str = _setting("", "an agent's token there", secret=True)
     kafka_security_protocol: str = _setting("PLAINTEXT", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`")
     kafka_sasl_mechanism: str = _setting("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`")
     kafka_sasl_username: str = _setting("", "user of PLAIN and SCRAM")

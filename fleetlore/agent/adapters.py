@@ -14,6 +14,7 @@ from fleetlore.adapters.blob_store import sha256_of
 from fleetlore.calls.document import MAX_BYTES
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock
+from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import CallsManifest
@@ -105,12 +106,26 @@ class AgentAdapters:
     """
 
     def __init__(
-        self, settings: Settings, tenant: str, agent: str, clock: Clock, lock: threading.RLock, *, retrieval: bool
+        self,
+        bootstrap: Bootstrap,
+        settings: Settings,
+        tenant: str,
+        agent: str,
+        clock: Clock,
+        lock: threading.RLock,
+        *,
+        retrieval: bool,
     ) -> None:
         self.calls: AdapterSubscriber[CallModelSlot] | None = None
         self.retrieval: AdapterSubscriber[RetrievalSlot] | None = None
         self.subscribers: list[AdapterSubscriber[Any]] = []
-        self._settings, self._tenant, self._agent, self._clock = settings, tenant, agent, clock
+        self._bootstrap, self._settings, self._tenant, self._agent, self._clock = (
+            bootstrap,
+            settings,
+            tenant,
+            agent,
+            clock,
+        )
         self._lock, self._with_retrieval = lock, retrieval
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -176,7 +191,7 @@ class AgentAdapters:
         from fleetlore.adapters.subscriber import AdapterSubscriber
 
         return AdapterSubscriber(
-            self._settings.cluster,
+            self._bootstrap,
             self._tenant,
             self._agent,
             public_keys(self._settings.public_key),

@@ -34,6 +34,7 @@ from fleetlore.agent.session import Session
 from fleetlore.agent.session_events import LongCalls, SessionOptions, arguments_of
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
+from fleetlore.cluster import Bootstrap, Relay
 from fleetlore.config import Settings
 from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
@@ -68,6 +69,9 @@ class Fleet:
         agent: its name, 1–256 printable characters.
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
         data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`; not both.
+        relay: address of a `fleetlore relay`, `unix:PATH` or `http(s)://HOST:PORT`, in place of the brokers; needs the
+            extra `[relay]`. Default: `FLEETLORE_RELAY`, where neither `broker` nor `data` is given.
+        relay_token: of this agent there; default: `FLEETLORE_RELAY_TOKEN`.
         tenant: whose fleet it is.
         adapters: beside the call model, which every agent follows that has `FLEETLORE_PUBLIC_KEY`, also follow the
             retrieval adapter, by which ways out of a failure are ranked; needs the extra `[adapters]`.
@@ -95,6 +99,8 @@ class Fleet:
         *,
         broker: str | None = None,
         data: str | Path | None = None,
+        relay: str | None = None,
+        relay_token: str | None = None,
         tenant: str = DEFAULT_TENANT,
         adapters: bool = False,
         max_buffered_events: int = 10_000,
@@ -114,21 +120,30 @@ class Fleet:
         self._sessions_used: dict[str, None] = {}
         if not 0 <= ready_seconds < inf:
             raise ConfigError(f"ready_seconds must be 0 or above and finite, not {ready_seconds}")
-        if data is not None and broker is not None:
-            raise ConfigError("give a Fleet data=… or broker=…, not both: a stack's folder names its own broker")
+        if sum(each is not None for each in (data, broker, relay or None)) > 1:
+            raise ConfigError("give a Fleet one of data=…, broker=… and relay=…: each says where the fleet is")
+        if relay is None and (data is not None or broker is not None):
+            relay = ""  # what the environment says is for an agent that does not say it itself
         given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
         # What is unknown is logged: the agent's work goes on.
-        given |= {"hold": hold, "mask_personal": mask_personal, "unknown_refused": False}
+        given |= {
+            "relay": relay,
+            "relay_token": relay_token,
+            "hold": hold,
+            "mask_personal": mask_personal,
+            "unknown_refused": False,
+        }
         self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
         personal = self.personal = personal_data_of(self.settings.mask_personal)
-        cluster, key = self.settings.cluster, self.settings.principal_key
+        # What a relay sends is signed by the relay, which knows its agents by their tokens.
+        cluster, key = self._where(), "" if self.settings.relay else self.settings.principal_key
         self.emitter = Emitter(
             cluster, self.tenant, max_events=max_buffered_events, personal=personal, principal_key=key
         )
         self.reviews = Emitter(cluster, self.tenant, name="feedback", principal_key=key)
-        self.definitions = DefinitionSender(self.settings.cluster, self.tenant, self.clock, self.personal)
+        self.definitions = DefinitionSender(cluster, self.tenant, self.clock, self.personal)
         self.replica = LoreReplica(
-            self.settings.cluster,
+            cluster,
             self.tenant,
             fetch_wait_ms=self.settings.fetch_wait_ms,
             clock=self.clock,
@@ -140,13 +155,22 @@ class Fleet:
         self.new_nonce = new_nonce
         # Each is called with a session's id and what it was told, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
-        self.adapters = AgentAdapters(self.settings, self.tenant, self.agent, self.clock, self.lock, retrieval=adapters)
+        self.adapters = AgentAdapters(
+            cluster, self.settings, self.tenant, self.agent, self.clock, self.lock, retrieval=adapters
+        )
         self.long_calls = LongCalls(self.clock, self.lock, self.settings.long_call_seconds)
         self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
+    def _where(self) -> Bootstrap:
+        """What its clients connect to."""
+        settings = self.settings
+        if not settings.relay:
+            return settings.cluster
+        return Relay(address=settings.relay, agent=self.agent, tenant=self.tenant, token=settings.relay_token)
+
     def __repr__(self) -> str:
-        return f"<Fleet {self.agent} of tenant {self.tenant} at {self.settings.broker}, {self._lifetime}>"
+        return f"<Fleet {self.agent} of tenant {self.tenant} at {self._where()}, {self._lifetime}>"
 
     async def start(self) -> None:
         """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time.
@@ -204,7 +228,7 @@ class Fleet:
         if self._warns_of_missing_lore:
             self._warns_of_missing_lore = False
             if not self.replica.loaded:
-                where = self.settings.broker
+                where = self._where()
                 log.warning("the lore of broker %s has not arrived: advice is empty until it does (Fleet.ready)", where)
 
     @arguments_of(SessionOptions)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,7 +45,9 @@ def register(app: typer.Typer) -> None:
 
 
 def relay(
-    http: Annotated[str, typer.Option("--http", metavar="HOST:PORT", help="Address to serve on.")] = "127.0.0.1:7411",
+    http: Annotated[
+        str, typer.Option("--http", metavar="ADDRESS", help="HOST:PORT or unix:PATH to serve on.")
+    ] = "127.0.0.1:7411",
     tokens: Annotated[
         Path | None,
         _file("--tokens", "A line each: token, agent, and the tenant if it is not `default`. Needed off loopback."),
@@ -65,9 +70,12 @@ def relay(
     It also forwards what they ask of their models. One process holds one connection and one copy of the lore for all.
     """
     logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
-    host, port = address(http)
+    path = http.removeprefix("unix:") if http.startswith("unix:") else ""
+    host, port = ("localhost", 0) if path else address(http)
     if (certificate is None) != (key is None):
         raise typer.BadParameter("give --tls-certificate and --tls-key, or neither")
+    if path and certificate is not None:
+        raise typer.BadParameter("a Unix socket takes no TLS: its folder's rights say who reaches it")
     if not is_loopback(host) and (tokens is None or (certificate is None and not plain)):
         raise typer.BadParameter(
             f"{host} is reached by others: give --tokens, and --tls-certificate and --tls-key or --plain"
@@ -99,11 +107,11 @@ def relay(
     async def serve() -> None:
         async with AsyncExitStack() as stack:
             fleets = {
-                each: await stack.enter_async_context(Fleet("relay", broker=broker, data=data, tenant=each))
+                each: await stack.enter_async_context(Fleet("relay", broker=broker, data=data, relay="", tenant=each))
                 for each in tenants
             }
             app: Any = relay_app(fleets, known, providers)
-            if is_loopback(host):  # a page reads what a name of its own answers that leads here
+            if not path and is_loopback(host):  # a page reads what a name of its own answers that leads here
                 app = TrustedHostMiddleware(without_pages(app), [host, "127.0.0.1", "localhost"])
             config = uvicorn.Config(
                 app,
@@ -115,9 +123,10 @@ def relay(
                 ssl_certfile=certificate,
                 ssl_keyfile=key,
             )
-            typer.echo(f"relay {'https' if certificate else 'http'}://{http}")
+            sockets = [stack.enter_context(_unix_socket(Path(path)))] if path else None
+            typer.echo(f"relay {http}" if path else f"relay {'https' if certificate else 'http'}://{http}")
             try:
-                await uvicorn.Server(config).serve()
+                await uvicorn.Server(config).serve(sockets)
             except SystemExit:  # uvicorn has said why
                 raise ConfigError(f"{http} cannot be listened on; is the port taken?") from None
 
@@ -130,6 +139,33 @@ def address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise typer.BadParameter(f"{text!r} is no HOST:PORT", param_hint="--http")
     return host.strip("[]"), int(port)
+
+
+@contextmanager
+def _unix_socket(path: Path) -> Iterator[socket.socket]:
+    """A socket that listens there, for this user and its group; one that a killed relay left is taken away.
+
+    Raises:
+        ConfigError: another process serves there, or the path cannot be used.
+    """
+    with socket.socket(socket.AF_UNIX) as made:
+        try:
+            if path.is_socket():
+                with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionRefusedError):
+                    other.connect(str(path))
+                    raise ConfigError(f"unix:{path} cannot be listened on; another process serves there")
+                path.unlink()
+            mask = os.umask(0o117)
+            try:
+                made.bind(str(path))
+            finally:
+                os.umask(mask)
+        except OSError as error:
+            raise ConfigError(f"unix:{path} cannot be listened on: {error}") from None
+        try:
+            yield made
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def schema(

@@ -367,7 +367,7 @@ class Emitter:
             if count > 1:
                 queue.limit = count // 2
                 return
-            self.dropped += 1
+            self.dropped, queue.limit = self.dropped + 1, _BATCH_EVENTS  # the others may fit
             log.warning("the broker refuses an event of %d bytes; dropped", sizes[0])
         else:
             self.sent += count

@@ -24,8 +24,9 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import KafkaConnectionError, KafkaError, NotCoordinatorForGroupError, UnknownError, for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
-from fleetlore.cluster import TOKEN, Bootstrap, Cluster
+from fleetlore.cluster import TOKEN, Bootstrap, Cluster, Relay
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.by_relay import RelayClient, RelayConsumer, RelayProducer
 
 __all__ = [
     "ANSWER_SECONDS",
@@ -64,6 +65,8 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
 
     What a transaction wrote that was aborted never happened, and what an open one has written waits for its end.
     """
+    if isinstance(bootstrap, Relay):
+        return RelayConsumer(bootstrap, topics)
     return AIOKafkaConsumer(
         *topics,
         group_id=group,
@@ -81,6 +84,8 @@ def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
     Without that second promise a request that timed out here and still waits at the broker is appended after its own
     retry and after what followed it: on a compacted topic an older value would become the newest of its key.
     """
+    if isinstance(bootstrap, Relay):
+        return RelayProducer(bootstrap)
     return AIOKafkaProducer(acks="all", enable_idempotence=True, **connection_settings(bootstrap), **settings)
 
 
@@ -161,6 +166,9 @@ async def connect(client: Any) -> None:
     `stop()` knows of it, and its socket stays open for as long as anybody keeps the error.
     """
     try:
+        if isinstance(client, RelayClient):
+            await client.start()
+            return
         kafka = _connections(client)
         kafka._bootstrap_servers = await _answering(kafka)
         try:

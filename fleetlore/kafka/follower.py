@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.by_relay import RelayConsumer
 from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer
 from fleetlore.wire.topics import DAY_SECONDS, TOMBSTONE_SECONDS
@@ -91,6 +92,11 @@ class Follower:
         """Whether all records that existed when the broker first answered have been taken."""
         ends = self._first_ends
         return ends is not None and not any(self._is_behind(part, end) for part, end in ends.items())
+
+    @property
+    def connected(self) -> bool:
+        """Whether a broker answers, as far as is known."""
+        return self._consumer is not None
 
     @property
     def age_seconds(self) -> float:
@@ -214,7 +220,9 @@ class Follower:
             await asyncio.sleep(0)  # the client gives what it has fetched without a turn of the event loop
             if fetched:
                 idle_since = self._clock.monotonic()
-            elif self._clock.monotonic() - idle_since > _REQUEST_TIMEOUT_MS / 1000:
+            elif not isinstance(consumer, RelayConsumer) and (
+                self._clock.monotonic() - idle_since > _REQUEST_TIMEOUT_MS / 1000
+            ):
                 # The client swallows a lost connection and waits for addresses that may never come back. Asking for the
                 # end offsets fails where the broker is gone, and shows where its log has been replaced.
                 idle_since = self._clock.monotonic()

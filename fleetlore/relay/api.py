@@ -22,6 +22,7 @@ from fleetlore.relay import types
 from fleetlore.relay.callers import Caller
 from fleetlore.relay.changes import Changes
 from fleetlore.relay.cloudevents import NUMBERLESS, events_of
+from fleetlore.relay.native import Native
 from fleetlore.relay.sessions import BufferFull, Member, RemoteSessions
 from fleetlore.wire.events import OUTCOME, REWARD, Event
 
@@ -38,6 +39,7 @@ class Api:
     def __init__(self, fleets: Mapping[str, Fleet]) -> None:
         self.sessions = RemoteSessions()
         self.conversations = Conversations()
+        self.native = Native()
         self._fleets = fleets
         self._id = token_hex(8)
         self._changes = {tenant: Changes(fleet.replica.index) for tenant, fleet in fleets.items()}
@@ -48,10 +50,10 @@ class Api:
             raise HTTPException(404, f"this relay serves no tenant {caller.tenant!r}")
         return self._fleets[caller.tenant]
 
-    async def events(self, caller: Caller, request: Request, query: types.WaitQuery) -> types.EventsAnswer:
+    async def events(self, caller: Caller, request: Request, query: types.EventsQuery) -> types.EventsAnswer:
         fleet = self.fleet(caller)
         events = events_of(request.headers, await body_of(request), caller, fleet.clock.now())
-        return await self._take_all(fleet, events, query.wait)
+        return await self._take_all(fleet, events, query.wait, whole=query.whole)
 
     async def advise(self, caller: Caller, body: types.AdviseRequest) -> types.AdviceAnswer:
         session = self._session(caller, body)
@@ -114,13 +116,18 @@ class Api:
         words = {"goal": about.goal, "task": about.task, "place": about.place}
         return self.sessions.get(self.fleet(caller), caller.agent, about.session, **words).session
 
-    async def _take_all(self, fleet: Fleet, events: list[Event], wait: float) -> types.EventsAnswer:
+    async def _take_all(
+        self, fleet: Fleet, events: list[Event], wait: float, *, whole: bool = False
+    ) -> types.EventsAnswer:
         """Take events, as many as the buffer holds, and wait for the broker to have them."""
-        self._check_numbers(events)
+        if not whole:
+            self._check_numbers(events)
+        elif any(event.sequence == NUMBERLESS for event in events):
+            raise HTTPException(400, "who keeps its sessions numbers its events (sequence)")
         taken = 0
         for number, event in enumerate(events):
             try:
-                taken += self._take(fleet, event)
+                taken += self._take(fleet, event, whole)
             except BufferFull:
                 raise _Full(number) from None
         return await self._answered(fleet, taken, len(events) - taken, wait)
@@ -132,10 +139,12 @@ class Api:
         )
         return types.EventsAnswer(taken, repeated, stored, self._id)
 
-    def _take(self, fleet: Fleet, event: Event) -> bool:
+    def _take(self, fleet: Fleet, event: Event, whole: bool) -> bool:
         """Take an event; False where it was taken before. Raises BufferFull."""
         if event.kind == "feedback":
             return _correct(fleet, event)
+        if whole:
+            return self.native.take(fleet, event)
         if event.sequence == NUMBERLESS:
             next = self.sessions.next_number(fleet.tenant, event.agent, event.session)
             event = event._replace(sequence=next or 0)
@@ -232,7 +241,7 @@ class Operation(NamedTuple):
 OPERATIONS = (
     Operation(
         "POST", "/v1/events", Api.events, "Record what agents did: CloudEvents, structured, binary or a batch",
-        types.EventsAnswer, query=types.WaitQuery, reads=True, status=202,
+        types.EventsAnswer, query=types.EventsQuery, reads=True, status=202,
     ),
     Operation(
         "POST", "/v1/advise", Api.advise, "What the fleet knows of a call that is about to be made, or after a failure",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -59,6 +60,19 @@ def relay_app(
         client, body = request.path_params["client"], await body_of(request)
         return JSONResponse(hooks.answer(api.fleet(caller), caller, client, body))
 
+    async def follow(request: Request) -> Response:
+        fleet = api.fleet(caller_of(request, tokens))
+        try:
+            found = await api.native.follow(fleet, await body_of(request))
+        except asyncio.CancelledError:  # the server ends, and waits for nobody who waits
+            raise HTTPException(503, "this relay ends") from None
+        return Response(found, media_type="application/msgpack")
+
+    async def record(request: Request) -> Response:
+        caller, about = caller_of(request, tokens), request.path_params
+        await api.native.record(api.fleet(caller), caller, about["topic"], about["key"], await body_of(request))
+        return Response(status_code=204)
+
     gateway = Gateway(api.conversations, providers)
 
     def to(provider: str) -> Endpoint:
@@ -73,14 +87,18 @@ def relay_app(
         yield
         api.conversations.leave_all()
         hooks.sessions.leave_all()
+        await api.native.close()
         await gateway.close()
 
     ends = [(each.path, handler(each), [each.method]) for each in OPERATIONS]
     ends += [(f"/{where}/{{path:path}}", to(where.split("/")[0]), _METHODS) for where in ("openai/v1", "anthropic")]
     # A client may know no more than an address.
     named = [Route(before + path, end, methods=methods) for before in ("", _AGENT) for path, end, methods in ends]
+    # Of this package's own agents, and no part of the document.
+    own = {"/v1/hooks/{client}": hook, "/v1/native/follow": follow, "/v1/native/records/{topic}/{key:path}": record}
+    posts = [Route(path, end, methods=["POST"]) for path, end in own.items()]
     return Starlette(
-        routes=[*named, Route("/v1/openapi.json", describe), Route("/v1/hooks/{client}", hook, methods=["POST"])],
+        routes=[*named, Route("/v1/openapi.json", describe), *posts],
         lifespan=lifespan,
         exception_handlers={HTTPException: _refuse, Exception: _refuse, **dict.fromkeys(_MALFORMED, _refuse)},
     )

@@ -159,6 +159,18 @@ class WaitQuery(msgspec.Struct):
     )
 
 
+class EventsQuery(WaitQuery):
+    """Query of `/v1/events`."""
+
+    whole: Annotated[
+        bool,
+        Meta(
+            description="The sender keeps its sessions itself, as `Fleet(relay=…)` does: its events are numbered and "
+            "say what was advised, so they are sent on as they are."
+        ),
+    ] = False
+
+
 class _About(msgspec.Struct, kw_only=True):
     """A session; `goal`, `task` and `place` count where this relay has not seen its `session.started`."""
 

@@ -37,11 +37,15 @@ async def running(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
-        assert (await process.stdout.readline()).startswith(b"relay http")
-        host, port = options[options.index("--http") + 1].split(":")
+        assert (await process.stdout.readline()).startswith((b"relay http", b"relay unix:"))
+        address = options[options.index("--http") + 1]
+        host, _, port = address.rpartition(":")
         for _ in range(500):
             try:
-                _, writer = await asyncio.open_connection(host, int(port))
+                if host == "unix":
+                    _, writer = await asyncio.open_unix_connection(port)
+                else:
+                    _, writer = await asyncio.open_connection(host, int(port))
             except OSError:
                 await asyncio.sleep(0.05)
             else:

@@ -1,0 +1,246 @@
+"""Take the place of a Kafka client at an agent that reaches the brokers through a relay: the same calls, over HTTP.
+
+So an emitter keeps its buffer and its order, and a follower its positions, whether a broker answers them or a relay:
+what they promise is said once. Offsets are those of the log, so another relay, or the same one after a restart, goes on
+where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import orjson
+from aiokafka import TopicPartition
+from aiokafka.errors import MessageSizeTooLargeError
+
+from fleetlore.cluster import Relay
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.wire.relayed import Followed, Following, RelayedRecord
+from fleetlore.wire.topics import topic
+
+__all__ = ["RelayClient", "RelayConsumer", "RelayProducer"]
+
+# Below what a proxy between allows. An agent that hears nothing costs its relay one request in so long.
+_WAIT_SECONDS = 25.0
+# Of events: after so long a relay says that the broker does not have them yet, and is asked again.
+_STORE_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
+# A connection that the server may be closing, after five seconds, is not used.
+_IDLE_SECONDS = 4.0
+_TOO_LARGE = (400, 413)
+
+
+class RelayClient:
+    """Asks one relay. Raises ConnectionError, an OSError, where it does not answer or refuses."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._http: Any = None
+
+    async def start(self) -> None:
+        """Be ready to ask."""
+        import httpx2  # takes 5 MB, which an agent of a broker is spared
+
+        relay = self._relay
+        headers = {"fleetlore-agent": relay.agent, "fleetlore-tenant": relay.tenant}
+        headers |= {"fleetlore-token": relay.token} if relay.token else {}
+        secure = ssl.create_default_context() if relay.address.startswith("https:") else False
+        self._http = httpx2.AsyncClient(
+            base_url="http://relay" if relay.socket else relay.address,
+            headers=headers,
+            # Not by a proxy that the environment names: what is said to a relay is for it alone.
+            transport=httpx2.AsyncHTTPTransport(
+                verify=secure,
+                uds=relay.socket or None,
+                trust_env=False,
+                limits=httpx2.Limits(keepalive_expiry=_IDLE_SECONDS),
+            ),
+            trust_env=False,
+        )
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def ask(self, path: str, content: bytes, seconds: float = 0.0, **query: str) -> bytes:
+        """The body of an answer. `seconds`: that the relay may take beyond what any answer takes."""
+        import httpx2
+
+        try:
+            answer = await self._http.post(path, content=content, params=query, timeout=seconds + _ANSWER_SECONDS)
+        except httpx2.HTTPError as error:
+            raise ConnectionError(f"the relay at {self._relay} does not answer: {error!r}") from None
+        body: bytes = answer.content
+        if answer.status_code >= 300:
+            raise _Refused(answer.status_code, f"the relay at {self._relay} refuses: {_detail(body)}")
+        return body
+
+
+class _Refused(ConnectionError):
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def _detail(body: bytes) -> str:
+    with suppress(orjson.JSONDecodeError, KeyError, TypeError):
+        return str(orjson.loads(body)["detail"])
+    return body[:200].decode(errors="replace")
+
+
+class RelayProducer(RelayClient):
+    """In place of an `AIOKafkaProducer`. What it sends counts as sent once the broker has it."""
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """One line: the relay spreads the sessions over the partitions."""
+        return {0}
+
+    def create_batch(self) -> _Batch:
+        """An empty batch of records."""
+        return _Batch()
+
+    async def send_batch(self, batch: _Batch, topic: str, *, partition: int) -> asyncio.Future[None]:
+        """Send a batch of events; await what it returns for the broker to have them, however long that takes.
+
+        Raises, when that is awaited:
+            MessageSizeTooLargeError: the relay takes one of them never, as too large or as no event.
+        """
+        return asyncio.ensure_future(self._store(b"[%b]" % b",".join(value[1:-1] for value in batch.values)))
+
+    async def send(self, topic: str, value: bytes, *, key: bytes) -> asyncio.Future[bytes]:
+        """Send a record; await what it returns."""
+        path = f"/v1/native/records/{topic.split('.', 2)[2]}/{quote(key.decode(), safe='')}"
+        return asyncio.ensure_future(self.ask(path, value, _STORE_SECONDS))
+
+    async def _store(self, events: bytes) -> None:
+        stored = False
+        while not stored:
+            try:
+                answer = await self.ask("/v1/events", events, _STORE_SECONDS, wait=str(_STORE_SECONDS), whole="true")
+            except _Refused as refusal:
+                if refusal.status in _TOO_LARGE:
+                    raise MessageSizeTooLargeError(str(refusal)) from None
+                raise
+            stored = orjson.loads(answer)["stored"]
+
+
+class _Batch:
+    """Values of records, each a JSON array of events. It never fills: who makes it counts bytes and events."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def append(self, *, value: bytes, **_: object) -> bool:
+        self.values.append(value)
+        return True
+
+    def close(self) -> None:
+        """It is complete."""
+
+
+class RelayConsumer(RelayClient):
+    """In place of an `AIOKafkaConsumer` of no group. What the relay has of the topics it has whole, in order."""
+
+    def __init__(self, relay: Relay, topics: Sequence[str]) -> None:
+        super().__init__(relay)
+        self._names = {name: name.split(".", 2)[2] for name in topics}
+        self._ends: dict[TopicPartition, int] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self._came: deque[RelayedRecord] = deque()
+        self._asking: asyncio.Task[Followed] | None = None
+        self._heard = 0.0
+
+    async def start(self) -> None:
+        """Ask which partitions there are."""
+        await super().start()
+        await self.end_offsets(())
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+        await super().stop()
+
+    def assignment(self) -> set[TopicPartition]:
+        """All partitions that hold something."""
+        return set(self._ends)
+
+    def assign(self, parts: Iterable[TopicPartition]) -> None:
+        """Nothing: a follower reads all."""
+
+    def last_stable_offset(self, part: TopicPartition) -> int | None:
+        """As the relay last said."""
+        return self._ends.get(part)
+
+    def last_poll_timestamp(self, part: TopicPartition) -> int:
+        """When that was, in milliseconds."""
+        return int(self._heard * 1000)
+
+    def seek(self, part: TopicPartition, offset: int) -> None:
+        """Go on from there."""
+        self._positions[part] = offset
+        self._came.clear()
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    async def seek_to_beginning(self, *parts: TopicPartition) -> None:
+        """Read them once more."""
+        for part in parts:
+            self.seek(part, 0)
+
+    async def end_offsets(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ends of all partitions, as of now."""
+        await self._follow(0.0)
+        return dict(self._ends)
+
+    async def getmany(
+        self, *parts: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> Mapping[TopicPartition, list[RelayedRecord]]:
+        """What came, at the most so many records.
+
+        Raises:
+            BrokerUnavailable: the log behind the relay is shorter than before.
+        """
+        if not self._came:
+            if self._asking is None:
+                self._asking = asyncio.create_task(self._follow(_WAIT_SECONDS), name="fleetlore-relay-follow")
+            if not (await asyncio.wait([self._asking], timeout=timeout_ms / 1000))[0]:
+                return {}
+            asked, self._asking = self._asking, None
+            answer = asked.result()
+            if any(self._positions.get(part, 0) > end for part, end in self._ends.items()):
+                raise BrokerUnavailable("its log is shorter than before")
+            self._came.extend(answer.records)
+        found: dict[TopicPartition, list[RelayedRecord]] = {}
+        for _ in range(len(self._came) if max_records is None else min(max_records, len(self._came))):
+            record = self._came.popleft()
+            part = self._part(record.topic, record.partition)
+            self._positions[part] = record.offset + 1
+            found.setdefault(part, []).append(record)
+        return found
+
+    async def _follow(self, wait: float) -> Followed:
+        positions: dict[str, dict[int, int]] = {}
+        for part, offset in self._positions.items():
+            positions.setdefault(self._names[part.topic], {})[part.partition] = offset
+        asked = msgspec.msgpack.encode(Following(tuple(self._names.values()), positions, wait))
+        answer = msgspec.msgpack.decode(await self.ask("/v1/native/follow", asked, wait), type=Followed)
+        self._heard = time.time()
+        self._ends = {
+            self._part(name, partition): end for name, each in answer.ends.items() for partition, end in each.items()
+        }
+        return answer
+
+    def _part(self, name: str, partition: int) -> TopicPartition:
+        return TopicPartition(topic(self._relay.tenant, name), partition)

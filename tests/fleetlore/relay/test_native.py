@@ -1,0 +1,387 @@
+"""`Fleet(relay=…)`: an agent without a broker's address, and what it keeps while relay or broker fail."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import uvicorn
+from aiokafka import AIOKafkaProducer
+
+from fleetlore import ConfigError, Fleet
+from fleetlore.cli.relay import _unix_socket
+from fleetlore.relay.app import relay_app
+from fleetlore.relay.callers import Caller, Tokens
+from fleetlore.wire import events as names
+from fleetlore.wire.decision import TOPIC, Decision
+from fleetlore.wire.topics import topic
+from streams.embedded.broker import EmbeddedBroker, free_port
+from tests.doubles.proxy import Proxy
+from tests.fleetlore.relay.test_api import WRONG
+from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, running, sent
+from tests.fleetlore.relay.test_killed import teach
+
+SECONDS = 30.0
+KILLS = int(os.environ.get("RELAY_KILLS", "3"))
+TOPICS = ("events", "feedback", "definitions", "patterns", "items", "decisions")
+
+
+@pytest.fixture
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of a Unix socket: such a path has at most 107 bytes."""
+    return str(tmp_path_factory.mktemp("r") / "s")
+
+
+@pytest.fixture(autouse=True)
+def shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_HOLDOUT_SHARE", "0")
+
+
+@asynccontextmanager
+async def serving(path: str, *fleets: Fleet, tokens: Tokens | None = None) -> AsyncIterator[None]:
+    """A relay in this process, on a Unix socket."""
+    app = relay_app({fleet.tenant: fleet for fleet in fleets}, tokens)
+    with _unix_socket(Path(path)) as listening:
+        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve([listening]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await task
+
+
+async def until(is_so: Any, what: str) -> None:
+    began = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - began < SECONDS, what
+        await asyncio.sleep(0.02)
+
+
+def work(fleet: Fleet, calls: int = 3, name: str | None = None) -> str:
+    """A session with some calls; its id."""
+    with fleet.session("find a chair", task="shop", session_id=name) as session:
+        for _ in range(calls):
+            session.record("search", WRONG, result="ok")
+        session.succeed()
+    return session.id
+
+
+async def test_it_does_what_an_agent_of_the_broker_does(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
+    await teach(broker.address, tenant)
+    about: dict[str, Any] = {"tenant": tenant, "ready_seconds": SECONDS}
+    given = {"system": "You buy chairs.", "tools": [{"name": "search"}]}
+    async with (
+        Fleet("relay", broker=broker.address, **about) as relay,
+        serving(path, relay),
+        Fleet("a1", broker=broker.address, **about) as direct,
+        Fleet("a2", relay=f"unix:{path}", **about) as native,
+    ):
+        told = []
+        for fleet in (direct, native):
+            with fleet.session("find a chair", session_id=f"of {fleet.agent}", **given) as session:
+                told.append([tip.text for tip in session.advise("search", WRONG).tips])
+                session.record("search", WRONG, error=LookupError("no index products"))
+                session.message("user", "go on")
+                session.record("search", {"index": "products-eu"}, result="3 hits")
+                session.succeed(reward=1.0)
+            assert fleet.feedback(session.id, "failure")
+            assert await fleet.flush(SECONDS)
+            assert fleet.sent == 6 and not fleet.dropped
+        assert told[0] == told[1] != []
+    found = await sent(broker.address, tenant)
+    kinds: dict[str, list[Any]] = {"a1": [], "a2": []}
+    for each in found:
+        each["data"].pop(names.DURATION, None)
+        if each["type"] != "ai.fleetlore.feedback.v1":  # an agent's own goes among its events by a relay
+            kinds[each["agent"]].append((each["sequence"], each["type"], each["data"]))
+    assert kinds["a1"] == kinds["a2"]
+
+
+async def test_it_hears_at_once_what_changes_and_what_is_revoked(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    about: dict[str, Any] = {"tenant": tenant, "ready_seconds": SECONDS}
+    async with (
+        Fleet("relay", broker=broker.address, **about) as relay,
+        serving(path, relay),
+        Fleet("a1", relay=f"unix:{path}", **about) as fleet,
+    ):
+        index = fleet.replica.index
+        await teach(broker.address, tenant)
+        await until(lambda: "better" in index.items and index.patterns, "the lore has come")
+        revoked = Decision(kind="item", id="better", on=True, by="me", why="wrong", time=1.0)
+        with fleet.session("find a chair") as session:
+            assert "better" in session.advise("search", WRONG, unseen=False).ids
+            await put(broker.address, topic(tenant, TOPIC), revoked.key.encode(), revoked.to_json())
+            await until(lambda: "better" not in session.advise("search", WRONG, unseen=False).ids, "it is hidden")
+
+
+async def put(address: str, name: str, key: bytes, value: bytes | None) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=address) as producer:
+        await producer.send_and_wait(name, value, key=key)
+
+
+async def test_a_relay_that_comes_back_says_what_was_forgotten_meanwhile(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    await teach(broker.address, tenant)
+    about: dict[str, Any] = {"tenant": tenant, "ready_seconds": SECONDS}
+    async with Fleet("relay", broker=broker.address, **about) as relay:
+        async with serving(path, relay):
+            fleet = Fleet("a1", relay=f"unix:{path}", **about)
+            await fleet.start()
+        try:
+            index = fleet.replica.index
+            (pattern,) = index.patterns
+            await put(broker.address, topic(tenant, "patterns"), pattern.encode(), None)
+            await asyncio.sleep(0.5)
+            assert pattern in index.patterns, "old lore is better than none"
+            async with serving(path, relay):
+                await until(lambda: pattern not in index.patterns, "it is forgotten")
+                assert "better" in index.items
+        finally:
+            await fleet.close()
+
+
+async def test_nothing_is_lost_where_the_relay_is_killed_under_load(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
+    await teach(broker.address, tenant)
+    options = ("--http", f"unix:{path}", "--broker", broker.address, "--tenant", tenant)
+    rng, sessions, over = Random(1), [], False
+
+    async def load(fleet: Fleet) -> None:
+        while not over:
+            sessions.append(work(fleet))
+            await asyncio.sleep(0.02)
+
+    async with Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=0) as fleet:
+        task = asyncio.create_task(load(fleet))
+        longest = 0.0
+        for number in range(KILLS + 1):
+            async with running(*options) as relay:
+                known = fleet.sent
+                await until(lambda known=known: fleet.sent > known + 50, "events pass")
+                assert await fleet.ready(SECONDS)
+                began = time.thread_time()
+                with fleet.session("ask") as session:
+                    assert session.advise("search", WRONG).tips
+                longest = max(longest, time.thread_time() - began)
+                sessions.append(session.id)
+                await asyncio.sleep(rng.uniform(0.05, 0.3))
+                if number < KILLS:
+                    relay.kill()
+                else:
+                    over = True
+                    await task
+                    assert await fleet.flush(SECONDS)
+        assert fleet.dropped == 0
+        assert fleet.sent == 5 * (len(sessions) - KILLS - 1) + 2 * (KILLS + 1)
+    found = await sent(broker.address, tenant)
+    steps: dict[str, list[int]] = {}
+    for each in found:
+        steps.setdefault(each["session"], []).append(each["sequence"])
+    assert steps.keys() == set(sessions)
+    # At least once: what was sent again is the same event, and comes behind what came before it.
+    assert all([*dict.fromkeys(each)] in ([0, 1, 2, 3, 4], [0, 1]) for each in steps.values())
+
+
+async def test_a_frozen_relay_stops_nobody_and_a_full_buffer_says_so(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    await teach(broker.address, tenant)
+    options = ("--http", f"unix:{path}", "--broker", broker.address, "--tenant", tenant)
+    async with (
+        running(*options) as relay,
+        Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=SECONDS, max_buffered_events=100) as fleet,
+    ):
+        relay.send_signal(signal.SIGSTOP)
+        try:
+            with fleet.session("find a chair") as session:
+                began = time.monotonic()
+                for _ in range(150):
+                    assert session.advise("search", WRONG, unseen=False).tips
+                    session.record("search", WRONG, result="ok")
+                assert time.monotonic() - began < 5, "150 calls in a row wait for nobody"
+                assert fleet.dropped == 51 and fleet.emitter.full
+                assert not await fleet.flush(0.3)
+        finally:
+            relay.send_signal(signal.SIGCONT)
+        assert await fleet.flush(SECONDS)
+        assert fleet.sent == 100
+    assert [each["sequence"] for each in await sent(broker.address, tenant)] == [*range(100)]
+
+
+async def test_while_the_broker_is_away_the_relay_keeps_each_event_once(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlore.kafka.by_relay._STORE_SECONDS", 0.2)  # it asks again and again
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    async with Proxy(broker.address) as proxy:
+        await proxy.take_away()
+        async with (
+            Fleet("relay", broker=proxy.address, tenant=tenant, ready_seconds=0) as relay,
+            serving(path, relay),
+            Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=0) as fleet,
+        ):
+            work(fleet, 8, "s1")
+            assert not await fleet.flush(2.0) and fleet.sent == 0 and fleet.emitter.waiting == 10
+            assert relay.emitter.waiting == 10
+            proxy.bring_back()
+            assert await fleet.flush(SECONDS) and fleet.sent == 10
+    assert [each["sequence"] for each in await sent(broker.address, tenant)] == [*range(10)]
+
+
+async def test_a_slow_broker_behind_it_loses_and_doubles_nothing(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlore.kafka.by_relay._STORE_SECONDS", 0.1)
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    async with (
+        Fleet("relay", broker=broker.address, tenant=tenant, ready_seconds=0) as relay,
+        serving(path, relay),
+        Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=0) as fleet,
+    ):
+        plain, number = relay.emitter.flush, 0
+
+        async def slow(timeout_seconds: float, *, hurried: bool = True) -> bool:
+            nonlocal number
+            number += 1
+            await asyncio.sleep(0.1)
+            return number % 3 == 0 and await plain(timeout_seconds, hurried=hurried)
+
+        monkeypatch.setattr(relay.emitter, "flush", slow)
+        for each in range(20):
+            work(fleet, 3, f"s{each}")
+            await asyncio.sleep(0.02)
+        assert await fleet.flush(SECONDS) and fleet.sent == 100
+    found = [(each["session"], each["sequence"]) for each in await sent(broker.address, tenant)]
+    assert sorted(found) == sorted({(f"s{each}", step) for each in range(20) for step in range(5)})
+
+
+async def test_over_tls_by_a_token(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key, tokens = tmp_path / "certificate.pem", tmp_path / "key.pem", tmp_path / "tokens"
+    make_certificate(certificate, key)
+    tokens.write_text(f"first-token-000001 a1 {tenant}\n")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    http = f"127.0.0.1:{free_port()}"
+    tls = ("--tokens", str(tokens), "--tls-certificate", str(certificate), "--tls-key", str(key))
+    async with (
+        running("--http", http, "--broker", broker.address, "--tenant", tenant, *tls),
+        Fleet(
+            "a1", relay=f"https://{http}", relay_token="first-token-000001", tenant=tenant, ready_seconds=SECONDS
+        ) as fleet,
+    ):
+        work(fleet)
+        assert await fleet.flush(SECONDS) and fleet.replica.loaded
+    assert len(await sent(broker.address, tenant)) == 5
+
+
+@pytest.mark.parametrize(
+    ("agent", "token", "tenant", "said"),
+    [
+        ("a1", "", "default", "give a token"),
+        ("a1", "no-token-00000000", "default", "give a token"),
+        ("a1", "other-token-000002", "default", "the token is of agent a2 of tenant default"),
+        ("a1", "first-token-000001", "another", "the token is of agent a1 of tenant default"),
+        ("a3", "third-token-000003", "another", "this relay serves no tenant 'another'"),
+    ],
+)
+async def test_who_has_no_token_of_its_own_sends_nothing_and_is_told_why(
+    path: str, unused_address: str, caplog: pytest.LogCaptureFixture, agent: str, token: str, tenant: str, said: str
+) -> None:
+    tokens = {
+        sha256(each.encode()).digest(): Caller(of, name, sure=True)
+        for each, name, of in (
+            ("first-token-000001", "a1", "default"),
+            ("other-token-000002", "a2", "default"),
+            ("third-token-000003", "a3", "another"),
+        )
+    }
+    relay = Fleet("relay", broker=unused_address)
+
+    def told() -> list[str]:
+        lines = [each.getMessage() for each in caplog.records]
+        return [each for each in lines if "no events reach" in each]
+
+    async with serving(path, relay, tokens=tokens):
+        fleet = Fleet(agent, relay=f"unix:{path}", relay_token=token, tenant=tenant, ready_seconds=0)
+        await fleet.start()
+        work(fleet)
+        await until(told, "it says why")
+        assert fleet.sent == 0 and fleet.emitter.waiting == 5
+        assert not await fleet.ready(0.1)
+        await fleet.close(0.1)
+    assert fleet.dropped == 5 and relay.emitter.waiting == 0
+    assert len(told()) == 1 and said in told()[0]
+
+
+async def test_what_is_no_event_for_the_relay_is_dropped_alone(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    async with (
+        Fleet("relay", broker=broker.address, tenant=tenant, ready_seconds=0) as relay,
+        serving(path, relay),
+        Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=0) as fleet,
+    ):
+        work(fleet, 9, "s1")
+        fleet.emitter.emit(names.Event("outcome", tenant, "a1", "s2", 0, time.time() + 1e6, {names.TOOL: "search"}))
+        work(fleet, 9, "s3")
+        with caplog.at_level(logging.WARNING):
+            assert await fleet.flush(SECONDS)
+        assert fleet.sent == 22 and fleet.dropped == 1
+    assert {each["session"] for each in await sent(broker.address, tenant)} == {"s1", "s3"}
+
+
+def test_a_socket_is_for_its_user_and_group_and_what_a_killed_relay_left_is_taken_away(path: str) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(path)
+    left.close()
+    with _unix_socket(Path(path)) as listening:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o660
+        listening.listen()
+        with pytest.raises(ConfigError, match="another process serves there"), _unix_socket(Path(path)):
+            pass
+    assert not Path(path).exists()
+
+
+@pytest.mark.parametrize("given", ["unix:", "127.0.0.1:7411", "ftp://host:1", "http://"])
+def test_an_address_that_is_none_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="unix:PATH or http"):
+        Fleet("a1", relay=given)
+
+
+def test_a_fleet_is_at_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_RELAY", "unix:/run/fleetlore.sock")
+    assert "unix:/run/fleetlore.sock" in repr(Fleet("a1"))
+    assert "nowhere:1" in repr(Fleet("a1", broker="nowhere:1")), "what the agent says counts"
+    assert "unix:" not in repr(Fleet("a1", relay="")), "a relay is none of itself"
+    with pytest.raises(ConfigError, match="one of"):
+        Fleet("a1", broker="nowhere:1", relay="unix:/run/fleetlore.sock")
