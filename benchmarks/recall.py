@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from pymilvus import AnnSearchRequest, MilvusClient, RRFRanker
 
-from benchmarks.foresight.failure_recall import failures_of
 from benchmarks.milvus import milvus_server
 from benchmarks.report import Report, Row
 from fleetlore.config import Settings
@@ -149,15 +148,17 @@ def _source(folder: Path, quick: bool) -> Iterator[Source]:
             by_task[task].add(item.id)
     made = []
     for trajectory in asyncio.run(run_logs(asking, seed=0, learn=False)).trajectories:
-        for failure in failures_of(trajectory):
-            if answers := by_task[trajectory.task] | by_pattern[failure.pattern]:
-                error, _, arguments = failure.call.partition("\n")
+        # The first of each of the session's failures; not those that pass by themselves.
+        failed = [each for each in reversed(trajectory.calls) if each.pattern is not None and not each.transient]
+        for pattern, step in {each.pattern or "": each for each in failed}.items():
+            if answers := by_task[trajectory.task] | by_pattern[pattern]:
+                error = step.error_message or step.error_type or ""
                 texts = {
                     "the error": error,
-                    "call and error": f"{failure.tool} {error}\n{arguments}",
-                    "goal and error": f"{failure.goal}\n{error}",
+                    "call and error": f"{step.tool} {error}\n{step.arguments}",
+                    "goal and error": f"{trajectory.goal}\n{error}",
                 }
-                made.append(Question(texts, failure.pattern, frozenset(answers)))
+                made.append(Question(texts, pattern, frozenset(answers)))
     if len(made) >= (1 if quick else LEAST_QUESTIONS):
         yield Source(folder.name, items, Random(0).sample(made, min(questions, len(made))))
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from fleetlore.recall.hints import hint_text
+from fleetlore.advice.changes import change_tip
+from fleetlore.advice.gate import all_of
+from fleetlore.recall.hints import count, default_hint
 from fleetlore.stats.health import Window, is_estimated, tools_of, trend
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -123,9 +125,12 @@ def _change(family: Pattern, now: float, lately: tuple[int, int], before: tuple[
 
 
 def hint(snapshot: Snapshot, pattern: Pattern) -> str:
-    """What agents are told of a failure in one line; empty where nothing is known."""
+    """What got others past a failure, or else usually helps, in one line; empty where nothing is known."""
     recoveries = snapshot.index.recoveries(pattern.id) if pattern.level == "class" else ()
-    return hint_text(pattern, snapshot.now, recoveries) or ""
+    for item in recoveries:
+        by = f"{count(item.agents, 'agent')} in {count(item.support, 'session')}"
+        return f"{all_of(change_tip(item, 'got past').parts)} ({by})"
+    return default_hint(pattern) or ""
 
 
 def learned(snapshot: Snapshot) -> list[MemoryItem]:

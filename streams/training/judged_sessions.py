@@ -9,9 +9,9 @@ from fleetlore.config import Settings
 from fleetlore.kafka.read import records_of
 from fleetlore.wire.definitions import TOPIC, Definitions, id_of
 from fleetlore.wire.topics import topic
-from fleetlore.wire.trajectory import Judgment
+from fleetlore.wire.trajectory import Judgment, Trajectory
 from streams.stage.erased import Erased
-from streams.training.window import judgments_of, trajectories_of
+from streams.training.window import values_of
 
 
 # Read from the log what models were given besides their goals.
@@ -44,7 +44,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
     await erased.read(settings.cluster, [tenant])
     judged: dict[str, Judgment] = {}
     async for record in records_of(settings.cluster, topic(tenant, "judgments")):
-        for judgment in judgments_of(record):
+        for judgment in values_of(record, Judgment):
             session = judgment.trajectory
             known = judged.get(session.id)
             # Of one revision the later counts: the session was judged again.
@@ -52,7 +52,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
                 judged[session.id] = judgment
     judged = {id: each for id, each in judged.items() if not erased.holds(tenant, each.trajectory.session)}
     async for record in records_of(settings.cluster, topic(tenant, "trajectories")):
-        for whole in trajectories_of(record):
+        for whole in values_of(record, Trajectory):
             digest = judged.get(whole.id)
             if digest is not None and whole.events == digest.trajectory.events:
                 judged[whole.id] = replace(digest, trajectory=whole)

@@ -7,6 +7,7 @@ a trainer that starts again reads these sessions once more and comes to the same
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import time
@@ -15,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple, ParamSpec, TypeVar
 
-import msgspec
 from aiokafka import ConsumerRecord
 
 from fleetlore.adapters.signatures import Manifest
@@ -33,12 +33,13 @@ from streams.stage.base import split
 from streams.stage.erased import Erased
 from streams.training.publication import Describe, Publication
 
-__all__ = ["Cadence", "Decided", "WindowTrainer", "horizon_of", "judgments_of", "train", "trajectories_of"]
+__all__ = ["Cadence", "Decided", "WindowTrainer", "horizon_of", "train", "values_of"]
 
 log = logging.getLogger(__name__)
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+_Value = TypeVar("_Value", Judgment, Trajectory)
 
 # How long after an erasure it looks again whether the version in service was revoked.
 _FORGETTING_SECONDS = 60.0
@@ -145,10 +146,10 @@ class WindowTrainer(ABC, Generic[Manifest]):
         """Keep the sessions of a record, or count its verdicts in a trial."""
         self._metrics.received_records(record.topic).inc()
         if record.topic == self.verdicts:
-            for judgment in judgments_of(record) if self.publication.on_trial else ():
+            for judgment in values_of(record, Judgment) if self.publication.on_trial else ():
                 self.publication.vote(judgment)
             return
-        for session in trajectories_of(record):
+        for session in values_of(record, Trajectory):
             if self._erased.holds(self._tenant, session.session) or not self._teaches(session):
                 continue
             if self._window.add(session, record.partition, record.offset):
@@ -221,40 +222,20 @@ class WindowTrainer(ABC, Generic[Manifest]):
         return tuple(DataRange(self.name, part, first, self._read_to[part]) for part, first in firsts)
 
 
-# Read judgments from the records of the log.
-def judgments_of(record: ConsumerRecord) -> list[Judgment]:
-    """Return the judgments of a record.
+def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
+    """The judgments, or the sessions, of a record.
 
-    Skips invalid values: a trainer must not stop for a fault of the stage before.
+    What else its topic holds is passed over, and what cannot be read: a trainer must not stop for a fault of the stage
+    before.
     """
+    found: list[_Value] = []
     try:
-        parts = split(record.value or b"")
+        for part in split(record.value or b""):
+            with contextlib.suppress(ValueError):
+                found.append(kind.from_json(part))
     except InvalidEvent as error:
         log.warning("%s in %s[%d]@%d", error, record.topic, record.partition, record.offset)
-        return []
-    judged = []
-    for part in parts:
-        try:
-            judged.append(Judgment.from_json(part))
-        except ValueError as error:
-            log.warning("no judgment in %s[%d]@%d: %s", record.topic, record.partition, record.offset, error)
-    return judged
-
-
-def trajectories_of(record: ConsumerRecord) -> list[Trajectory]:
-    """Return the sessions of a record of `trajectories`; what else that topic holds is passed over."""
-    try:
-        parts = split(record.value or b"")
-    except InvalidEvent as error:
-        log.warning("%s in %s[%d]@%d", error, record.topic, record.partition, record.offset)
-        return []
-    sessions = []
-    for part in parts:
-        try:
-            sessions.append(Trajectory.from_json(part))
-        except msgspec.DecodeError as error:
-            log.debug("no session in %s[%d]@%d: %s", record.topic, record.partition, record.offset, error)
-    return sessions
+    return found
 
 
 async def train(

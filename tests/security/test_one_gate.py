@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in (ROOT / "fleetlore").rglob("*.py")}
 # What writes text of others for a person, with nothing before it.
-FOR_PERSONS = {"all_of", "hint_text"}
+FOR_PERSONS = {"all_of"}
 
 
 def test_only_the_gate_makes_the_text_of_a_tip() -> None:
