@@ -263,6 +263,29 @@ async def test_without_torch_the_call_model_is_trained_all_the_same(settings: Se
             process.kill()
 
 
+@pytest.mark.long
+async def test_two_trainers_of_a_tenant_name_no_half_of_what_it_learned(settings: Settings) -> None:
+    """Each reads all sessions and commits nothing, so a version is of all of them, whichever trainer it is of."""
+    await send(settings, sessions(0, 60))
+    environ = {**os.environ, **settings.to_env()}
+    both = [await asyncio.create_subprocess_exec(sys.executable, "-c", WITHOUT_TORCH, env=environ) for _ in range(2)]
+    try:
+        await listing_when(settings, 60)
+        await send(settings, sessions(60, 40))
+        await listing_when(settings, 100)
+        both[0].kill()  # what it knew is lost with it, and is in no other place than the log
+        await both[0].wait()
+        await send(settings, sessions(100, 20))
+        listing = await listing_when(settings, 120)
+        assert all(each.returncode is None for each in both[1:]), "the other one trains on"
+    finally:
+        for process in both:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    assert {each["version"] for each in listing.pointers} == {version_of(sessions(0, 120))}
+
+
 FOLLOWS = """
 import asyncio, sys
 
