@@ -126,10 +126,9 @@ def _put(index: LoreIndex, failure: Any, call: str, met: Counter[str]) -> None:
             **common,
             **seen,
         ),
-        NOW,
     )
     if failure.transient:
-        index.put_pattern(Pattern(id=failure.class_, level="class", transient=True, **common, **seen), NOW)
+        index.put_pattern(Pattern(id=failure.class_, level="class", transient=True, **common, **seen))
         return
     health = index.patterns.get(call)
     failed = 1 + (health.failures if health is not None else 0)
@@ -137,13 +136,12 @@ def _put(index: LoreIndex, failure: Any, call: str, met: Counter[str]) -> None:
         Pattern(
             id=call, level="call", calls=failed + met[call], failures=failed, sessions=failed, agents=failed, **common
         ),
-        NOW,
     )
     texts: dict[str, Any] = {"title": "t" * 60, "description": "d" * 120, "content": "c" * 400, "when": "w" * 60}
     backed: dict[str, Any] = {**texts, **common, "support": failures + 1, "agents": 2}
-    index.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **common, **seen), NOW)
+    index.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **common, **seen))
     recovery = {**backed, "when": f"{failure.tool} fails with: {failure.template}"}
-    index.put_item(MemoryItem(id=f"r-{failure.exact}", kind="recovery", pattern=failure.class_, **recovery), NOW)
+    index.put_item(MemoryItem(id=f"r-{failure.exact}", kind="recovery", pattern=failure.class_, **recovery))
 
 
 def timed(questions: list[Any], answer: Callable[[Any], Any]) -> tuple[list[float], list[Any]]:

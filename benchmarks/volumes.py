@@ -98,7 +98,7 @@ def replica_bytes(rows: Sequence[dict[str, Any]]) -> float:
     tracemalloc.start()
     index = LoreIndex()
     for body in bodies:
-        index.put_pattern(Pattern.from_json(body), 0.0)
+        index.put_pattern(Pattern.from_json(body))
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return taken / len(bodies)

@@ -123,9 +123,9 @@ def harmless_warnings(
     """
     index = LoreIndex()
     for pattern in patterns:
-        index.put_pattern(pattern, now)
+        index.put_pattern(pattern)
     for item in items:
-        index.put_item(item, now)
+        index.put_item(item)
     shown = needless = 0
     for case in test:
         own: set[str] = set()

@@ -20,6 +20,8 @@ from benchmarks.demo.world import Call, Reply, Task, World
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.recall.index import LoreIndex
+from fleetlore.wire.lore import Pattern
 
 READY_SECONDS = 5.0
 FLUSH_SECONDS = 20.0
@@ -69,6 +71,18 @@ async def isolated_arm(plan: Plan, progress: Callable[[], None]) -> list[Run]:
     return runs
 
 
+class _TimedIndex(LoreIndex):
+    """Remembers when each pattern first became known, in Unix seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learned: dict[str, float] = {}
+
+    def put_pattern(self, pattern: Pattern) -> None:
+        super().put_pattern(pattern)
+        self.learned.setdefault(pattern.id, time.time())
+
+
 @dataclass(slots=True)
 class Member:
     """One agent of the fleet: the time it joined, in seconds since the Unix epoch, and the results of its sessions."""
@@ -76,11 +90,12 @@ class Member:
     name: str
     fleet: Fleet
     joined: float
+    index: _TimedIndex
     runs: list[Run] = field(default_factory=list)
 
     def learned_at(self, pattern: str) -> float | None:
         """Return when this agent could first look up the pattern, in Unix seconds; None if it cannot yet."""
-        return self.fleet.replica.learned_at(pattern)
+        return self.index.learned.get(pattern)
 
 
 class FleetArm:
@@ -137,7 +152,8 @@ class FleetArm:
 
     async def _join(self, name: str) -> Member:
         fleet = Fleet(name, data=self._data, adapters=True, fetch_wait_ms=FETCH_WAIT_MS, ready_seconds=READY_SECONDS)
-        member = Member(name, fleet, math.inf)
+        fleet.replica.index = index = _TimedIndex()
+        member = Member(name, fleet, math.inf, index)
         self.members.append(member)
         await fleet.start()
         member.joined = time.time()

@@ -36,13 +36,13 @@ class _Index(LoreIndex):
         super().__init__()
         self._is_part = PARTS[part]
 
-    def put_pattern(self, pattern: Pattern, now: float) -> None:
+    def put_pattern(self, pattern: Pattern) -> None:
         if not self._is_part(pattern):
-            super().put_pattern(pattern, now)
+            super().put_pattern(pattern)
 
-    def put_item(self, item: MemoryItem, now: float) -> None:
+    def put_item(self, item: MemoryItem) -> None:
         if not self._is_part(item):
-            super().put_item(item, now)
+            super().put_item(item)
 
 
 class FleetText(InFleet):

@@ -140,7 +140,6 @@ class LoreIndex:
         self.items: dict[str, MemoryItem] = {}
         # Agents (hashes of their names) that anything is known of.
         self._names: set[int] = set()
-        self._learned: dict[str, float] = {}
         self._revoked: set[str] = set()
         self._distrusted: set[int] = set()
         # What agents are not told, as it would be if they were.
@@ -225,25 +224,20 @@ class LoreIndex:
         self._derived[known] = change, result
         return result
 
-    def learned_at(self, id: str) -> float | None:
-        """When (wall time, seconds) a pattern or item first became known here; None if it has not."""
-        return self._learned.get(id)
-
     # --- what the replica puts ---
 
-    def put_pattern(self, pattern: Pattern, now: float) -> None:
-        """Add or replace a pattern or health row. `now`: wall time in seconds."""
+    def put_pattern(self, pattern: Pattern) -> None:
+        """Add or replace a pattern or health row."""
         if self._hide(pattern):
             return
         self._changes[pattern.tool] += 1
         self.patterns[pattern.id] = pattern
         self._names.update(pattern.seen_by)
-        self._learned.setdefault(pattern.id, now)
         for group in self._groups_of(pattern):
             group.put(pattern)
 
-    def put_item(self, item: MemoryItem, now: float) -> None:
-        """Add or replace a memory item. `now`: wall time in seconds."""
+    def put_item(self, item: MemoryItem) -> None:
+        """Add or replace a memory item."""
         if self._hide(item):
             return
         self._derived.clear()
@@ -252,7 +246,6 @@ class LoreIndex:
             self.forget_item(item.id)
             old = None
         self.items[item.id] = item
-        self._learned.setdefault(item.id, now)
         for group in self._groups_of(item):
             group.put(item)
         self._names.update(item.said_by)
@@ -286,10 +279,10 @@ class LoreIndex:
             if entry is not None:
                 self._hide(entry)
 
-    def undo_revoke(self, id: str, now: float) -> None:
-        """Show again what was put under an id; ids that are not revoked are fine. `now`: wall time in seconds."""
+    def undo_revoke(self, id: str) -> None:
+        """Show again what was put under an id; ids that are not revoked are fine."""
         self._revoked.discard(id)
-        self._show_again([self._hidden[id]] if id in self._hidden else [], now)
+        self._show_again([self._hidden[id]] if id in self._hidden else [])
 
     def distrust(self, agent: int) -> None:
         """Hide what an agent (hash of its name) says, and the patterns that only it and other distrusted ones met."""
@@ -298,10 +291,10 @@ class LoreIndex:
         for entry in known:
             self._hide(entry)
 
-    def undo_distrust(self, agent: int, now: float) -> None:
-        """Show again what is hidden because of an agent alone. `now`: wall time in seconds."""
+    def undo_distrust(self, agent: int) -> None:
+        """Show again what is hidden because of an agent alone."""
         self._distrusted.discard(agent)
-        self._show_again(list(self._hidden.values()), now)
+        self._show_again(list(self._hidden.values()))
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
         """Whether agents are not to be told of a pattern or an item.
@@ -330,12 +323,12 @@ class LoreIndex:
         self._hidden[entry.id] = entry
         return True
 
-    def _show_again(self, entries: Iterable[Pattern | MemoryItem], now: float) -> None:
+    def _show_again(self, entries: Iterable[Pattern | MemoryItem]) -> None:
         for entry in entries:
             if isinstance(entry, MemoryItem):
-                self.put_item(entry, now)
+                self.put_item(entry)
             else:
-                self.put_pattern(entry, now)
+                self.put_pattern(entry)
 
     def _groups_of(self, entry: Pattern | MemoryItem) -> list[_Ranked[Any]]:
         keys = _keys_of_pattern(entry) if isinstance(entry, Pattern) else _keys_of_item(entry)

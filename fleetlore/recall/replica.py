@@ -115,10 +115,6 @@ class LoreReplica:
         if self._bound is not None and self._bound.prefer(tool):
             self._wants_more = True
 
-    def learned_at(self, id: str) -> float | None:
-        """When (wall time, seconds) a pattern or item first became known here; None if it has not."""
-        return self.index.learned_at(id)
-
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
         self._task = asyncio.create_task(self._follower.run(), name="fleetlore-replica")
@@ -239,17 +235,17 @@ class LoreReplica:
                 self._bound.forget_all()
 
     def _apply(self, topic_name: str, key: bytes | None, value: bytes | None) -> None:
-        index, now, is_pattern = self.index, self._clock.now(), topic_name == self.topics[0]
+        index, is_pattern = self.index, topic_name == self.topics[0]
         try:
             if topic_name == self.topics[2]:
-                self._obey(value, now)
+                self._obey(value)
             elif value is None:
                 forget = index.forget_pattern if is_pattern else index.forget_item
                 forget((key or b"").decode())
             elif is_pattern:
-                index.put_pattern(_pattern(value), now)
+                index.put_pattern(_pattern(value))
             else:
-                index.put_item(_item(value), now)
+                index.put_item(_item(value))
         except (ValueError, TypeError, KeyError, AttributeError):
             self._cannot_read(topic_name)
 
@@ -258,7 +254,7 @@ class LoreReplica:
         if self.unreadable == 1:
             log.warning("a record on %s cannot be read by this version of fleetlore; skipped", topic_name)
 
-    def _obey(self, value: bytes | None, now: float) -> None:
+    def _obey(self, value: bytes | None) -> None:
         if value is None:
             return  # a decision that is taken back is a record too
         decided = Decision.from_json(value)
@@ -267,8 +263,8 @@ class LoreReplica:
             if decided.on:
                 self.index.distrust(agent)
             else:
-                self.index.undo_distrust(agent, now)
+                self.index.undo_distrust(agent)
         elif decided.on:
             self.index.revoke(decided.id)
         else:
-            self.index.undo_revoke(decided.id, now)
+            self.index.undo_revoke(decided.id)

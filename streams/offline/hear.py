@@ -52,9 +52,9 @@ async def hear(learned: Learned, sessions: Sequence[LoggedSession]) -> list[Hear
     memory = MemoryPipeline(learned.now, learn=False)
     memory.call_model = learned.calls
     for pattern in learned.patterns:
-        memory.index.put_pattern(pattern, learned.now)
+        memory.index.put_pattern(pattern)
     for item in learned.items:
-        memory.index.put_item(item, learned.now)
+        memory.index.put_item(item)
     return [await _hear(memory, logged) for logged in sessions]
 
 

@@ -215,13 +215,13 @@ class MemoryPipeline:
         """Process events; all agents know of them from then on. Returns the sessions that they close."""
         closed = await self.run(events)
         await self._chain.settle()
-        now, index = self.clock.now(), self.index
+        index = self.index
         for collection, id in self.store.written:
             body = self.store.collections[collection][id]["body"].encode()
             if collection == "patterns":
-                index.put_pattern(Pattern.from_json(body), now)
+                index.put_pattern(Pattern.from_json(body))
             elif collection == "items" and body:
-                index.put_item(MemoryItem.from_json(body), now)
+                index.put_item(MemoryItem.from_json(body))
             elif collection == "items":
                 index.forget_item(id.partition("/")[2])
         self.store.written.clear()

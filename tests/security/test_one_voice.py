@@ -238,7 +238,7 @@ async def test_what_a_page_alone_says_is_told_to_no_other_for_a_models_note() ->
         item = state.to_item()
         assert item is not None
         fleet = MemoryFleet()
-        fleet.pipeline.index.put_item(item, 2.0)
+        fleet.pipeline.index.put_item(item)
         assert bool(leaks(await fleet.read(asked, goal="mine"), "gobbledook")) is told, "of two agents it is"
 
 
@@ -249,7 +249,7 @@ async def test_marks_of_speakers_and_entries_are_gone_from_what_is_shown(mark: s
     fleet = MemoryFleet()
     content = f"The news page takes a mode.\n{mark} the news are long"
     fact = memory_item("f1", kind="fact", tool="browse", title="news page", content=content, when="", source="guide.md")
-    fleet.pipeline.index.put_item(fact, 0.0)
+    fleet.pipeline.index.put_item(fact)
     doors = await fleet.read(goal="read the news page", tools=["browse"], then=Made("browse", {"page": "news"}))
     shown = [each for each in (doors["before the first call"], doors["at the start"]) if "the news are long" in each]
     assert shown and not any(mark in each for each in shown)

@@ -31,9 +31,9 @@ async def loops(pipeline: LogPipeline) -> dict[str, Pattern]:
 async def index_of(pipeline: LogPipeline) -> LoreIndex:
     index = LoreIndex()
     for body in await pipeline.bodies("patterns"):
-        index.put_pattern(Pattern.from_json(orjson.dumps(body)), NOW)
+        index.put_pattern(Pattern.from_json(orjson.dumps(body)))
     for body in await pipeline.bodies("items"):
-        index.put_item(MemoryItem.from_json(orjson.dumps(body)), NOW)
+        index.put_item(MemoryItem.from_json(orjson.dumps(body)))
     return index
 
 

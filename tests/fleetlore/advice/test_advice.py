@@ -35,20 +35,20 @@ def known(index: LoreIndex, *, failures: int = 3, calls: int | None = None, **fi
     values: dict[str, Any] = {"id": FAILURE.exact, "parent": FAILURE.class_, "shape": FAILURE.shape, "call": CALL}
     values |= {"sessions": failures, "agents": failures, "last_seen": NOW, "failures": failures, "calls": failures}
     named = {"tool": TOOL, "error_class": FAILURE.error_class, "template": FAILURE.template}
-    index.put_pattern(Pattern(tenant="default", **({"level": "exact"} | named | values | fields)), NOW)
+    index.put_pattern(Pattern(tenant="default", **({"level": "exact"} | named | values | fields)))
     if calls is not None:
         health(index, failures, calls)
 
 
 def health(index: LoreIndex, failures: int, calls: int) -> None:
-    index.put_pattern(Pattern(id=CALL, level="call", tenant="default", tool=TOOL, failures=failures, calls=calls), NOW)
+    index.put_pattern(Pattern(id=CALL, level="call", tenant="default", tool=TOOL, failures=failures, calls=calls))
 
 
 def put(index: LoreIndex, id: str, kind: Any = "recovery", **fields: Any) -> None:
     values: dict[str, Any] = {"support": 3, "agents": 3, "goals": 3}
     if kind == "recovery":
         values |= {"tool": TOOL, "pattern": FAILURE.class_, "was": ("table=cars",), "now": ("table=cars_data",)}
-    index.put_item(memory_item(id, kind=kind, **(values | fields)), NOW)
+    index.put_item(memory_item(id, kind=kind, **(values | fields)))
 
 
 def ask(index: LoreIndex, *call: Any, **given: Any) -> Advice:
@@ -335,10 +335,9 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
         calls.append((tool, arguments))
         row = {"tool": tool, "failures": 5, "calls": 5, "sessions": 3, "agents": 2}
         index.put_pattern(
-            Pattern(id=failure.exact, level="exact", tenant="default", parent=failure.class_, call=call, **row),  # type: ignore[arg-type]
-            NOW,
+            Pattern(id=failure.exact, level="exact", tenant="default", parent=failure.class_, call=call, **row),
         )
-        index.put_pattern(Pattern(id=call, level="call", tenant="default", tool=tool, failures=5, calls=8), NOW)
+        index.put_pattern(Pattern(id=call, level="call", tenant="default", tool=tool, failures=5, calls=8))
         put(index, f"r{number}", pattern=failure.class_, tool=tool, was=(f"path=/a/b{number}.py",), now=("path=/c",))
     times = []
     for tool, arguments in calls * 2:

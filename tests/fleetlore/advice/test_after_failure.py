@@ -137,7 +137,7 @@ def test_a_name_that_worked_elsewhere_is_told_where_it_may_be_used(
     item = memory_item(
         "a", kind="recovery", tool="sql", pattern=at.failed.failure.class_, agents=agents, support=4, goals=4, **made
     )
-    index.put_item(item, 0.0)
+    index.put_item(item)
     assert ("`cost`" in advise(index, at).text) is told
 
 

@@ -166,7 +166,6 @@ def teach(fleet: Fleet) -> str:
             id=failure.exact, level="exact", tenant="default", tool="sql", parent=failure.class_, call=call_id(*CALL),
             failures=3, calls=3, sessions=3,
         ),
-        0.0,
     )  # fmt: skip
     index.put_item(
         memory_item(
@@ -178,7 +177,6 @@ def teach(fleet: Fleet) -> str:
             was=("query=SELECT 1",),
             now=("query=SELECT 2",),
         ),
-        0.0,
     )
     return "r"
 
@@ -242,7 +240,7 @@ async def test_another_value_is_not_said_of_one_with_which_calls_mostly_work(
     monkeypatch.setattr(Fleet, "call_model", CallModel.from_bytes(train(sessions).weights))
     change: dict[str, Any] = {"was": ("compensation=voucher",), "now": ("compensation=none",), "plain": True}
     item = memory_item("r", tool="book", pattern="p", support=3, agents=3, goals=3, **change)
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
     async with fleet.session("move it") as session:
         tips = session.advise("book", {"compensation": "voucher", "seat": "a"}).tips
         assert [tip.source for tip in tips] == said
@@ -286,14 +284,13 @@ def version_of_tables() -> bytes:
 
 async def test_a_brief_tells_of_the_task_and_of_what_the_tools_need(fleet: Fleet) -> None:
     index = fleet.replica.index
-    index.put_item(memory_item("s", kind="strategy", task="refund", title="How to: refund", agents=3, support=3), 0.0)
+    index.put_item(memory_item("s", kind="strategy", task="refund", title="How to: refund", agents=3, support=3))
     failure = failure_of("pay", {}, "http_503", "503 Service Unavailable")
     for level, id in (("exact", failure.exact), ("class", failure.class_)):
         index.put_pattern(
             Pattern(
                 id=id, level=level, tenant="default", tool="pay", transient=True, failures=9, calls=9, last_seen=1000.0
-            ),  # type: ignore[arg-type]
-            0.0,
+            ),
         )
     async with fleet.session("refund", "refund") as session:
         brief = session.brief(["pay", "look_up"])

@@ -24,7 +24,7 @@ def a_fleet(**options: Any) -> Fleet:
     failure = failure_of("search", FAILING, "LookupError", "index products does not exist")
     change: dict[str, Any] = {"was": ("index=products",), "now": ("index=products-eu",), "plain": True}
     item = memory_item("r", tool="search", pattern=failure.class_, support=1, agents=1, **change)
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
     return fleet
 
 
@@ -41,7 +41,7 @@ async def test_a_value_that_works_for_as_many_is_not_sure_to_fail(against: int) 
     fleet = a_fleet()
     known = fleet.replica.index.items["r"]
     change: dict[str, Any] = {"was": known.was, "now": known.now, "plain": True, "pattern": known.pattern}
-    fleet.replica.index.put_item(memory_item("r", tool="search", support=20, agents=9, against=against, **change), 0.0)
+    fleet.replica.index.put_item(memory_item("r", tool="search", support=20, agents=9, against=against, **change))
     async with fleet.session("g") as asking:
         (tip,) = asking.advise("search", FAILING).tips
         assert tip.chance == pytest.approx(20.5 / (21 + against))

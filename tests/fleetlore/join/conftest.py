@@ -19,7 +19,7 @@ def fleet(fleet: Fleet) -> Fleet:
     item = memory_item(
         "s1", kind="strategy", task="look", title=f"{HOW_TO}{GOAL}", support=3, agents=3, content="Look into /srv first"
     )
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
     return fleet
 
 
@@ -42,7 +42,7 @@ def know_denied(fleet: Fleet, tool: str = "read_file", argument: str = "path") -
         id=failure.exact, level="exact", tenant="default", tool=tool, parent=failure.class_, failures=3, calls=3,
         call=call_id(tool, denied), sessions=3, error_class=failure.error_class, template=failure.template,
     )  # fmt: skip
-    fleet.replica.index.put_pattern(pattern, 0.0)
+    fleet.replica.index.put_pattern(pattern)
     return failure.exact
 
 
@@ -50,5 +50,5 @@ def know_better(fleet: Fleet, tool: str, argument: str) -> str:
     """Id of the item by which the fleet knows what to read instead of /etc/shadow: a call of that is sure to fail."""
     was, now = (f"{argument}=/etc/shadow",), (f"{argument}=/srv/a",)
     item = memory_item("better", tool=tool, was=was, now=now, support=3, agents=3)
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
     return item.id

@@ -146,7 +146,7 @@ async def test_what_leads_past_a_failure_stands_at_the_end_of_its_message_from_t
     failure = failure_of("read_file", {"path": "/etc/shadow"}, *DENIED)
     remedy = {"tool": "log_in", "arguments": {"user": "root"}}
     item = memory_item("r1", tool="read_file", pattern=failure.class_, support=3, agents=3, remedy=remedy)
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
     async with fleet.session("g"):
         await agent(calls("/etc/shadow"), calls("/srv/b"), calls("/srv/c")).ainvoke(GO)
     answers = [next(each.text for each in sent if each.type == "tool") for sent in SENT[1:]]

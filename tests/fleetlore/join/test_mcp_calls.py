@@ -79,7 +79,7 @@ async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, recorder: 
     remedy = {"tool": "attach", "arguments": {"file": "cars"}}
     item = memory_item("r1", tool="sql", pattern=failure.class_, support=3, agents=3, remedy=remedy)
     led_past = 'Call `attach({"file":"cars"})` first: sql needs it.'
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
     with fleet.session("g") as session:
         calls = McpCalls(session)
         told = []
@@ -138,7 +138,7 @@ async def test_descriptions_tell_of_their_tools_the_same_each_time(fleet: Fleet)
         id="p1", level="class", tenant="default", tool="search", error_class="TimeoutError", template="it is busy",
         failures=9, calls=9, sessions=9, agents=3, transient=True, last_seen=1000.0, first_seen=1000.0,
     )  # fmt: skip
-    fleet.replica.index.put_pattern(passing, 1000.0)
+    fleet.replica.index.put_pattern(passing)
     asked = orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     tools = [{"name": "search", "description": "Search."}, {"name": "read"}]
     listed = orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}})

@@ -259,7 +259,7 @@ def test_a_span_says_what_was_told_in_it(
     fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
     fleet.replica.index.put_pattern(
-        Pattern(id=call_id("sql", "SELECT 1"), level="call", tenant="default", tool="sql", failures=1, calls=4), 1000.0
+        Pattern(id=call_id("sql", "SELECT 1"), level="call", tenant="default", tool="sql", failures=1, calls=4)
     )
     show_advice(fleet, provider)
     tracer = provider.get_tracer("test")

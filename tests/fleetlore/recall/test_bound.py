@@ -123,7 +123,7 @@ def test_the_estimate_is_above_the_memory_that_is_taken_but_not_by_far(make: Any
         entry = cls.from_json(value)
         bound.take(entry.id, head(value))
         put = index.put_pattern if isinstance(entry, Pattern) else index.put_item
-        put(entry, 0.0)  # type: ignore[arg-type]
+        put(entry)  # type: ignore[arg-type]
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     estimated = sum(head(value).bytes for value in values)

@@ -30,12 +30,12 @@ def recovery(id: str, **fields: Any) -> MemoryItem:
 
 def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
     index = LoreIndex()
-    index.put_pattern(exact("p"), 1.0)
-    index.put_pattern(exact("w", transient=True), 1.0)
-    index.put_pattern(exact("wc", level="class", transient=True), 1.0)
-    index.put_pattern(Pattern(id="call-1", level="call", tenant="default", tool="sql", calls=9), 1.0)
-    index.put_item(recovery("r"), 1.0)
-    index.put_item(recovery("s", kind="strategy", task="refund"), 1.0)
+    index.put_pattern(exact("p"))
+    index.put_pattern(exact("w", transient=True))
+    index.put_pattern(exact("wc", level="class", transient=True))
+    index.put_pattern(Pattern(id="call-1", level="call", tenant="default", tool="sql", calls=9))
+    index.put_item(recovery("r"))
+    index.put_item(recovery("s", kind="strategy", task="refund"))
 
     assert [each.id for each in index.failures_of_call("call-1")] == ["p"]
     assert [each.id for each in index.transient_of_call("call-1")] == ["w"]
@@ -46,21 +46,13 @@ def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
     assert index.failures_of_call("unheard of") == ()
 
 
-def test_the_first_time_something_is_known_is_remembered() -> None:
-    index = LoreIndex()
-    assert index.learned_at("p") is None
-    index.put_pattern(exact("p"), 10.0)
-    index.put_pattern(exact("p", failures=2), 20.0)
-    assert index.learned_at("p") == 10.0
-
-
 def test_what_is_forgotten_is_advised_no_more() -> None:
     index = LoreIndex()
     for number in range(KEPT + 1):
-        index.put_item(recovery(f"r{number}", support=number), 1.0)
+        index.put_item(recovery(f"r{number}", support=number))
     index.forget_item(f"r{KEPT}")
     assert [each.id for each in index.recoveries("class-1")] == [f"r{n}" for n in reversed(range(KEPT))]
-    index.put_pattern(exact("p"), 1.0)
+    index.put_pattern(exact("p"))
     index.forget_pattern("p")
     index.forget_pattern("never known")
     index.forget_item("never known")
@@ -69,8 +61,8 @@ def test_what_is_forgotten_is_advised_no_more() -> None:
 
 def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
     index = LoreIndex()
-    index.put_item(recovery("r"), 1.0)
-    index.put_item(recovery("r", pattern="class-2"), 1.0)
+    index.put_item(recovery("r"))
+    index.put_item(recovery("r", pattern="class-2"))
     assert index.recoveries("class-1") == ()
     assert [each.id for each in index.recoveries("class-2")] == ["r"]
 
@@ -81,9 +73,9 @@ def test_what_is_like_in_words_follows_what_the_lore_says_now() -> None:
     def found(text: str) -> list[str]:
         return [item.id for item in index.facts_like("sql", text, 0.5)]
 
-    index.put_item(recovery("f", kind="fact", title="refund an order", content="refund"), 1.0)
+    index.put_item(recovery("f", kind="fact", title="refund an order", content="refund"))
     assert found("refund an order") == ["f"]
-    index.put_item(replace(index.items["f"], title="book a flight", content="book"), 3.0)
+    index.put_item(replace(index.items["f"], title="book a flight", content="book"))
     assert (found("refund an order"), found("book a flight")) == ([], ["f"])
     index.forget_item("f")
     assert found("book a flight") == []
@@ -91,9 +83,9 @@ def test_what_is_like_in_words_follows_what_the_lore_says_now() -> None:
 
 def test_a_recovery_that_says_of_no_change_and_no_call_is_not_told() -> None:
     index = LoreIndex()
-    index.put_item(recovery("r", was=(), now=()), 1.0)
+    index.put_item(recovery("r", was=(), now=()))
     assert index.recoveries("class-1") == ()
-    index.put_item(recovery("r", was=(), now=(), remedy={"tool": "sync", "arguments": {}}), 1.0)
+    index.put_item(recovery("r", was=(), now=(), remedy={"tool": "sync", "arguments": {}}))
     assert [each.id for each in index.recoveries("class-1")] == ["r"]
 
 
@@ -110,7 +102,7 @@ def test_the_best_at_hand_are_the_best_of_all(changes: list[tuple[int, int | Non
             index.forget_item(id)
             supports.pop(id, None)
         else:
-            index.put_item(recovery(id, support=support), 1.0)
+            index.put_item(recovery(id, support=support))
             supports[id] = support
     expected = sorted(supports, key=lambda id: (supports[id], id), reverse=True)[:KEPT]
     assert [each.id for each in index.recoveries("class-1")] == expected
@@ -126,15 +118,15 @@ def test_what_is_derived_is_worked_out_once_until_the_lore_changes() -> None:
 
     assert [index.derived(work, "a"), index.derived(work, "a")] == [0, 0]
     assert asked == ["a"]
-    index.put_pattern(Pattern(id="p", level="tool", tenant="default", tool="sql"), 0.0)
+    index.put_pattern(Pattern(id="p", level="tool", tenant="default", tool="sql"))
     assert [index.derived(work, "a"), index.derived(work, "sql")] == [0, 1]
     assert asked == ["a", "sql"]
-    index.put_pattern(Pattern(id="q", level="tool", tenant="default", tool="sql"), 0.0)
+    index.put_pattern(Pattern(id="q", level="tool", tenant="default", tool="sql"))
     assert [index.derived(work, "sql"), index.derived(work, "sql")] == [2, 2]
     index.forget_pattern("q")
     assert [index.derived(work, "sql"), index.derived(work, "a")] == [1, 0]
     assert asked == ["a", "sql", "sql", "sql"]
-    index.put_item(recovery("r"), 0.0)
+    index.put_item(recovery("r"))
     assert [index.derived(work, "a"), index.derived(work, "a")] == [1, 1]
     assert asked == ["a", "sql", "sql", "sql", "a"]
 
@@ -153,7 +145,7 @@ def test_of_what_is_derived_no_more_is_kept_than_was_asked_for() -> None:
 
 def test_what_is_counted_over_names_is_found_by_the_failure_too() -> None:
     index = LoreIndex()
-    index.put_item(recovery("r", cause="c"), 1.0)
+    index.put_item(recovery("r", cause="c"))
     assert index.recoveries("class-1") == index.remedies("c") == index.remedies("sql") == (index.items["r"],)
 
 
@@ -187,9 +179,9 @@ def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(
         if what == "put":
             known[id] = number
             if id == "p":
-                index.put_pattern(exact(id, failures=number, seen_by=tuple(by)), 1.0)
+                index.put_pattern(exact(id, failures=number, seen_by=tuple(by)))
             else:
-                index.put_item(recovery(id, support=number, said_by=tuple(by)), 1.0)
+                index.put_item(recovery(id, support=number, said_by=tuple(by)))
         elif what == "drop":
             known.pop(id, None)
             (index.forget_pattern if id == "p" else index.forget_item)(id)
@@ -198,13 +190,13 @@ def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(
             index.revoke(id)
         elif what == "undo":
             revoked.discard(id)
-            index.undo_revoke(id, 1.0)
+            index.undo_revoke(id)
         elif what == "distrust":
             distrusted.add(number)
             index.distrust(number)
         else:
             distrusted.discard(number)
-            index.undo_distrust(number, 1.0)
+            index.undo_distrust(number)
         silenced = {
             id
             for id, number in known.items()
@@ -216,7 +208,7 @@ def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(
         assert index.patterns.keys() | index.items.keys() == shown.keys()
     index.forget_all()
     for id in revoked:
-        index.undo_revoke(id, 1.0)
+        index.undo_revoke(id)
     for agent in distrusted:
-        index.undo_distrust(agent, 1.0)
+        index.undo_distrust(agent)
     assert not index.patterns and not index.items

@@ -39,10 +39,10 @@ SHORTER = item(
 def index(*items: MemoryItem, sessions: int = 10) -> LoreIndex:
     made = LoreIndex()
     made.put_pattern(
-        Pattern(id=tool_id("book"), level="tool", tenant="default", tool="book", calls=20, sessions=sessions), 0.0
+        Pattern(id=tool_id("book"), level="tool", tenant="default", tool="book", calls=20, sessions=sessions)
     )
     for each in items:
-        made.put_item(each, 0.0)
+        made.put_item(each)
     return made
 
 
@@ -124,11 +124,11 @@ def test_a_failure_that_no_remedy_answers_is_told_of_where_it_is_not_rare(others
     for failure, failures in ((met, 20), (other, others)):
         named = {"error_class": failure.error_class, "template": failure.template}
         row = {"tenant": "default", "tool": "book", **named, "failures": failures}
-        lore.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **row), 0.0)
+        lore.put_pattern(Pattern(id=failure.class_, level="class", parent=failure.family, **row))
         call = call_id("book", BOOK)
-        lore.put_pattern(Pattern(id=failure.exact, level="exact", parent=failure.class_, call=call, **row), 0.0)
+        lore.put_pattern(Pattern(id=failure.exact, level="exact", parent=failure.class_, call=call, **row))
     health = {"calls": 30, "failures": 20 + others}
-    lore.put_pattern(Pattern(id=call_id("book", BOOK), level="call", tenant="default", tool="book", **health), 0.0)
+    lore.put_pattern(Pattern(id=call_id("book", BOOK), level="call", tenant="default", tool="book", **health))
     preconditions = PreconditionTracker()
     preconditions.record_call("sync", {}, None)
     found = advise(lore, Situation("book", BOOK, now=0.0, preconditions=preconditions))

@@ -61,21 +61,17 @@ async def test_a_late_joiner_knows_everything(broker: EmbeddedBroker, tenant: st
     for number in range(20):
         await writer.put("patterns", f"p{number}", pattern(f"p{number}"))
     await writer.put("items", "r", item("r"))
-    clock = FakeClock(100.0)
-    replica = LoreReplica(broker.address, tenant, clock=clock)
+    replica = LoreReplica(broker.address, tenant)
     await replica.start()
     assert await replica.caught_up(30)
     assert set(replica.index.patterns) == {f"p{number}" for number in range(20)}
     assert [each.id for each in replica.index.recoveries("class")] == ["r"]
-    assert replica.learned_at("r") == 100.0
 
-    clock.advance(5.0)
     await writer.put("patterns", "p0", pattern("p0", failures=7))
     await writer.put("patterns", "new", pattern("new"))
     await writer.put("items", "r", None)
     assert await replica.caught_up(30)
     assert replica.index.patterns["p0"].failures == 7
-    assert (replica.learned_at("p0"), replica.learned_at("new")) == (100.0, 105.0)
     assert replica.index.items == {}
     await replica.close()
     assert "p0" in replica.index.patterns
@@ -136,7 +132,7 @@ async def test_what_was_forgotten_while_it_was_away_for_a_week_is_not_kept(
     assert await replica.caught_up(30)
     await replica.close()
     # Compaction has taken both the item and its tombstone: nothing on the topic says that it is gone.
-    replica.index.put_item(memory_item("erased", tenant="x", pattern="class"), 0.0)
+    replica.index.put_item(memory_item("erased", tenant="x", pattern="class"))
     await writer.put("items", "gone", None)
     for days, known in ((5, {"stays", "erased"}), (7, {"stays"})):
         clock.advance(days * 86_400.0)
@@ -155,7 +151,7 @@ async def test_a_process_that_slept_for_a_week_reads_anew_although_its_connectio
     await replica.start()
     assert await replica.caught_up(30)
     # Forgotten while it slept; compaction has taken both the item and its tombstone.
-    replica.index.put_item(memory_item("gone", tenant="x", pattern="class"), 0.0)
+    replica.index.put_item(memory_item("gone", tenant="x", pattern="class"))
     clock.advance(7 * 86_400.0)
     await until(lambda: set(replica.index.items) == {"stays"})
     await writer.put("items", "later", item("later"))

@@ -60,8 +60,8 @@ def know(fleet: Fleet) -> None:
     item = memory_item(
         "better", tool="search", was=("index=products",), now=("index=products-eu",), support=3, agents=3
     )
-    fleet.replica.index.put_pattern(pattern, 0.0)
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_pattern(pattern)
+    fleet.replica.index.put_item(item)
 
 
 async def test_a_session_in_one_batch(http: httpx2.AsyncClient, recorder: Recorder) -> None:
@@ -158,7 +158,7 @@ async def test_the_way_out_follows_a_failure(http: httpx2.AsyncClient, fleet: Fl
     failure = failure_of("search", WRONG, "", ERROR)
     remedy = {"tool": "list_indexes", "arguments": {"of": "products"}}
     item = memory_item("r1", tool="search", pattern=failure.class_, support=3, agents=3, remedy=remedy)
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
     await http.post("/v1/events", json=[STARTED, FAILED])
     assert "list_indexes" in (await http.post("/v1/advise", json={"session": "s1"})).json()["text"]
 

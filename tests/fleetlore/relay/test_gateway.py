@@ -49,7 +49,7 @@ def know(fleet: Fleet) -> None:
     failure = failure_of("search", {"index": "products"}, "", ERROR)
     remedy = {"tool": "list_indexes", "arguments": {"of": "products"}}
     item = memory_item("r1", tool="search", pattern=failure.class_, support=3, agents=3, remedy=remedy)
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
 
 
 @pytest.fixture

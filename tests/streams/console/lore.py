@@ -36,9 +36,9 @@ def snapshot(*entries: Pattern | MemoryItem, **fields: Any) -> Snapshot:
     index = LoreIndex()
     for each in entries:
         if isinstance(each, Pattern):
-            index.put_pattern(each, NOW)
+            index.put_pattern(each)
         else:
-            index.put_item(each, NOW)
+            index.put_item(each)
     return Snapshot("default", NOW, index, **fields)
 
 
