@@ -17,7 +17,7 @@ from typing import Any
 
 import cramjam
 
-from benchmarks.traffic import TENANT, TOPIC, Sent, traffic
+from benchmarks.traffic import TENANT, Sent, traffic
 from fleetlore.clock import SystemClock
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Pattern
@@ -60,8 +60,13 @@ class Flow:
 
     async def work(self, records: Sequence[Sent]) -> None:
         """One batch of events, through to the end."""
+        await self.work_of([(TENANT, sent) for sent in records])
+
+    async def work_of(self, records: Sequence[tuple[str, Sent]]) -> None:
+        """One batch of events, each record with its tenant."""
         waiting: dict[str, list[Record]] = defaultdict(list)
-        waiting["events"] = [self._record(TOPIC, sent.partition, sent.value) for sent in records]
+        names = {tenant: topic(tenant, "events") for tenant in {tenant for tenant, _ in records}}
+        waiting["events"] = [self._record(names[tenant], sent.partition, sent.value) for tenant, sent in records]
         for stage in self._stages:
             before = time.process_time()
             effects = await stage.process(waiting.pop(stage.reads, []))
@@ -70,14 +75,14 @@ class Flow:
                 await self.store.upsert(collection, rows)
             if effects.acknowledged is not None:
                 effects.acknowledged()
-            shared: dict[str, list[bytes]] = defaultdict(list)
+            shared: dict[tuple[str, str], list[bytes]] = defaultdict(list)
             for each in effects.outgoing:
                 self.values[each.topic] += 1
                 self.bytes[each.topic] += len(each.value or b"") + (len(each.key) if each.topic in COMPACTED else 1)
                 if each.value is not None and each.topic not in COMPACTED:
-                    shared[each.topic].append(each.value)
-            for name, values in shared.items():
-                waiting[name] += [self._record(topic(TENANT, name), 0, value) for value in json_arrays(values)]
+                    shared[each.tenant, each.topic].append(each.value)
+            for (tenant, name), values in shared.items():
+                waiting[name] += [self._record(topic(tenant, name), 0, value) for value in json_arrays(values)]
 
     def _record(self, name: str, partition: int, value: bytes) -> Record:
         self._offset += 1

@@ -141,10 +141,10 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         return
     text, remedied = folded(call.text), index.derived(remedied_causes, call.tool)
     for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, at.call_id):
+        if since is not None and pattern.first_seen <= since:
+            continue
         names = names_in(text, mentioned)
         if not of_any_call and not names:
-            continue
-        if since is not None and pattern.first_seen <= since:
             continue
         if remedied and cause_of_id(index, pattern.parent) in remedied:
             continue

@@ -172,7 +172,7 @@ def text_of(arguments: str) -> str:
 
 def words_of(text: str, characters: int) -> set[str]:
     """Lower-case names in the beginning of a text."""
-    return {word.lower() for word in WORD.findall(text[:characters])}
+    return set(WORD.findall(text[:characters].lower()))
 
 
 class CallContext:
@@ -182,7 +182,6 @@ class CallContext:
         goal: hashes of the goal's first words; `goal_words` are the words.
         seen: names in results; `worked`: in calls that worked; `failed`: that an error named and the call held.
         last: class of the last error after `E`, `ok`, `empty`, or `first` before any call.
-        last_words: hashes of the words of the last result or error.
         tried: how often a call has failed since it last worked, by the call.
         run: failures in a row.
         place: that an error named (`place_in`), the newest; None before one did.
@@ -190,13 +189,14 @@ class CallContext:
     """
 
     __slots__ = (
+        "_last_text",
+        "_last_words",
         "calls",
         "failed",
         "failures",
         "goal",
         "goal_words",
         "last",
-        "last_words",
         "objects",
         "place",
         "quantities",
@@ -214,7 +214,8 @@ class CallContext:
         self.worked: set[str] = set()
         self.failed: set[str] = set()
         self.last = "first"
-        self.last_words = np.zeros(0, np.uint32)
+        self._last_text = ""
+        self._last_words: Ids | None = None
         self.tried: dict[tuple[str, str], int] = {}
         self.calls = 0
         self.failures = 0
@@ -222,6 +223,14 @@ class CallContext:
         self.place: str | None = None
         self.objects = KnownObjects()
         self.quantities = KnownQuantities()
+
+    @property
+    def last_words(self) -> Ids:
+        """Hashes of the words of the last result or error; made where a model asks."""
+        if self._last_words is None:
+            words = dict.fromkeys(TOKEN.findall(self._last_text))
+            self._last_words = hashes_of([word.lower() for word in words])
+        return self._last_words
 
     @property
     def state(self) -> State:
@@ -251,9 +260,7 @@ class CallContext:
             self.quantities.record(result)
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
-        self.last_words = hashes_of(
-            [token.lower() for token in dict.fromkeys(TOKEN.findall(result[:_LAST_CHARACTERS]))]
-        )
+        self._last_text, self._last_words = result[:_LAST_CHARACTERS], None
         key = normal(tool, arguments or text)
         failed = self.tried.pop(key, 0)
         self.tried[key] = failed + 1 if error_class is not None else 0

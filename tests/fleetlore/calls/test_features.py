@@ -91,7 +91,7 @@ def test_only_the_very_same_call_counts_as_made_again() -> None:
     said = '{"limit":"1"}'
     context.record("list", text_of(said), "limit is no number", "E", arguments=said)
     unused.record("list", "limit 2", "limit is no number", "E", arguments='{"limit":"2"}')
-    unused.last_words, unused.failed, unused.place = context.last_words, context.failed, context.place
+    unused.failed, unused.place = context.failed, context.place
     same, other = Call.made("list", said), Call.made("list", '{"limit":1}')
     assert same.text == other.text
     assert not np.array_equal(features(same, context).ids, features(same, unused).ids)
