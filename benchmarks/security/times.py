@@ -17,6 +17,7 @@ import orjson
 
 from benchmarks.security.atoms import ATOMS
 from benchmarks.security.identities import REGIONS
+from fleetlore import Fleet
 from fleetlore.advice import provenance
 from fleetlore.advice.gate import clean as harmless
 from fleetlore.calls.context import CallContext, text_of
@@ -167,6 +168,28 @@ def _fact(text: str) -> object:
     return [list(facts._markdown(text, "f")), list(facts._packed(facts._paragraphs(text.splitlines())))]
 
 
+# Nobody's: nothing is sent, and what it says comes of the session alone.
+_FLEET = Fleet("agent", broker="nowhere:1", ready_seconds=0)
+
+
+def _advice(text: str) -> object:
+    with _FLEET.session("g", task="t") as session:
+        return session.advise("bash", {"command": text})
+
+
+def _step(text: str) -> object:
+    with _FLEET.session(text, task="t") as session, session.action("bash", {"command": text}) as action:
+        action.fail("Error", text)
+    return session
+
+
+def _advice_after_a_failure(text: str) -> object:
+    with _FLEET.session("g", task="t") as session:
+        with session.action("bash", {"command": "x"}) as action:
+            action.fail("Error", text)
+        return session.advise("bash"), session.brief(["bash"])
+
+
 def _failure(text: str) -> object:
     failure = fingerprint.failure_of("bash", text, text[:128], text)
     fingerprint.cause_of(failure, text)
@@ -184,6 +207,9 @@ READERS = (
     Reader("an agent's caution, a list", lambda text: dangers("bash", {"command": [text]}), AGENT_SECONDS),
     Reader("an agent's caution, SQL", lambda text: dangers("sql", {"query": "DROP " + text}), AGENT_SECONDS),
     Reader("an agent's caution, Python", lambda text: dangers("python", {"code": "os.system " + text}), AGENT_SECONDS),
+    Reader("an agent's advice before a call", _advice, AGENT_SECONDS),
+    Reader("an agent's step that fails", _step, AGENT_SECONDS),
+    Reader("an agent's step that fails, and the advice after it", _advice_after_a_failure, AGENT_SECONDS),
     Reader("an agent's memory of advice", _ledger, AGENT_SECONDS),
     Reader("an agent's call, for the models", _call, AGENT_SECONDS),
     Reader("a failure, recognised", _failure, AGENT_SECONDS),
@@ -234,8 +260,7 @@ def survey(reader: Reader, pairs: int, seed: int = 0) -> list[Timed]:
 
     Only the large sizes say how time grows: what is short is mostly what every call costs.
     """
-    drawn = Random(seed).sample([first + second for first, second in product(ATOMS, ATOMS)], pairs)
-    found = [_timed(reader, atom, *SIZES[:2]) for atom in (*ATOMS, *drawn)]
+    found = [_timed(reader, atom, *SIZES[:2]) for atom in (*ATOMS, *_pairs(pairs, seed))]
     by_time = sorted(found, key=lambda each: -each.seconds)
     by_growth = sorted(found, key=lambda each: -each.exponent)
     worst = dict.fromkeys([each.atom for each in (*by_time[:_SLOWEST], *by_growth[:_SLOWEST])])
@@ -269,10 +294,14 @@ def _least(reader: Reader, atom: str, size: int) -> float:
     return least
 
 
-def slowest_record(events: int) -> tuple[float, str]:
-    """How long the first stage takes over the worst record of so many events, and of which atom."""
-    reader = Reader("", lambda text: first_stage(text, events))
-    return max((_least(reader, atom, MAX_BYTES), atom) for atom in ATOMS)
+def slowest_record(events: int, pairs: int, seed: int = 0) -> tuple[float, str]:
+    """How long the first stage takes over the worst record of so many events, and of which atom or pair."""
+    reader = Reader("", lambda text: first_stage(text, events), WORKER_SECONDS)
+    return max((_least(reader, atom, MAX_BYTES), atom) for atom in (*ATOMS, *_pairs(pairs, seed)))
+
+
+def _pairs(number: int, seed: int) -> list[str]:
+    return Random(seed).sample([first + second for first, second in product(ATOMS, ATOMS)], number)
 
 
 def slowness() -> float:

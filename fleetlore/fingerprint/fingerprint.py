@@ -26,7 +26,7 @@ import orjson
 from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.fingerprint.template import QUOTED_TEXT
 from fleetlore.redact.redact import redact
-from fleetlore.redact.values import redact_value
+from fleetlore.redact.values import plain_value, redact_value
 from fleetlore.redact.weight import weight
 
 VERSION = "5"
@@ -157,7 +157,7 @@ def arguments_text(arguments: object) -> str:
     if arguments is None:
         return ""
     if isinstance(arguments, dict | list) and weight(arguments, _MAX_WEIGHT) > _MAX_WEIGHT:
-        return json.dumps(redact_value(arguments, _LONGEST), sort_keys=True)
+        return json.dumps(plain_value(arguments, _LONGEST), sort_keys=True)
     try:
         return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str).decode()
     except Exception:  # integers of more than 64 bits, lone surrogates, keys without an order, an object that fails

@@ -39,7 +39,7 @@ _CODE_BEFORE = re.compile(
     r"(?:code |status )?$",
     re.I,
 )
-# One of these stands in what `_CODE_BEFORE` matches. A text of numbers alone asks it a thousand times.
+# One of these stands in what `_CODE_BEFORE` matches.
 _CODE_WORD = re.compile("code|status|err|exit|rc|http|signal", re.I)
 _MAX_CODE_DIGITS = 6
 _STATUS = re.compile(r"[1-5]\d\d|-\d{1,3}")
@@ -68,6 +68,9 @@ def _number(match: re.Match[str]) -> str:
     number, start = match.group(), match.start()
     before = match.string[max(0, start - 20) : start]
     # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`; or of a program's end: `-9: …`.
+    # A text of numbers alone asks it a thousand times: without a letter there is neither a code nor a name.
+    if start and before.lower() == before.upper() and match.string[match.end() : match.end() + 1] != " ":
+        return MASK
     may_be_code = _CODE_WORD.search(before) is not None
     coded = (may_be_code and bool(_CODE_BEFORE.search(before))) or (not start and bool(_STATUS.fullmatch(number)))
     named = before[-1:] == "-" and bool(_NAME_BEFORE.search(before))

@@ -57,7 +57,8 @@ _SENTENCE = re.compile(
     r"|(?:uncaught|unhandled) (?=[A-Z])|error: +(?=(?-i:[A-Z])\w*Error\b)",
     re.I,
 )
-_SUFFIX = "(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration)"
+_SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "Iteration")
+_SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
     rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
     r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error))"
@@ -92,6 +93,12 @@ _PASSING = re.compile(
     r"|bad gateway|overloaded",
     re.I,
 )
+# A search that finds nothing takes a hundred times as long as to look for a word that each match holds.
+_HTTP_WORDS = ("http", "status", "response", "error", *(f"{digit}{next}" for digit in "45" for next in "0123456789"))
+_EXIT_WORDS = ("exit", "return", "finish", "terminat", "ended", "fail", "died", "rc")
+_PASSING_WORDS = (
+    "time", "temporar", "limit", "too many", "try again", "unavailable", "connection", "gateway", "overloaded",
+)  # fmt: skip
 _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
 
 
@@ -121,14 +128,23 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     error_class, line = _without_wrappers(error_class, head)
     line = _unquoted(line)
     text = template(line)
-    status = _HTTP.search(line)
+    folded = line.lower()
+    status = _HTTP.search(line) if _has_any(folded, _HTTP_WORDS) else None
     error_class = error_class or _class_by_text(message, line, status, text)
     transient = (
         (status is not None and _group(status) in _PASSING_STATUS)
         or error_class.removeprefix("http_") in _PASSING_STATUS
-        or _PASSING.search(f"{error_class}: {line}") is not None
+        or _passes(f"{error_class}: {line}")
     )
     return _NormalForm(error_class[:MAX_CLASS], text, transient)
+
+
+def _has_any(text: str, words: tuple[str, ...]) -> bool:
+    return any(map(text.__contains__, words))
+
+
+def _passes(said: str) -> bool:
+    return _has_any(said.lower(), _PASSING_WORDS) and _PASSING.search(said) is not None
 
 
 def _is_wrapper(error_class: str) -> bool:
@@ -173,12 +189,17 @@ def _unquoted(line: str) -> str:
 def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: str) -> str:
     """Cheapest sound name for the kind of error; its own words, without names, where nothing else is known."""
     # The last one named is the one that was raised; the others are its causes or its handlers.
-    for name in reversed(_EXCEPTION.findall(message[:_SEARCHED])):
+    searched = message[:_SEARCHED]
+    found = _EXCEPTION.findall(searched) if _has_any(searched, _SUFFIXES) else ()
+    for name in reversed(found):
         if not _is_wrapper(own := str(name).rpartition(".")[2]):
             return own
     # Of the same line as the template: what a tool says further down differs from one version to the next.
-    for match, name in ((status, "http"), (_ERRNO.search(line), "errno"), (_EXIT.search(line), "exit")):
-        if match is not None:
+    if status is not None:
+        return f"http_{_group(status)}"
+    folded = line.lower()
+    for pattern, kinds, name in ((_ERRNO, ("errno",), "errno"), (_EXIT, _EXIT_WORDS, "exit")):
+        if _has_any(folded, kinds) and (match := pattern.search(line)) is not None:
             return f"{name}_{_group(match)}"
     words = re.findall(r"[a-z]{2,}", QUOTED_TEXT.sub(" ", _CONTRACTED.sub("", text)))
     return "_".join(words[:6]) or "error"

@@ -20,6 +20,7 @@ HIDING = re.compile(b"|".join(each.encode() for each in "\u00ad\u200b\u200c\u200
 _SIGNS = (b"ghp_", b"AKIA", b"sk-ant-", b"password", b"passwd", b"secret", b"token", b"PRIVATE KEY")
 # Characters of a secret that is known again; and where it is nothing but letters or digits.
 _LEAST, _LEAST_PLAIN = 8, 16
+_MOST = 512  # what is longer is no word that is said twice, and a pattern of it takes a millisecond to make
 #: What hangs on a mask belongs to it: a form ended too early, or one was cut.
 _TAIL = re.compile(r"(?<=[a-z0-9]\])(?=[\w+/=~?.-]{0,64}\d)[\w+/=~?.-]{8,4096}")
 _MASK = re.compile(r"\[redacted:\w{1,40}\]\Z")
@@ -59,7 +60,7 @@ def masked_again(text: str, known: Mapping[str, str]) -> str:
         known: the mask of each secret.
     """
     for secret, mask in known.items():
-        if len(secret) >= (_LEAST_PLAIN if secret.isalpha() or secret.isdigit() else _LEAST):
+        if (_LEAST_PLAIN if secret.isalpha() or secret.isdigit() else _LEAST) <= len(secret) <= _MOST:
             data = secret.encode("utf-8", "surrogatepass")
             for form in (secret, b64encode(data).decode().rstrip("="), data.hex()):
                 if form in text:

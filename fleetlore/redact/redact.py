@@ -86,7 +86,7 @@ def _beside(signs: str) -> str:
     return (
         rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret|id"""
         r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base"""
-        r"""|s){0,24}+"""
+        r"""|s){0,16}+"""
     )
 
 
@@ -181,6 +181,8 @@ for _character, _, _shape, _rules in _FORMS:
         for _needle in _rule.needles:
             _LOOKS[_needle.encode()].add((_character, _shape))
 _NEEDLES = Needles(exact=_LOOKS, folded=_WORDS)
+# What names so many secrets is taken to hold one: to ask it of each takes as long as to mask it.
+_MANY_NAMES = 32
 # From here on one pass over all needles is cheaper than one needle after another.
 _SCANNED_CHARS = 500
 
@@ -224,7 +226,10 @@ def _is_open(text: str, needles: set[bytes]) -> bool:
     if any(character in text and (shape is None or shape.search(text)) for character, shape in looks):
         return True
     words = {_WORDS[needle] for needle in needles if needle in _WORDS}
-    return bool(words and _called(fold(text), words))
+    if not words:
+        return False
+    folded = fold(text)
+    return sum(map(folded.count, words)) > _MANY_NAMES or bool(_called(folded, words))
 
 
 def redact(text: str) -> str:

@@ -36,6 +36,8 @@ _TRIGGERS = (
 )  # fmt: skip
 # Of a list of arguments; and calls of a program that are looked at.
 _MAX_WORDS = 1024
+# Characters of a command that are searched for a secret: as many as a cache knows again.
+_MAX_SEARCHED = 2048
 _MAX_CALLS = 64
 _REMOVES = re.compile(r"\brm\b")
 # Of other languages a few words decide: without one of these no rule for them is broken.
@@ -115,7 +117,7 @@ def _of_shell(text: str) -> set[str]:
     found = {name for command in commands(text) for name in shell_dangers(command)}
     if FORK_BOMB.search(text):
         found.add("fork-bomb")
-    if redact(text) != text:
+    if redact(text[:_MAX_SEARCHED]) != text[:_MAX_SEARCHED]:
         found.add("secret-in-call")
     if re.search(r"^\s*env\s*(?:$|[|;&\n])", text, re.M):
         found.add("print-environment")

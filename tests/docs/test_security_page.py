@@ -56,7 +56,7 @@ def test_the_tests_that_the_page_names_are_run(test: str) -> None:
 @pytest.mark.parametrize("seconds", [0.0, 9.0])
 def test_a_time_over_its_bar_is_said_to_be_missed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(figures, "survey", lambda reader, pairs: [SimpleNamespace(seconds=seconds, exponent=1.0)])
-    monkeypatch.setattr(figures, "slowest_record", lambda events: (seconds, "atom"))
+    monkeypatch.setattr(figures, "slowest_record", lambda events, pairs: (seconds, "atom"))
     told = list(figures._times())
     assert all(("**missed**" in cell) is (seconds > 0.0) for *_, cell in told if "(bar " in cell)
     times = [

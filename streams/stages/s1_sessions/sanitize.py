@@ -13,11 +13,18 @@ from typing import Any
 
 from fleetlore.advice.provenance import OPENING, redact_fenced
 from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.redact.named_values import REDACTED
 from fleetlore.redact.redact import redact, suspects
 from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming
 
 # Of a text: no stage keeps more than 2,000 characters or reads more than 8,000. The rest only tells two calls apart.
 _MAX_READ = 8192
+# Characters of the texts of one record that seem to hold a secret and are looked at, one name of a secret after the
+# other, which takes a worker a microsecond a character. The record of real agents that has most has 10,000. A record is
+# read as it lies on the log, so a replay masks the same.
+_MAX_SUSPECTED = 24 * 1024
+_UNREAD = f"{REDACTED}unread]"
+_TEXTS_PER_EVENT = 3
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
 _NAMES = ("tool", "error_type", "role", "guard", "place", "user", "definitions")
@@ -28,8 +35,9 @@ _ALL_UNSET = (None,) * len(_UNCHECKED)
 _OF_OTHERS = ("content", "goal", "task")
 
 
-def clean(events: Sequence[Incoming]) -> None:
-    """Turn arguments and results into texts, mark advice and mask secrets, in place and a batch at a time."""
+def clean(*records: Sequence[Incoming]) -> None:
+    """Turn arguments and results into texts, mark advice and mask secrets, in place and in many records at once."""
+    events = [event for record in records for event in record]
     texts: list[str] = []
     for event in events:
         data = event.data
@@ -51,21 +59,45 @@ def clean(events: Sequence[Incoming]) -> None:
             _put(events, place, texts[place] + rests.get(place, ""))
     # One search for all: of a small batch it costs as much for a few names as for all texts.
     suspected = suspects([*texts, *(name[:_MAX_READ] for name in names)])
-    masked = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
-    for place in suspected:
-        if place >= len(texts):
-            name = names[place - len(texts)]
-            if (redacted := redact(name[:_MAX_READ])) != name:
-                masked[name] = redacted
-    if masked:
-        _rename(events, masked)
-    for place in suspected:
-        if place < len(texts):
-            _put(events, place, redact(texts[place]) + rests.get(place, ""))
+    cut = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
+    if cut:
+        _rename(events, cut)
+    named = {names[place - len(texts)][:_MAX_READ] for place in suspected if place >= len(texts)}
+    if suspected:
+        _mask(records, named, [place for place in suspected if place < len(texts)], texts, rests)
+
+
+def _mask(
+    records: Sequence[Sequence[Incoming]],
+    named: set[str],
+    places: Sequence[int],
+    texts: Sequence[str],
+    rests: Mapping[int, str],
+) -> None:
+    """Mask suspected names, and texts by their places, as far as each record's share goes."""
+    waiting, end = iter((*places, -1)), 0
+    place = next(waiting)
+    for record in records:
+        end += _TEXTS_PER_EVENT * len(record)
+        left = _MAX_SUSPECTED
+        if named:
+            masked: dict[str, str] = {}
+            for name in sorted(named.intersection(_names_of(record))):
+                left -= len(name)
+                if (redacted := redact(name) if left >= 0 else _UNREAD) != name:
+                    masked[name] = redacted
+            if masked:
+                _rename(record, masked)
+        while 0 <= place < end:
+            text = texts[place]
+            left -= len(text)
+            said = redact(text) if left >= 0 else _UNREAD
+            _put(record, place - end + _TEXTS_PER_EVENT * len(record), said + rests.get(place, ""))
+            place = next(waiting)
 
 
 def _names_of(events: Sequence[Incoming]) -> list[str]:
-    """The different names, kinds and ids of a batch: they are short and mostly repeat, and what one holds is in every
+    """The different names, kinds and ids of events: they are short and mostly repeat, and what one holds is in every
     row it stands in.
     """
     found: set[str | None] = set()
@@ -102,6 +134,6 @@ def _renamed(value: Any, masked: Mapping[str, str]) -> Any:
 
 
 def _put(events: Sequence[Incoming], place: int, text: str) -> None:
-    event, number = events[place // 3], place % 3
+    event, number = events[place // _TEXTS_PER_EVENT], place % _TEXTS_PER_EVENT
     fields = {OUTCOME: _OF_OUTCOME, STARTED: _OF_STARTED}.get(event.type, _OF_OTHERS)
     setattr(event.data, fields[number], text)

@@ -91,7 +91,7 @@ class SessionsStage(Stage):
             events = read_events(record, effects, self.principals)
             self._metrics.received_events(record.topic).inc(len(events) + len(effects.dead_letters) - before)
             arrivals.append((record, events))
-        clean([event for _, events in arrivals for event in events])
+        clean(*[events for _, events in arrivals])
         for record, events in arrivals:
             tenant = tenant_of(record.topic)
             if (partition := self._partitions.get(record.tp)) is None:

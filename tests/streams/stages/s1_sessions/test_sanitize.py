@@ -78,3 +78,19 @@ def test_a_batch_is_masked_as_each_of_its_texts_is(rows: list[tuple[Any, str, st
             else [data.place if kind == STARTED else data.content, data.goal, data.task]
         )
         assert masked == [redact(text) for text in texts]
+
+
+def test_of_one_record_only_so_much_is_looked_at_and_the_rest_is_not_kept() -> None:
+    def record() -> list[Incoming]:
+        return [event(OUTCOME, tool="t", arguments=f"{n}", result=f"password=hunter2!{n} " * 300) for n in range(8)]
+
+    first, second, harmless = record(), record(), [event(OUTCOME, tool="t", result="fine " * 1600) for _ in range(8)]
+    names = [event(OUTCOME, tool=f"password=hunter2!{n} " + "x" * 8000, result="fine") for n in range(8)]
+    clean(first, second, harmless, names)
+    for masked in (first, second):
+        assert all("hunter2" not in each.data.result for each in masked)
+        assert ["[redacted:unread]" in each.data.result for each in masked] == [False] * 4 + [True] * 4
+        assert [each.data.arguments for each in masked] == [str(n) for n in range(8)]
+    assert all(each.data.result == "fine " * 1600 for each in harmless)
+    assert [each.data.tool == "[redacted:unread]" for each in names].count(True) == 5
+    assert all("hunter2" not in each.data.tool for each in names)
