@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry
 
+from benchmarks.security.half_open import PROBES, probed
 from sinks.health_endpoint import MAX_CONNECTIONS, Endpoint, Readiness
 
 
@@ -37,6 +38,11 @@ def test_a_probe_is_answered_while_half_open_requests_hold_every_place() -> None
         assert not _is_closed(half_open.pop())
         for each in half_open:
             each.close()
+
+
+def test_every_probe_is_answered_beside_250_half_open_connections_a_second() -> None:
+    answered, _ = probed("own", before_seconds=1.0)
+    assert answered == PROBES
 
 
 def test_a_request_that_is_sent_by_the_byte_is_given_up() -> None:
