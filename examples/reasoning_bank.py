@@ -1,5 +1,5 @@
-"""Run ReasoningBank's loop with a fleet: retrieve before acting, act, cite what was used, let the environment judge;
-the stream distils.
+"""Run ReasoningBank's loop with a fleet: retrieve before acting, act, let the environment judge; the stream
+distils.
 
     fleetlore up --data ./lore        # in another terminal
     python examples/reasoning_bank.py ./lore
@@ -45,12 +45,10 @@ async def solve(fleet: Fleet, year: int, answer: int) -> None:
             said, query = think(year, advice.text + advice_on_call.text, error)  # 2. inject, as data
             print(said)
             session.message("assistant", said)
-            for id in (*advice.ids, *advice_on_call.ids) if "others found" in said else ():
-                session.cite(id)  # 3. what it uses is credited with what comes of it
-            async with session.action("sql", {"query": query}) as action:  # 4. act
+            async with session.action("sql", {"query": query}) as action:  # 3. act
                 try:
                     action.result = found = database().execute(query).fetchone()[0]
-                    # 5. judged by the environment; the stream distils the rest
+                    # 4. judged by the environment; the stream distils the rest
                     session.succeed(reward=float(found == answer))
                     break
                 except sqlite3.Error as failure:

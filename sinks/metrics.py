@@ -23,7 +23,7 @@ _LATENCY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 LABELS = {
     "adapter": "name of an adapter",
-    "advice": "what was done with advice for a call: given, withheld or cited",
+    "advice": "what was done with advice for a call: given or withheld",
     "collection": "Milvus collection",
     "ending": "how a session ended: success, failure, unknown or continued",
     "kind": "kind of a memory item: recovery, strategy or fact",
@@ -247,8 +247,7 @@ class Metrics(MetricTable):
         "advised_calls_total",
         Counter,
         "lore",
-        "Calls that advice was given for, withheld from at random, or cited by (`advice`). Worry when advice is given "
-        "and never cited: agents do not read it.",
+        "Calls that advice was given for, or withheld from at random (`advice`). Worry when none is given any more.",
         ("advice",),
     )
     junk_items = MetricSpec(

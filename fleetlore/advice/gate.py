@@ -83,7 +83,7 @@ _LINE = (
     rf"|(?m:^)\s{{0,8}}\#{{1,6}}\s{{0,2}}(?:{_SPEAKERS}|user|instructions?|input|response)\s*$"
 )
 _MARK = re.compile("|".join((_FENCE, _TAG, _BRACKETED, _TOKEN, _LINE)), re.IGNORECASE | re.MULTILINE)
-# What an entry of advice begins with: only what we write can be cited, and only that is counted.
+# What looks like an entry of ours: nothing that others wrote may.
 _ENTRY = re.compile(r"\[\s?#\s?([0-9A-Za-z_-]{1,16})\s?\]")
 
 # What the words of others are: an error's or a field's (the environment wrote them), the class of an error, a call or a

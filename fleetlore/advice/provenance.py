@@ -77,7 +77,7 @@ def redact_fenced(value: Any) -> Any:
 
 
 class AdviceLedger:
-    """Advice of one session: what was shown, what was withheld, and what the agent says it used.
+    """Advice of one session: what was shown and what was withheld.
 
     Advice is asked for in rounds: of some calls, one or several of which are then made. What was asked about a call
     belongs to it, with calls side by side too. What was asked about a call that is not made counts for the next call of
@@ -94,10 +94,6 @@ class AdviceLedger:
         self._asked: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
         self._round = 0
         self._acted = False
-        # All that was ever shown.
-        self._ids: set[str] = set()
-        # Since the last action.
-        self._cited: dict[str, None] = {}
         # The last ones shown, newest last, each with its longest word: without that no text quotes it.
         self._lines: dict[str, str] = {}
 
@@ -113,31 +109,21 @@ class AdviceLedger:
             del self._asked[next(iter(self._asked))]
         if not ids:
             return
-        self._ids.update(ids)
         for line in (part for whole in lines for part in (whole, _LABEL.sub("", whole, 1))):
             if len(line) >= _MIN_LINE and line not in self._lines:
                 self._lines[line] = max(_WORD.findall(line.lower()), key=len, default=line)
         while len(self._lines) > _MAX_LINES:
             del self._lines[next(iter(self._lines))]
 
-    def take(self, call: str) -> tuple[list[str], list[str], list[str]]:
-        """Ids of what was shown and withheld about a call that begins, and of what was cited since the last one."""
+    def take(self, call: str) -> tuple[list[str], list[str]]:
+        """Ids of what was shown and withheld about a call that begins."""
         self._acted = True
         due = [known for known, (asked, _, _) in self._asked.items() if known in (call, "") or asked < self._round]
         due.sort(key=lambda known: known != call)
         taken = [self._asked.pop(known) for known in due]
         shown = list(dict.fromkeys(chain.from_iterable(ids for _, ids, _ in taken)))
         kept_back = list(dict.fromkeys(chain.from_iterable(ids for _, _, ids in taken)))
-        cited = list(self._cited)
-        self._cited.clear()
-        return shown, kept_back, cited
-
-    def cite(self, id: str) -> bool:
-        """Note that the agent used what was shown under this id; False where nothing was."""
-        if id not in self._ids:
-            return False
-        self._cited[id] = None
-        return True
+        return shown, kept_back
 
     def redact_shown(self, value: Any) -> Any:
         """A message or arguments with what was recalled replaced by the mark; itself where there is none of it."""

@@ -36,7 +36,7 @@ class BegunCall(NamedTuple):
     Attributes:
         text: its arguments as text.
         recorded: its arguments as the events have them.
-        followed: what its outcome names: advice, what was withheld or cited, and the adapter.
+        followed: what its outcome names: advice, what was withheld, and the adapter.
     """
 
     text: str

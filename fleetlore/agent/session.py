@@ -326,10 +326,3 @@ class Session:
         """
         with self._locked():
             return self._watchdog.cautions(self.fleet.clock.monotonic())
-
-    def cite(self, id: str) -> bool:
-        """Say that something the session was shown (`Advice.ids`) is being used; the next outcome names it. False
-        where nothing was shown so.
-        """
-        with self._locked():
-            return self._ledger.cite(id)

@@ -200,9 +200,9 @@ class SessionEvents:
             adapter: version in use.
         """
         text = arguments_text(action.arguments)
-        advice, withheld, cited = self._ledger.take(asked(action.call_id, action.tool, text))
+        advice, withheld = self._ledger.take(asked(action.call_id, action.tool, text))
         recorded = self._ledger.redact_shown(action.arguments)
-        followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.CITED: cited, names.ADAPTER: adapter}
+        followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: adapter}
         call = BegunCall(text, recorded, _known(followed), self._fleet.clock.monotonic())
         self._watchdog.saw_event(call.started)
         data = {names.TOOL: action.tool, names.ARGUMENTS: recorded}

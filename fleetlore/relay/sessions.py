@@ -127,8 +127,6 @@ class _RemoteSession:
             self.is_over = True
 
     def _end(self, data: dict[str, Any]) -> None:
-        for id in data.get(names.CITED) or ():
-            self.session.cite(str(id))
         action, seconds = self._begun.pop(_key(data), None), None
         if action is None:
             seconds = 0.0

@@ -19,7 +19,7 @@ _DATA = {
     "arguments": events.ARGUMENTS, "call_id": "gen_ai.tool.call.id", "result": events.RESULT,
     "error_type": events.ERROR_TYPE, "error_message": events.ERROR_MESSAGE, "guard": events.VIOLATION,
     "duration_seconds": events.DURATION, "advice": events.ADVICE, "withheld": events.WITHHELD,
-    "cited": events.CITED, "adapter": events.ADAPTER, "role": events.ROLE, "content": events.CONTENT,
+    "adapter": events.ADAPTER, "role": events.ROLE, "content": events.CONTENT,
     "outcome": events.OUTCOME, "reward": events.REWARD,
 }  # fmt: skip
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH, description="No control characters.")]
@@ -64,7 +64,6 @@ class Returned(Called, kw_only=True, omit_defaults=True, rename=_DATA):
     duration_seconds: float | UnsetType = UNSET
     advice: Annotated[tuple[str, ...], Meta(description="Ids of what was shown; the relay fills it in.")] = ()
     withheld: tuple[str, ...] = ()
-    cited: tuple[str, ...] = ()
     adapter: str = ""
 
 

@@ -8,7 +8,7 @@ twice is the same event.
 | --- | --- |
 | `session.started` | a session began: its goal, task, place |
 | `action` | a tool call still runs after some seconds (optional) |
-| `outcome` | a tool call ended: tool, arguments, result or error, duration; advice given, withheld, cited; adapter |
+| `outcome` | a tool call ended: tool, arguments, result or error, duration; advice given, withheld; adapter |
 | `message` | what a person or the model said between calls |
 | `session.ended` | success, failure or unknown, and a reward where the environment gave one |
 | `feedback` | a later correction of the verdict, on a topic of its own; the agent is the one who gives it |
@@ -31,7 +31,6 @@ __all__ = [
     "ADAPTER",
     "ADVICE",
     "ARGUMENTS",
-    "CITED",
     "CONTENT",
     "CONVERSATION",
     "DEFINITIONS",
@@ -76,7 +75,6 @@ ERROR_MESSAGE = "error.message"
 DURATION = "fleetlore.duration_seconds"
 ADVICE = "fleetlore.advice"
 WITHHELD = "fleetlore.withheld"
-CITED = "fleetlore.cited"
 ADAPTER = "fleetlore.adapter"
 GOAL = "fleetlore.goal"
 TASK = "fleetlore.task"

@@ -52,7 +52,6 @@ class Data(msgspec.Struct, kw_only=True, gc=False):
     advice: Any = field(default=None, name=ev.ADVICE)
     adapter: Any = field(default=None, name=ev.ADAPTER)
     withheld: Any = field(default=None, name=ev.WITHHELD)
-    cited: Any = field(default=None, name=ev.CITED)
     goal: str | None = field(default=None, name=ev.GOAL)
     task: str | None = field(default=None, name=ev.TASK)
     place: str | None = field(default=None, name=ev.PLACE)

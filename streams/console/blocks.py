@@ -64,7 +64,6 @@ class _Helped:
 
     given: int
     withheld: int
-    cited: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ def learned(snapshot: Snapshot) -> list[MemoryItem]:
 def helped(snapshot: Snapshot) -> _Helped:
     sample = snapshot.figures.sample
     calls = sample.by("advised_calls_total", "advice") if sample is not None else Counter[str]()
-    return _Helped(calls["given"], calls["withheld"], calls["cited"])
+    return _Helped(calls["given"], calls["withheld"])
 
 
 def versions(snapshot: Snapshot) -> list[Version]:

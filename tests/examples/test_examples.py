@@ -12,7 +12,6 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from fleetlore.wire import events
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
@@ -64,14 +63,12 @@ def test_an_example_runs_without_a_broker(name: str, unused_address: str) -> Non
     assert run(name, unused_address)
 
 
-async def test_retrieve_act_cite(address: str) -> None:
+async def test_retrieve_act_judge(address: str) -> None:
     known = len(await sent(address))
     assert run("reasoning_bank.py", address).count("success after 2 calls, 1 failed") == 2
-    (item,) = await learn((await sent(address))[known:], address)
+    assert await learn((await sent(address))[known:], address)
     said = run("reasoning_bank.py", address)
     assert said.count("As others found") == 2 and said.count("success after 1 calls, 0 failed") == 2
-    outcomes = [event["data"] for event in await sent(address) if ".outcome." in event["type"]]
-    assert [data[events.CITED] for data in outcomes if events.CITED in data] == [[item.id]] * 2
 
 
 async def learn(seen: list[dict[str, Any]], address: str) -> list[MemoryItem]:

@@ -165,7 +165,7 @@ class SessionsStage(Stage):
             raise after_end()
         before = session.size
         session.add(event, time)
-        if event.data.advice or event.data.withheld or event.data.cited:
+        if event.data.advice or event.data.withheld:
             self._count_advice(event.data)
         if not session.follows(sequence):
             error = InvalidEvent("sequence_gap", f"{sequence} came without {sequence - 1}")
@@ -245,7 +245,7 @@ class SessionsStage(Stage):
             effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
 
     def _count_advice(self, data: Data) -> None:
-        for of_call, advice in (("given", data.advice), ("withheld", data.withheld), ("cited", data.cited)):
+        for of_call, advice in (("given", data.advice), ("withheld", data.withheld)):
             if advice:
                 self._metrics.advised_calls(of_call).inc()
 

@@ -320,19 +320,6 @@ async def test_what_is_withheld_is_named_beside_what_is_shown(recorder: Recorder
     assert events.ADVICE not in outcome and outcome[events.WITHHELD] == [item]
 
 
-async def test_what_the_agent_cites_is_named_by_the_next_outcome(fleet: Fleet, recorder: Recorder) -> None:
-    item = teach(fleet)
-    async with fleet.session("g") as session:
-        assert not session.cite(item)  # nothing was shown yet
-        session.advise(*CALL)
-        assert session.cite(item) and not session.cite("another")
-        for _ in range(2):
-            async with session.action(*CALL):
-                pass
-    outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
-    assert [outcome.get(events.CITED) for outcome in outcomes] == [[item], None]
-
-
 async def test_recalled_text_never_leaves_as_evidence(fleet: Fleet, recorder: Recorder) -> None:
     teach(fleet)
     async with fleet.session("g") as session:

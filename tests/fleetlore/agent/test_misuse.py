@@ -25,7 +25,6 @@ USES: dict[str, Callable[[Session], Any]] = {
     "fail": lambda session: session.fail(),
     "forbid": lambda session: session.forbid("rule"),
     "spend": lambda session: session.spend(tokens=1),
-    "cite": lambda session: session.cite("x"),
 }
 
 

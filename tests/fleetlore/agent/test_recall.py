@@ -95,7 +95,6 @@ async def test_what_it_gave_is_credited_and_no_evidence(
     async with fleet_on(filled, tenant, monkeypatch) as fleet, fleet.session("g", session_id="s1") as session:
         found = await session.recall("no space left on device", most=1)
         session.message("assistant", f"I remember: {found.items[0].content}")
-        assert session.cite("disk")
         async with session.action("bash", {"command": "df"}):
             pass
         async with session.action("bash", {"command": "df"}):
@@ -103,7 +102,7 @@ async def test_what_it_gave_is_credited_and_no_evidence(
     assert isinstance(fleet.emitter, Recorder)
     message, first, second = (each.data for each in fleet.emitter.events if each.kind in ("message", "outcome"))
     assert message[names.CONTENT] == f"I remember: {MARK}"
-    assert (first[names.ADVICE], first[names.CITED]) == (["disk"], ["disk"])
+    assert first[names.ADVICE] == ["disk"]
     assert names.ADVICE not in second
 
 

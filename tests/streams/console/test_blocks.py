@@ -49,12 +49,12 @@ def test_only_items_first_seen_in_a_day_are_new() -> None:
 def test_advice_is_counted_by_what_was_done_with_it() -> None:
     metrics, scraper = Metrics("worker"), Scraper(["http://a"], FakeClock())
     metrics.advised_calls("given").inc(5)
-    metrics.advised_calls("cited").inc(2)
+    metrics.advised_calls("withheld").inc(2)
     metrics.junk_items("transient").inc(3)
     scraper.take([generate_latest(metrics.registry).decode()])
     shown = snapshot(figures=scraper.figures)
     helped = blocks.helped(shown)
-    assert (helped.given, helped.withheld, helped.cited) == (5, 0, 2)
+    assert (helped.given, helped.withheld) == (5, 2)
     assert blocks.refused(shown).junk == (("transient", 3),)
 
 
