@@ -122,7 +122,7 @@ def _advise(flow: Flow) -> float:
     """Microseconds of CPU of an agent's question before a call, with all these patterns in its replica."""
     index = LoreIndex()
     for row in flow.store.collections["patterns"].values():
-        index.put_pattern(Pattern.from_json(row["body"]), _NOW)
+        index.put_pattern(Pattern.from_json(row["body"]))
     calls = [("bash", {"command": f"make {ascii_lowercase[n % 26]}{n % _COMMANDS} {n}"}) for n in range(5_000)]
     before = time.process_time()
     for call in calls:

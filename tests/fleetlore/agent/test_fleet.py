@@ -465,7 +465,7 @@ def test_a_folder_without_a_stack_says_how_to_start_one(tmp_path: Path) -> None:
 
 def test_a_stack_and_a_broker_exclude_each_other(tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_bytes(orjson.dumps({"broker": "x:1", "milvus": "http://x", "public_key": ""}))
-    with pytest.raises(ConfigError, match="not both"):
+    with pytest.raises(ConfigError, match="one of"):
         Fleet("agent", data=tmp_path, broker="elsewhere:9092")
 
 
