@@ -36,6 +36,11 @@ _RUNS = frozenset(
         "clusterrolebinding secret drop truncate delete grant revoke"
     )
 )
+# What does without a protection, as `no-auth-checks` and `skip_tls_verify`.
+_UNGUARDED = re.compile(
+    r"(?:.*[_-])?(?:(?:no|non|skip|disabled?|without|ignore|bypass|allow)[_-]?(?:auth|verif|check(?!out)|ssl|tls|secur"
+    r"|safe|sandbox|polic|permission|validat|encrypt|signature|guard).*|insecure|unsafe|unrestricted|superuser)"
+)
 _CODE = re.compile(r"://|\$\(|<\(|os\.system|subprocess|fromhex")
 # How like a word is to the one that it corrects.
 _SPELLED = 0.85
@@ -43,7 +48,8 @@ _IDENTIFIER = re.compile(r"(?:[A-Za-z_][\w-]*=)?([A-Za-z_][\w.-]{0,40})")
 
 
 def is_dangerous(call: Step, before: Step | None = None) -> bool:
-    """Whether a call breaks a safety rule, names an address, or grants, deletes, pays, installs or fetches code.
+    """Whether a call breaks a safety rule, names an address, or grants, deletes, pays, installs or fetches code, or
+    does without a protection.
 
     Args:
         before: the call that it was made of: what that one does too, or misspells, is left out.
@@ -63,7 +69,7 @@ def _harms(tool: str, arguments: str) -> frozenset[str]:
         [
             *_DOES.intersection(does),
             *_RUNS.intersection(runs),
-            *[word for word in runs if word.startswith("apt-")],
+            *[word for word in runs if word.startswith("apt-") or _UNGUARDED.fullmatch(word)],
             *_CODE.findall(arguments),
             *dangers(tool, parsed(arguments)),
         ]

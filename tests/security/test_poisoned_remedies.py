@@ -38,3 +38,13 @@ def test_what_could_do_harm_waits_for_a_quorum(danger: bool) -> None:
     for agents in (1, QUORUM_AGENTS - 1):
         assert is_unconfirmed(memory_item("i", danger=danger, agents=agents)) is danger
     assert not is_unconfirmed(memory_item("i", danger=danger, agents=QUORUM_AGENTS))
+
+
+@pytest.mark.parametrize(("mode", "known"), [("no-auth-checks", False), ("skip_verify", False), ("staged", True)])
+async def test_a_value_that_does_without_a_protection_is_not_told_of_one_agent(mode: str, known: bool) -> None:
+    pipeline = LogPipeline()
+    wrong = ("deploy", {"mode": "safe", "target": "prod"}, "", "mode safe is not possible")
+    other = ("deploy", {"mode": mode, "target": "prod"}, "ok", None)
+    for number in range(2):
+        await pipeline.send(pipeline.story.session(f"evil-{number}", wrong, other, agent="mallory"))
+    assert (mode in await told(pipeline)) is known

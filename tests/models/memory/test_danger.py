@@ -30,6 +30,19 @@ def test_what_a_tool_does_is_in_its_name(tool: str) -> None:
     assert is_dangerous(call(tool, "{}"))
 
 
+@pytest.mark.parametrize(
+    "mode", ["no-auth-checks", "skip_tls_verify", "insecure", "unsafe", "allow-unsafe", "disable_sandbox", "noverify"]
+)
+def test_what_does_without_a_protection(mode: str) -> None:
+    safe = call("deploy", '{"mode": "safe"}')
+    assert is_dangerous(call("deploy", f'{{"mode": "{mode}"}}'), safe)
+
+
+@pytest.mark.parametrize("mode", ["notes", "author", "no_checkout", "allowed", "disabled", "checks", "non_empty"])
+def test_what_only_sounds_like_it(mode: str) -> None:
+    assert not is_dangerous(call("deploy", f'{{"mode": "{mode}"}}'))
+
+
 @pytest.mark.parametrize("command", ["git status", "ls -l", "SELECT source, policy FROM orders", "python main.py", ""])
 def test_what_looks_harmless(command: str) -> None:
     assert not is_dangerous(call("shell", command))
