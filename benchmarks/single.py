@@ -20,7 +20,7 @@ from streams.embedded.broker import EmbeddedBroker
 RECORDS = 40_000
 QUICK_RECORDS = 1_000
 PASSES = 3
-BAR = 85.0
+BAR = 95.0
 UNIT = "% of a bare Faust agent"
 WORK = "sessions,judgments"
 

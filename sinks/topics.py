@@ -29,6 +29,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connected, make_admin, make_consumer, no_broker
+from fleetlore.kafka.read import committed_offsets
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 
 __all__ = ["Allowed", "Difference", "TopicAdmin", "ensure_topics"]
@@ -219,10 +220,7 @@ class TopicAdmin:
             if (spec := self._stated.get(each["topic"])) is not None and spec.keyed
             for part in each["partitions"]
         ]
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
-        if keyed:
-            found = await self._client.list_consumer_group_offsets(self._settings.group, partitions=keyed)
-        return found
+        return await committed_offsets(self._client, self._settings.group, keyed)
 
     async def compare(self, allowed: Allowed) -> list[Difference]:
         """Return all differences, and whether `apply` would change each."""

@@ -1,8 +1,8 @@
 """Make Kafka clients, start them and stop them so that no connection stays open.
 
-All consumers, producers and admin clients of the project are made here, so how a broker is reached is said once. Faust
-makes its own; it takes its settings from here too. A process may end whenever it likes: while the broker is slow to
-answer, or while a connection that has failed is being closed.
+All consumers, producers and admin clients of the project are made here, so how a broker is reached is said once. A
+process may end whenever it likes: while the broker is slow to answer, or while a connection that has failed is being
+closed.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.conn import create_conn
-from aiokafka.consumer.group_coordinator import GroupCoordinator
-from aiokafka.errors import KafkaConnectionError, KafkaError, NotCoordinatorForGroupError, UnknownError, for_code
-from aiokafka.protocol.commit import OffsetFetchRequest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownError
 
 from fleetlore.cluster import TOKEN, Bootstrap, Cluster, Relay
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.by_relay import RelayClient, RelayConsumer, RelayProducer
+from fleetlore.kafka.by_relay import RelayConsumer, RelayProducer
 
 __all__ = [
     "ANSWER_SECONDS",
@@ -35,9 +35,8 @@ __all__ = [
     "backoff",
     "connect",
     "connected",
-    "connection_settings",
+    "connections",
     "disconnect",
-    "faust_settings",
     "make_admin",
     "make_producer",
     "no_broker",
@@ -50,6 +49,9 @@ LONGEST_DELAY_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
 
 C = TypeVar("C")
+
+# By client: what it was made with.
+_settings_of: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
 def backoff() -> Iterator[float]:
@@ -67,15 +69,14 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
     """
     if isinstance(bootstrap, Relay):
         return RelayConsumer(bootstrap, topics)
-    return AIOKafkaConsumer(
-        *topics,
-        group_id=group,
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        **connection_settings(bootstrap),
+    settings = {
+        "group_id": group,
+        "enable_auto_commit": False,
+        "isolation_level": "read_committed",
+        "auto_offset_reset": "earliest",
         **settings,
-    )
+    }
+    return _made(AIOKafkaConsumer, bootstrap, *topics, **settings)
 
 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
@@ -86,15 +87,22 @@ def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
     """
     if isinstance(bootstrap, Relay):
         return RelayProducer(bootstrap)
-    return AIOKafkaProducer(acks="all", enable_idempotence=True, **connection_settings(bootstrap), **settings)
+    return _made(AIOKafkaProducer, bootstrap, acks="all", enable_idempotence=True, **settings)
 
 
 def make_admin(bootstrap: Bootstrap) -> AIOKafkaAdminClient:
     """A client that creates and alters topics."""
-    return AIOKafkaAdminClient(**connection_settings(bootstrap))
+    return _made(AIOKafkaAdminClient, bootstrap)
 
 
-def connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
+def _made(kind: Callable[..., Any], bootstrap: Bootstrap, *topics: str, **settings: Any) -> Any:
+    settings = _connection_settings(bootstrap) | settings
+    client = kind(*topics, **settings)
+    _settings_of[client] = settings
+    return client
+
+
+def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
     """How aiokafka reaches the brokers: the keyword arguments that all of its clients take.
 
     Raises:
@@ -102,7 +110,9 @@ def connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
     """
     _quiet_client_logs()
     cluster = Cluster.of(bootstrap)
-    settings: dict[str, Any] = {"bootstrap_servers": cluster.address, "security_protocol": cluster.security_protocol}
+    # A list, of which a client takes the servers when it starts: `_choose_server` leaves one.
+    servers = str(cluster.address).split(",")
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "security_protocol": cluster.security_protocol}
     if (context := cluster.ssl_context()) is not None:
         settings["ssl_context"] = context
     if cluster.sasl_mechanism == TOKEN:
@@ -114,27 +124,6 @@ def connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
             "sasl_plain_password": cluster.sasl_password,
         }
     return settings
-
-
-def faust_settings(bootstrap: Bootstrap, session_timeout_seconds: float) -> dict[str, Any]:
-    """The same for Faust, which makes its clients itself."""
-    _quiet_client_logs()
-    return {
-        "broker": [f"kafka://{host}" for host in str(bootstrap).split(",")],
-        "broker_session_timeout": session_timeout_seconds,
-        # A broker that hangs keeps its connections, and what was asked of it holds up what waits behind it. A request
-        # to join is answered when the last member has come, after a session timeout at the latest.
-        "broker_request_timeout": session_timeout_seconds + ANSWER_SECONDS,
-        # Of a producer that Faust starts and nobody uses: by itself it would wait 20 minutes for a server that hangs.
-        "producer_request_timeout": ANSWER_SECONDS,
-        "broker_heartbeat_interval": _heartbeat_seconds(session_timeout_seconds),
-        "broker_rebalance_timeout": session_timeout_seconds,
-    }
-
-
-def _heartbeat_seconds(session_timeout_seconds: float) -> float:
-    """How often a member of a group reports: Kafka's default, but six times a session timeout at least."""
-    return min(3.0, session_timeout_seconds / 6)
 
 
 class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
@@ -165,60 +154,25 @@ async def connect(client: Any) -> None:
     A start that is cancelled half-way leaves the connection over which aiokafka 0.14 asks who is in the cluster. No
     `stop()` knows of it, and its socket stays open for as long as anybody keeps the error.
     """
+    settings = _settings_of.get(client, {})
     try:
-        if isinstance(client, RelayClient):
-            await client.start()
-            return
-        kafka = _connections(client)
-        kafka._bootstrap_servers = await _answering(kafka)
+        await _choose_server(settings)
         try:
             await client.start()
         except UnknownError:
             # So the embedded broker answers a producer that asks for the id by which a broker knows its records.
-            if not isinstance(client, AIOKafkaProducer) or client._txn_manager is None:
+            if not settings.get("enable_idempotence"):
                 raise
-            client._txn_manager = client._sender._txn_manager = client._message_accumulator._txn_manager = None
+            await disconnect(client)
+            settings["enable_idempotence"] = False
+            client.__init__(**settings)  # the same object, for whoever has it
             await client.start()
-        if isinstance(client, AIOKafkaConsumer):
-            _mend_consumer(client)
     except BaseException as error:
         _close_first_connection(error.__traceback__)
         await disconnect(client)
-        if isinstance(error, KafkaConnectionError) and (why := await _refusal(client)) is not None:
+        if isinstance(error, KafkaConnectionError) and (why := await _refusal(settings)) is not None:
             raise ConnectionRefused(error.args[0], why) from error
         raise
-
-
-def _mend_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Have a started consumer of aiokafka 0.14 heed what brokers say that lead a partition or a group no more.
-
-    It asks for a first position ten times a second from the same broker until its metadata are five minutes old, and
-    reads nothing. And it takes a coordinator's refusal to say what is committed for the word that nothing is: it would
-    read the topics from their beginning.
-    """
-    update = consumer._fetcher._update_fetch_positions
-
-    async def update_and_look(assignment: Any, node: int, partitions: list[TopicPartition]) -> bool:
-        news: bool = await update(assignment, node, partitions)
-        if not all(assignment.state_value(each).has_valid_position for each in partitions):
-            consumer._client.force_metadata_update()
-        return news
-
-    consumer._fetcher._update_fetch_positions = update_and_look
-    coordinator = consumer._coordinator
-    if not isinstance(coordinator, GroupCoordinator):
-        return
-    send = coordinator._send_req
-
-    async def send_and_check(request: Any) -> Any:
-        answer = await send(request)
-        if isinstance(request, OffsetFetchRequest) and (refused := getattr(answer, "error_code", 0)):
-            if for_code(refused) is NotCoordinatorForGroupError:
-                coordinator.coordinator_dead()
-            raise for_code(refused)(consumer._group_id)
-        return answer
-
-    coordinator._send_req = send_and_check
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
@@ -255,7 +209,7 @@ async def _stop(client: Any, seconds: float) -> None:
             await asyncio.wait_for((client.stop if hasattr(client, "stop") else client.close)(), seconds)
         except TimeoutError:
             # It waits for answers that a broker that hangs will not give. Without connections it waits for nothing.
-            await asyncio.wait_for(_connections(client).close(), seconds)
+            await asyncio.wait_for(connections(client).close(), seconds)
 
 
 def _close_first_connection(trace: TracebackType | None) -> None:
@@ -264,28 +218,29 @@ def _close_first_connection(trace: TracebackType | None) -> None:
             connection.close()
 
 
-async def _refusal(client: Any) -> str | None:
+async def _refusal(settings: Mapping[str, Any]) -> str | None:
     """What a secured cluster says to a connection: aiokafka tells only its log, where a password was wrong."""
-    kafka = _connections(client)
-    if kafka._security_protocol == "PLAINTEXT":
+    if settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
         return None
-    host, port, _ = kafka.hosts[0]
+    host, port, _ = collect_hosts(settings["bootstrap_servers"])[0]
     try:
-        (await _open(kafka, host, port)).close()
+        (await _open(settings, host, port)).close()
     except Exception as error:  # whatever a broker, a certificate or a function that makes tokens has to say
         return f"{type(error).__name__}: {error}"
     return None
 
 
-async def _answering(kafka: Any) -> Any:
-    """The server that answers first of those that a client may begin with; all of them where none does.
+async def _choose_server(settings: Mapping[str, Any]) -> None:
+    """Leave the server that answers first of those that a client may begin with; all of them where none does.
 
     aiokafka asks one after the other, and waits for one that takes connections and hangs for as long as for a request.
     """
-    hosts = kafka.hosts
-    if len(hosts) == 1:
-        return kafka._bootstrap_servers
-    tries = {asyncio.create_task(_open(kafka, host, port)): f"[{host}]:{port}" for host, port, _ in hosts}
+    servers: list[str] = settings.get("bootstrap_servers", [])
+    if len(servers) < 2:
+        return
+    tries = {
+        asyncio.create_task(_open(settings, host, port)): f"[{host}]:{port}" for host, port, _ in collect_hosts(servers)
+    }
     try:
         waiting = set(tries)
         while waiting:
@@ -294,8 +249,8 @@ async def _answering(kafka: Any) -> Any:
                 break
             for each in done:
                 if each.exception() is None:
-                    return tries[each]
-        return kafka._bootstrap_servers
+                    servers[:] = [tries[each]]
+                    return
     finally:
         for each in tries:
             each.cancel()
@@ -304,14 +259,17 @@ async def _answering(kafka: Any) -> Any:
                 opened.close()
 
 
-async def _open(kafka: Any, host: str, port: int) -> Any:
+async def _open(settings: Mapping[str, Any], host: str, port: int) -> Any:
     """A connection as the client makes its own."""
-    names = ["client_id", "request_timeout_ms", "security_protocol", "ssl_context", "sasl_mechanism"]
+    names = ["request_timeout_ms", "security_protocol", "ssl_context", "sasl_mechanism"]
     names += ["sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider"]
-    return await create_conn(host, port, **{name: getattr(kafka, f"_{name}") for name in names})
+    return await create_conn(host, port, **{name: settings[name] for name in names if name in settings})
 
 
-def _connections(client: Any) -> Any:
+def connections(client: Any) -> AIOKafkaClient:
+    """The connections of a client, which only a producer shows: a stop that waits for a broker that hangs ends without
+    them, and a consumer says nothing of topics that it is not assigned to.
+    """
     return client.client if hasattr(client, "client") else client._client
 
 
@@ -320,10 +278,10 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, token: Callable[[], str]) -> None:
         super().__init__()
-        self._token = token
+        self._make = token
 
     async def token(self) -> str:
-        return await asyncio.to_thread(self._token)
+        return await asyncio.to_thread(self._make)
 
 
 def _quiet_client_logs() -> None:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from math import inf
 from typing import Any
 
-from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import connect, disconnect, make_consumer, no_broker
+from fleetlore.kafka.client import connect, connections, disconnect, make_consumer, no_broker
 from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, read_dead_letter
 from fleetlore.wire.topics import topic
 
 _FETCH_WAIT_MS = 20
 POLL_MS = 200
+# How soon it looks for a partition's leader that has moved: where it asks for a beginning, aiokafka does not by itself.
+_METADATA_AGE_MS = 5_000
 # The client itself waits for a broker that has gone away without end, and without a word.
 _STALL_SECONDS = 60.0
 
@@ -60,7 +62,9 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
     Raises:
         BrokerUnavailable: no broker answers there.
     """
-    consumer = make_consumer(bootstrap, group=group, fetch_max_wait_ms=_FETCH_WAIT_MS)
+    consumer = make_consumer(
+        bootstrap, group=group, fetch_max_wait_ms=_FETCH_WAIT_MS, metadata_max_age_ms=_METADATA_AGE_MS
+    )
     try:
         await connect(consumer)
     except KafkaError as error:
@@ -76,12 +80,31 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
 async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
     """All partitions of the topics; a topic that does not exist has none, and is not created."""
     # `consumer.partitions_for_topic` knows only the topics that it is assigned to, and is silent about all others.
-    cluster = await consumer._client.fetch_all_metadata()
+    cluster = await connections(consumer).fetch_all_metadata()
     return [
         TopicPartition(topic, partition)
         for topic in topics
         for partition in sorted(cluster.partitions_for_topic(topic) or ())
     ]
+
+
+async def committed_offsets(
+    admin: Any, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a group has committed on each partition; its offset is -1 where that is nothing.
+
+    A consumer takes a coordinator's refusal to say so for the word that nothing is committed. Here the partition is
+    missing then.
+
+    Raises:
+        KafkaError: the coordinator did not say.
+    """
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    if partitions:
+        found = await admin.list_consumer_group_offsets(group, partitions=list(partitions))
+    if missing := set(partitions) - found.keys():
+        raise GroupCoordinatorNotAvailableError(f"{group}: not said what is committed on {min(missing)}")
+    return found
 
 
 async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -31,7 +31,8 @@ from aiokafka import TopicPartition
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
+from fleetlore.kafka.client import connected, make_admin
+from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import PREFIX, topic
 from models.judge.chain import JudgeChain
@@ -200,16 +201,18 @@ class _Backfill:
         """
         created = await self.store.open()
         self._reader.assign(self._partitions)
-        committed = {partition: await self._reader.committed(partition) for partition in self._partitions}
+        async with connected(make_admin(self._settings.cluster)) as admin:
+            commits = await committed_offsets(admin, self._group, self._partitions)
+        committed = {partition: at.offset for partition, at in commits.items()}
         # Commits of an earlier version of this name say nothing about collections that were empty a moment ago.
-        if created or all(offset is None for offset in committed.values()):
+        if created or all(offset < 0 for offset in committed.values()):
             committed = dict(await self._start_offsets(start or Start()))
             await self._commit(committed)
         elif start is not None:
             raise ConfigError(f"collection version {self.name!r} has begun already; drop it to begin elsewhere")
         for partition, offset in committed.items():
             # A partition that was added since has no commit, and is read from its beginning.
-            self._reader.seek(partition, offset or 0)
+            self._reader.seek(partition, max(0, offset))
 
     async def fill(self) -> BackfillReport:
         """Process all events up to the current end of the topics."""

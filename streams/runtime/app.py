@@ -1,25 +1,24 @@
-"""Run the stages on Faust: one Faust agent for each, raw bytes, whole batches, explicit commits."""
+"""Run the stages on Faust: one Faust agent for each, whole batches, explicit commits."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import faust
 from aiokafka.errors import KafkaError, KafkaTimeoutError
-from faust.exceptions import ConsumerNotStarted
+from faust.app.base import BootStrategy
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StoreUnavailable, TopicsChanged
-from fleetlore.kafka.client import ConnectionRefused, backoff, faust_settings
+from fleetlore.kafka.client import ConnectionRefused, backoff
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
 from models.judge.chain import JudgeChain
@@ -28,12 +27,11 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
-from streams.runtime import faust_adapter
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import Delivery
-from streams.runtime.faust_consumer import FleetTransport, faust_credentials
 from streams.runtime.lease import SHARE, Lease
 from streams.runtime.ledger import Ledger
+from streams.runtime.pump import Pump
 from streams.runtime.stale_records import mend_stale
 from streams.runtime.topic_watch import refuse_grown, watch_topics
 from streams.stage.base import Stage, TopicPartition
@@ -44,8 +42,6 @@ from streams.stages.pipeline import language_model, pipeline
 
 log = logging.getLogger(__name__)
 
-_BUFFER_PLACES = 1024  # of 16 KiB, for each stage: see `streams.runtime.faust_adapter.Buffer`
-_BATCH_PLACES = 512
 _COMMIT_SECONDS = 0.25
 _IDLE_SECONDS = 0.25
 _LAG_SECONDS = 1.0
@@ -55,22 +51,22 @@ _WRITE_SHARE = 0.5
 _REBALANCE_SHARE = 0.7
 _OPEN_SECONDS = 60.0
 _OPEN_PAUSE_SECONDS = 0.2
-_MAX_FETCH_BYTES = 4 * 1024 * 1024
+
+
+class _WithoutKafka(BootStrategy):  # type: ignore[misc]
+    """Neither a consumer nor a producer of Faust's: `Pump` reads, and `BatchProducer` writes."""
+
+    enable_kafka = False
 
 
 class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy can follow here
     """The pipeline as a Faust app; run it with `faust.Worker`."""
 
+    BootStrategy = _WithoutKafka
+
     def __init__(self, settings: Settings, metrics: Metrics, health: Readiness) -> None:
         super().__init__(
             settings.group,
-            **faust_settings(settings.cluster, settings.session_timeout_seconds),
-            broker_credentials=faust_credentials(settings.cluster),
-            consumer_auto_offset_reset="earliest",
-            consumer_max_fetch_size=_MAX_FETCH_BYTES,
-            # Acknowledgements are off, so there is nothing to wait for; waiting would only hang a stop.
-            stream_wait_empty=False,
-            stream_buffer_maxsize=_BUFFER_PLACES,
             store="memory://",
             datadir=str(Path(tempfile.gettempdir()) / "fleetlore-faust"),
             topic_allow_declare=False,
@@ -118,6 +114,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
             self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._erased, distrusted),)
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
+        self._pump = Pump(settings, self, self._lease)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()
         self._assigned: frozenset[TopicPartition] = frozenset()
@@ -125,8 +122,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._open = False
         for stage in self._stages:
             self._add_agent(stage)
-        self.on_partitions_revoked.connect(self._on_revoked)
-        self.on_partitions_assigned.connect(self._on_assigned)
+        self.task(self._read)
         self.task(self._commit_often)
         self.task(self._flush_often)
         self.task(self._measure_lag)
@@ -135,47 +131,25 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.task(self._mend_stale)
         self.task(health.keep_beating)
 
-    def _new_transport(self) -> Any:
-        return FleetTransport(self, self._settings.fetch_wait_ms, self._lease)
-
     def _add_agent(self, stage: Stage) -> None:
+        channel = self.channel(maxsize=1)
         names = [topic(tenant, stage.reads) for tenant in self._settings.tenants]
-        source = self.topic(
-            *names, value_type=bytes, key_type=bytes, value_serializer="raw", key_serializer="raw", acks=False
-        )
+        feed = self._pump.feed(channel, names, stage.linger_seconds)
 
-        async def run(stream: Any) -> None:
-            async for events in faust_adapter.batches(stream, _BATCH_PLACES, stage.linger_seconds):
+        async def run(batches: Any) -> None:
+            async for batch in batches:
                 async with self._turns[stage.name]:
-                    batch = faust_adapter.current(self, events) if self._open else []
-                    if batch:
-                        await self._count_expired(batch)
-                        await self._run(stage, batch)
+                    if self._open and batch.generation == self._pump.generation:
+                        await self._run(stage, batch.records)
+                feed.free.set()
 
-        self.agent(source, name=stage.name)(run)
-
-    async def _count_expired(self, batch: list[Any]) -> None:
-        with contextlib.suppress(ConsumerNotStarted, KafkaError):  # reported by `_watch_client`
-            for tp, records in (await faust_adapter.expired(self, batch, self._ledger.positions())).items():
-                self._metrics.expired_records(tp.topic).inc(records)
-                log.critical(
-                    "%s[%d]: retention has deleted %d records that no worker had come to. Their events are lost; "
-                    "keep the topic for longer than an outage may last",
-                    tp.topic,
-                    tp.partition,
-                    records,
-                )
+        self.agent(channel, name=stage.name)(run)
 
     async def _run(self, stage: Stage, batch: list[Any]) -> None:
         # A task of its own, so that it can be ended without ending the agent.
         self._idle.discard(stage.name)
         self._running[stage.name] = asyncio.create_task(self._process(stage, batch))
         await asyncio.wait([self._running[stage.name]])
-
-    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> faust_adapter.Buffer:
-        return faust_adapter.Buffer(
-            maxsize=maxsize or 0, flow_control=self.flow_control, clear_on_resume=clear_on_resume
-        )
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
         """Run one batch; an error ends the worker without a commit.
@@ -186,7 +160,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         try:
             await self._delivery.run(stage, batch)
             if self._delivery.stopped:
-                faust_adapter.pause(self, self._delivery.stopped)
+                self._pump.pause(self._delivery.stopped)
         except Exception as error:
             if not self._open:
                 log.warning("%s: batch left to the next worker: %s", stage.name, error)
@@ -234,8 +208,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))
         await self._batch_producer.start()
         await self._open_store()
-        # No task of the app: those begin with the first assignment, which may never come.
-        self.add_future(self._watch_client())
+        await self._pump.start()
+        self.flow_control.resume()  # Faust's own consumer would, and agents get nothing before
         await super().on_start()
 
     async def _open_store(self) -> None:
@@ -259,9 +233,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_stop(self) -> None:
         """Stop fetching, finish or cancel the batches under way, commit, and only then leave the group."""
         self._health.unready("partitions", "stopping")
-        faust_adapter.stop_fetching(self)
+        self._pump.fetching = False
         await self._drain(self._settings.drain_seconds)
         await super().on_stop()
+        await self._pump.stop()
         for stage in self._stages:
             stage.forget()
         self._delivery.forget()
@@ -270,21 +245,18 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self._batch_producer.stop()
         await self._store.close()
 
-    def _on_rebalance_when_stopped(self) -> None:
-        """Do nothing. Faust would close the connections, which committing and leaving the group need."""
-
-    async def _on_assigned(self, app: faust.App, assigned: set[Any], **_: Any) -> None:
+    async def on_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._metrics.rebalances().inc()
         for name in {tp.topic for tp in assigned}:
             # A counter that begins with its first increase is not seen to increase.
             self._metrics.expired_records(name)
             self._metrics.truncated_records(name)
         self._delivery.begin()
-        self._assigned = frozenset(TopicPartition(*tp) for tp in self.consumer.assignment())
+        self._assigned = frozenset(assigned)
         self._open = not self.should_stop
         self._health.ready("partitions")
 
-    async def _on_revoked(self, app: faust.App, revoked: set[Any], **_: Any) -> None:
+    async def on_revoked(self) -> None:
         self._health.unready("partitions", "rebalancing")
         self._assigned = frozenset()
         # Commit now, so that the new owner need not do it again.
@@ -294,6 +266,16 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             stage.forget()
         self._metrics.consumer_lag.clear()
         self._metrics.uncommitted_records.clear()
+
+    def on_expired(self, tp: TopicPartition, records: int) -> None:
+        self._metrics.expired_records(tp.topic).inc(records)
+        log.critical(
+            "%s[%d]: retention has deleted %d records that no worker had come to. Their events are lost; keep the "
+            "topic for longer than an outage may last",
+            tp.topic,
+            tp.partition,
+            records,
+        )
 
     async def _flush_often(self) -> None:
         """Give an idle stage an empty batch, with which it writes what it holds."""
@@ -308,14 +290,18 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _commit_often(self) -> None:
         while not self.should_stop:
-            await self._commit()
+            try:
+                await self._commit()
+            except KafkaError as error:
+                await self._end("commit", error)
+                return
             await self.sleep(_COMMIT_SECONDS)
 
     async def _commit(self) -> None:
         offsets = self._ledger.take()
+        committed = await self._pump.commit(offsets)
         if not offsets:
             return
-        committed = await faust_adapter.commit(self, offsets)
         self._metrics.commits("ok" if committed else "rebalanced").inc()
         if committed:
             self._ledger.settle(offsets)
@@ -330,17 +316,14 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         except TopicsChanged as error:
             await self._end("topics", error)
 
-    async def _watch_client(self) -> None:
-        while not self.should_stop:
-            if (error := faust_adapter.failure(self)) is not None:
+    async def _read(self) -> None:
+        try:
+            await self._pump.run()
+        except Exception as error:
+            if not self.should_stop:
                 await self._end("the Kafka client", error)
-                return
-            with contextlib.suppress(ConsumerNotStarted, KafkaError):  # what they say is told elsewhere
-                if lost := await faust_adapter.truncated(self, self._ledger.positions()):
-                    await self._read_anew(lost)
-            await self.sleep(_LAG_SECONDS)
 
-    async def _read_anew(self, lost: Mapping[TopicPartition, int]) -> None:
+    async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
         """Read partitions from their beginning of which the broker has lost records that it had acknowledged.
 
         Where the old records end and the new ones begin is not known, and what is read twice counts once.
@@ -355,7 +338,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 records,
             )
         await self._drain(self._settings.session_timeout_seconds * _REBALANCE_SHARE)
-        await faust_adapter.read_anew(self, lost)
+        await self._pump.read_anew(lost)
 
     async def _follow_operators(self) -> None:
         place = self._settings.cluster, self._settings.tenants, SystemClock(), self._settings.fetch_wait_ms
@@ -373,8 +356,13 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:
-            self._metrics.paused_partitions().set(faust_adapter.paused(self))
-            for tp, lag in (await faust_adapter.lags(self, self._ledger.positions())).items():
+            self._metrics.paused_partitions().set(self._pump.paused())
+            try:
+                lags = await self._pump.lags(self._ledger.positions())
+            except BrokerUnavailable as error:
+                await self._end("the Kafka client", error)
+                return
+            for tp, lag in lags.items():
                 self._metrics.consumer_lag(tp.topic, tp.partition).set(lag)
             for tp, records in self._ledger.uncommitted().items():
                 self._metrics.uncommitted_records(tp.topic, tp.partition).set(records)

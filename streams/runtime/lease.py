@@ -2,8 +2,8 @@
 
 A worker that was stopped for longer than its session timeout (SIGSTOP, a paused machine, swap) wakes up with states
 that another worker has taken over meanwhile, and its commits are refused but its rows are not. So the right to have
-effects is a lease: each answer of the group's coordinator renews it, from the moment the question was sent. What lapsed
-is renewed by the next answer where only the broker was away, or else ends with the rebalance.
+effects is a lease: each commit that the group's coordinator takes, which it does of members alone, renews it from the
+moment it was asked. What lapsed is renewed by the next where only the broker was away, or else ends with the rebalance.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def since_boot() -> float:
 
 
 class Lease:
-    """Of one worker; renewed on the thread of the Kafka client and checked on any.
+    """Of one worker; renewed on the event loop and checked on any thread.
 
     Args:
-        seconds: how long it holds after the question whose answer renewed it.
+        seconds: how long it holds after the commit that renewed it was asked for.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = since_boot) -> None:
@@ -41,7 +41,7 @@ class Lease:
         return self._clock()
 
     def renew(self, asked: float) -> None:
-        """The coordinator has answered a question that was sent at `asked`."""
+        """The coordinator has taken a commit that it was asked for at `asked`."""
         self._until = max(self._until, asked + self._seconds)
 
     @property
@@ -52,5 +52,5 @@ class Lease:
         """Raise LeaseLapsed where another worker may own the partitions by now."""
         if not self.holds:
             raise LeaseLapsed(
-                "the coordinator has not answered for a session timeout: another worker may have taken over"
+                "the coordinator has taken no commit for a session timeout: another worker may have taken over"
             )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 from typing import NoReturn
 
@@ -19,8 +19,8 @@ from streams.runtime.app import FleetApp
 from streams.runtime.lifecycle import at_first_signal, leave
 
 _GC_THRESHOLDS = 20_000, 20, 50
-# How long a busy thread keeps the others waiting. One thread fetches records, a second processes them and a third
-# writes to Milvus, so an event waits several times; Python's own 5 ms double the time to read a large answer.
+# How long a busy thread keeps the others waiting. One processes records and another writes to Milvus, so an event waits
+# several times; Python's own 5 ms double the time to read a large answer.
 _SWITCH_SECONDS = 0.0005
 # Each tenant is 45 partitions at four of a topic, and all of a group move when one of its workers comes or goes.
 _MAX_TENANTS = 200
@@ -30,9 +30,25 @@ class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that my
     """Faust's worker, which without this ignores a second signal and waits for ever for a broker that hangs."""
 
     drain_seconds = 0.0
+    stopping: asyncio.Task[None] | None = None
 
-    def _install_signal_handlers_unix(self) -> None:
-        at_first_signal(self.loop, lambda: self._schedule_shutdown(signal.SIGTERM), self.drain_seconds)
+    def install_signal_handlers(self) -> None:
+        starting = asyncio.current_task()  # in which this is called, and which ends when the worker has stopped
+
+        async def end() -> None:
+            await self.stop()
+            if starting is not None:
+                starting.cancel()
+
+        def begin_to_end() -> None:
+            self.stopping = self.loop.create_task(end())
+
+        at_first_signal(self.loop, begin_to_end, self.drain_seconds)
+
+    def on_worker_shutdown(self) -> None:
+        super().on_worker_shutdown()
+        if self.stopping is not None:
+            self.loop.run_until_complete(self.stopping)
 
 
 def run_worker(settings: Settings) -> NoReturn:

@@ -29,14 +29,14 @@ class ToldApp(FleetApp):
 
 def told(app: Any) -> str:
     """What each partition has come to, and what every task waits for."""
-    consumer, ledger = app.consumer, app._ledger
-    client = consumer._thread._consumer
+    pump, ledger = app._pump, app._ledger
+    client = pump._consumer
     assignment = client._subscription.subscription.assignment
     lines = [
-        f"open {app._open}, stopping {app.should_stop}, rebalancing {app.rebalancing}, lease {app._lease.holds}",
-        f"generation {app.consumer_generation_id}, flow {consumer.flow_active}, active {consumer._active_partitions}",
-        f"paused {consumer._paused_partitions}, buffered {consumer._buffered_partitions}",
+        f"open {app._open}, stopping {app.should_stop}, lease {app._lease.holds}, generation {pump.generation}",
+        f"begun {pump._begun}, member {pump._member}, fetching {pump.fetching}, paused {client.paused()}",
         f"fetcher in flight {client._fetcher._in_flight}, records {list(client._fetcher._records)}",
+        *(f"feed {sorted(each.topics)[:1]}: {each.places} places, free {each.free}" for each in pump._feeds.values()),
         *(f"{name}: {vars(client._coordinator)[name]!r}" for name in COORDINATOR),
     ]
     for tp in sorted(assignment.tps if assignment else ()):
@@ -44,12 +44,11 @@ def told(app: Any) -> str:
         lines.append(
             f"{tp.topic}[{tp.partition}] leader {client._client.cluster.leader_for_partition(tp)} "
             f"position {state._position} status {state._status} highwater {state.highwater} lso {state.lso} | "
-            f"read {consumer._read_offset[tp]} committed {consumer._committed_offset[tp]} | "
+            f"read {pump._fetched.get(tp)} committed {pump._committed.get(tp)} | "
             f"done {ledger._positions.get(tp)} allowed {ledger._pending.get(tp)} settled {ledger._committed.get(tp)} "
             f"held {ledger._held.get(tp)}"
         )
-    for loop in (app.loop, consumer._thread.thread_loop):
-        lines += [f"{task.get_name()}: {waits(task.get_coro())}" for task in asyncio.all_tasks(loop)]
+    lines += [f"{task.get_name()}: {waits(task.get_coro())}" for task in asyncio.all_tasks(app.loop)]
     return "\n".join(lines)
 
 

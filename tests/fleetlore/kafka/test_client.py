@@ -18,7 +18,18 @@ from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.emit.emitter import Emitter
-from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connect, connected, disconnect, make_consumer
+from fleetlore.kafka.client import (
+    LONGEST_DELAY_SECONDS,
+    backoff,
+    connect,
+    connected,
+    connections,
+    disconnect,
+    make_admin,
+    make_consumer,
+    make_producer,
+)
+from fleetlore.kafka.read import committed_offsets, observer
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import TOOL, Event
 from fleetlore.wire.topics import topic
@@ -26,6 +37,7 @@ from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.mock_cluster import MockCluster
 
 ROOT = Path(__file__).parents[3]
+MAKING = r"_made\(AIOKafka|AIOKafka(Consumer|Producer|AdminClient)\(\n? *[^)]"
 Begin = Callable[[str, str], Awaitable[Callable[[], Awaitable[None]]]]
 
 
@@ -147,9 +159,7 @@ async def test_who_is_closed_while_a_failed_client_is_being_stopped_does_not_go_
 def test_all_clients_are_made_in_one_place() -> None:
     """How a broker is reached, its address, TLS and SASL, has one place to stand in."""
     files = (file for package in ("fleetlore", "sinks", "streams") for file in (ROOT / package).rglob("*.py"))
-    making = {
-        file for file in files if re.search(r"AIOKafka(Consumer|Producer|AdminClient)\(\n? *[^)]", file.read_text())
-    }
+    making = {file for file in files if re.search(MAKING, file.read_text())}
     assert making == {ROOT / "fleetlore/kafka/client.py"}
 
 
@@ -178,14 +188,14 @@ async def test_a_stop_that_cancels_its_own_task_does_not_cancel_the_caller() -> 
         await caller
 
 
-async def test_a_consumer_without_a_position_finds_a_leader_that_has_moved() -> None:
+async def test_an_observer_finds_a_leader_that_has_moved() -> None:
     """As after a broker that hung: its answer comes late, and nothing else tells the client to look."""
     pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
     with MockCluster(brokers=2) as cluster:
         cluster.create_topic("t", partitions=1)
         cluster.move_leader("t", 0, 1)
-        async with connected(make_consumer(cluster.address)) as consumer:
-            await consumer._client.add_topic("t")
+        async with observer(cluster.address) as consumer:
+            await connections(consumer).add_topic("t")
             cluster.move_leader("t", 0, 2)
             partition = TopicPartition("t", 0)
             consumer.assign([partition])
@@ -202,25 +212,29 @@ async def test_a_refusal_to_say_what_is_committed_does_not_mean_that_nothing_is(
     refusal: type[KafkaError],
 ) -> None:
     """As a broker answers that leads the group no more or not yet, in a field of its own."""
-    await make_topics(broker.address, tenant, "events", partitions=1)
-    partition, refusals = TopicPartition(topic(tenant, "events"), 0), [refusal.errno]
+    await make_topics(broker.address, tenant, "events", partitions=2)
+    one, other = (TopicPartition(topic(tenant, "events"), number) for number in range(2))
     send = AIOKafkaClient.send
 
-    async def refuse_once(self: AIOKafkaClient, node: int, request: Any, **options: Any) -> Any:
-        if isinstance(request, OffsetFetchRequest) and refusals:
-            return OffsetFetchResponse_v3(0, [], refusals.pop())
+    async def refuse(self: AIOKafkaClient, node: int, request: Any, **options: Any) -> Any:
+        if isinstance(request, OffsetFetchRequest):
+            return OffsetFetchResponse_v3(0, [], refusal.errno)
         return await send(self, node, request, **options)
 
     async with connected(make_consumer(broker.address, group=tenant)) as consumer:
-        consumer.assign([partition])
-        await consumer.commit({partition: 1})
-        monkeypatch.setattr(AIOKafkaClient, "send", refuse_once)
-        assert await consumer.committed(partition) == 1
-        assert not refusals
+        consumer.assign([one])
+        await consumer.commit({one: 1})
+    async with connected(make_admin(broker.address)) as admin:
+        committed = await committed_offsets(admin, tenant, [one, other])
+        assert {each: at.offset for each, at in committed.items()} == {one: 1, other: -1}
+        monkeypatch.setattr(AIOKafkaClient, "send", refuse)
+        with pytest.raises(KafkaError, match=f"{tenant}: not said"):
+            await committed_offsets(admin, tenant, [one, other])
+        assert await committed_offsets(admin, tenant, []) == {}
 
 
-@pytest.mark.parametrize("kind", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient])
-async def test_a_server_that_hangs_delays_no_start(broker: EmbeddedBroker, kind: type[Any]) -> None:
+@pytest.mark.parametrize("make", [make_producer, make_consumer, make_admin])
+async def test_a_server_that_hangs_delays_no_start(broker: EmbeddedBroker, make: Callable[[str], Any]) -> None:
     """It takes connections and never answers; the client picks an order by chance, so it is tried a few times."""
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -232,7 +246,7 @@ async def test_a_server_that_hangs_delays_no_start(broker: EmbeddedBroker, kind:
     hanging = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
     try:
         for _ in range(6):
-            client = kind(bootstrap_servers=f"{hanging},{broker.address}")
+            client = make(f"{hanging},{broker.address}")
             async with asyncio.timeout(10):
                 await connect(client)
             await disconnect(client)
@@ -242,6 +256,6 @@ async def test_a_server_that_hangs_delays_no_start(broker: EmbeddedBroker, kind:
 
 
 async def test_where_no_server_answers_the_client_says_so(unused_address: str) -> None:
-    client = AIOKafkaProducer(bootstrap_servers=f"{unused_address},{unused_address}")
+    client = make_producer(f"{unused_address},{unused_address}")
     with pytest.raises(KafkaError):
         await connect(client)

@@ -1,0 +1,334 @@
+"""Read the log for the stages: aiokafka fetches and commits, and Faust's agents get whole batches through channels.
+
+Faust makes an event of each record that it reads itself, which costs more than what a stage does with it. What is used
+of either here is public. What was fetched and is not taken yet waits in a feed, one for each stage and bounded by
+bytes: a full one pauses its partitions until it is drained to two fifths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from aiokafka import ConsumerRebalanceListener, ConsumerRecord, OffsetAndMetadata, errors
+from aiokafka import TopicPartition as Asked
+
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connect, connected, disconnect, make_admin, make_consumer
+from fleetlore.kafka.read import committed_offsets, end_offsets, observer
+from streams.runtime.lease import Lease
+from streams.stage.base import Record, TopicPartition
+
+log = logging.getLogger(__name__)
+
+# A record takes up at least one place of a feed: one of 1,024 places holds at most 16 MiB, or 1,024 small records.
+_PLACE_BYTES, _FEED_PLACES, _BATCH_PLACES, _RESUME_PLACES = 16 * 1024, 1024, 512, 400
+_MAX_FETCH_BYTES = 4 * 1024 * 1024
+# Records that are taken off the client at a time, and how long to wait for the first.
+_MOST, _POLL_MS = 2048, 1000
+# For the request that tells the group; without it the next owner waits for the end of this one's session.
+_LEAVE_SECONDS = 3.0
+
+
+class Batch(NamedTuple):
+    """Records of one stage, in order within a partition; nobody's where another generation of the pump has begun."""
+
+    generation: int
+    records: list[Record]
+
+
+class Feed:
+    """What was fetched for a stage and is not taken yet; `free` is set while its agent waits for a batch."""
+
+    def __init__(self, channel: Any, topics: Iterable[str], linger_seconds: float) -> None:
+        self.channel, self.topics, self.linger_seconds = channel, frozenset(topics), linger_seconds
+        self.some, self.free = asyncio.Event(), asyncio.Event()
+        self.free.set()
+        self.clear()
+
+    def clear(self) -> None:
+        self._waiting: deque[tuple[int, ConsumerRecord]] = deque()
+        self.places = 0
+        self.some.clear()
+
+    def put(self, records: Iterable[ConsumerRecord]) -> None:
+        for record in records:
+            self._waiting.append((places := 1 + len(record.value or b"") // _PLACE_BYTES, record))
+            self.places += places
+        self.some.set()
+
+    def take(self) -> list[Record]:
+        taken, least = [], self.places - _BATCH_PLACES
+        while self._waiting and self.places > least:
+            places, r = self._waiting.popleft()
+            self.places -= places
+            taken.append(Record(r.topic, r.partition, r.offset, r.key, r.value, dict(r.headers), r.timestamp / 1000))
+        if not self._waiting:
+            self.some.clear()
+        return taken
+
+
+class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
+    """A member of the workers' group that fills the feeds.
+
+    Args:
+        owner: the app. Nothing is fetched, and no partition moves, before its `on_assigned`, `on_revoked`, `on_expired`
+            or `on_truncated` returns.
+
+    Attributes:
+        fetching: false where nothing more is to be read; heartbeats and commits go on.
+        generation: grows whenever partitions are assigned or revoked.
+    """
+
+    def __init__(self, settings: Settings, owner: Any, lease: Lease) -> None:
+        self._settings, self._owner, self._lease = settings, owner, lease
+        self.fetching, self.generation = True, 0
+        self._begun = 0  # the generation whose positions were sought
+        self._begun_at = 0.0
+        self._member = False  # from an assignment to the end of the next revocation
+        self._feeds: dict[str, Feed] = {}  # by topic
+        self._stopped: frozenset[str] = frozenset()
+        self._consumer: Any = None
+        self._failure: BaseException | None = None
+        # By partition: what is committed, or else its beginning; and the offset after the last that was fetched.
+        self._committed: dict[TopicPartition, int] = {}
+        self._fetched: dict[TopicPartition, int] = {}
+        self._partitions: dict[str, int] = {}  # of each topic
+        self._committing = asyncio.Lock()
+        self._asked = float("-inf")
+        # A member reports as often as Kafka has it by default, and six times a session timeout at least.
+        self._heartbeat_seconds = min(3.0, settings.session_timeout_seconds / 6)
+        # A request to join is answered when the last member has come, after a session timeout at the latest.
+        self._request_seconds = settings.session_timeout_seconds + ANSWER_SECONDS
+
+    def feed(self, channel: Any, topics: Iterable[str], linger_seconds: float) -> Feed:
+        """Give what comes on topics to a channel of Faust, in batches of which the first record waits so long."""
+        feed = Feed(channel, topics, linger_seconds)
+        self._feeds |= dict.fromkeys(feed.topics, feed)
+        return feed
+
+    async def start(self) -> None:
+        """Join the group."""
+        session_ms = int(1000 * self._settings.session_timeout_seconds)
+        self._consumer = make_consumer(
+            self._settings.cluster,
+            group=self._settings.group,
+            auto_offset_reset="none",  # `_begin` and `_out_of_range` say where to go instead
+            fetch_max_wait_ms=self._settings.fetch_wait_ms,
+            max_partition_fetch_bytes=_MAX_FETCH_BYTES,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=session_ms,
+            heartbeat_interval_ms=int(1000 * self._heartbeat_seconds),
+            request_timeout_ms=int(1000 * self._request_seconds),
+        )
+        await connect(self._consumer)
+        self._join()
+
+    def _join(self) -> None:
+        self._consumer.subscribe(list(self._feeds), listener=self)
+
+    async def stop(self) -> None:
+        """Leave the group."""
+        if self._consumer is not None:
+            await disconnect(self._consumer, _LEAVE_SECONDS)
+
+    async def run(self) -> None:
+        """Fill the feeds and hand batches over, until cancelled. Raises what has stopped the client for good."""
+        await asyncio.gather(self._fill(), *(self._hand_over(feed) for feed in set(self._feeds.values())))
+
+    async def _fill(self) -> None:
+        while self.fetching:
+            fetched: Mapping[Any, list[ConsumerRecord]] = {}
+            try:
+                if self._member and self._begun != self.generation:
+                    await self._begin()
+                fetched = await self._consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST)
+            except errors.OffsetOutOfRangeError as error:
+                await self._out_of_range(error.args[0])
+            except errors.NoOffsetForPartitionError:
+                pass  # `_begin` seeks it
+            if self._failure is not None:
+                raise self._failure
+            # Else this fetch waited while partitions were assigned anew, and they are read again from their positions.
+            if self._begun == self.generation and self.fetching:
+                for tp, records in fetched.items():
+                    if tp.topic not in self._stopped:
+                        self._fetched[tp] = records[-1].offset + 1
+                        self._feeds[tp.topic].put(records)
+                for feed in {self._feeds[tp.topic] for tp in fetched}:
+                    if feed.places >= _FEED_PLACES:
+                        self._consumer.pause(*self._of(feed.topics - self._stopped))
+            await asyncio.sleep(0)  # the client gives what it has fetched without a turn of the event loop
+
+    async def _hand_over(self, feed: Feed) -> None:
+        while True:
+            await feed.some.wait()
+            await feed.free.wait()
+            if feed.places < _BATCH_PLACES:
+                await asyncio.sleep(feed.linger_seconds)
+            batch = Batch(self.generation, feed.take())
+            if feed.places <= _RESUME_PLACES:
+                self._consumer.resume(*self._of(feed.topics - self._stopped))
+            if batch.records:
+                feed.free.clear()
+                await feed.channel.send(value=batch)
+
+    def _of(self, topics: Collection[str]) -> list[Any]:
+        return [tp for tp in self._consumer.assignment() if tp.topic in topics]
+
+    async def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
+        self._forget()
+        try:
+            if self._member:
+                await self._owner.on_revoked()
+        except Exception as error:  # aiokafka would go on without a word
+            self._failure = error
+        async with self._committing:
+            self._member = False
+
+    def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
+        self._forget()
+        self._committed, self._stopped, self._member = {}, frozenset(), True
+
+    def _forget(self) -> None:
+        self.generation += 1
+        self._fetched.clear()
+        for feed in self._feeds.values():
+            feed.clear()
+
+    async def _begin(self) -> None:
+        """Go to what is committed, prove that this is still a member, and tell the owner."""
+        generation, positions = self.generation, dict[Any, int]()
+        for pause in backoff():
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS), connected(make_admin(self._settings.cluster)) as admin:
+                    committed = await committed_offsets(admin, self._settings.group, self._consumer.assignment())
+                    positions = {tp: at.offset for tp, at in committed.items()}
+                    if new := [tp for tp, offset in positions.items() if offset < 0]:
+                        positions |= await self._consumer.beginning_offsets(new)
+                    break
+            except (errors.KafkaError, OSError) as error:
+                if isinstance(error, errors.GroupAuthorizationFailedError):
+                    raise
+                log.info("not known what is committed: %r", error)
+            await asyncio.sleep(pause)
+            if generation != self.generation:
+                return
+        if generation != self.generation:
+            return
+        for tp, offset in positions.items():
+            self._consumer.seek(tp, offset)
+        self._committed = {TopicPartition(*tp): offset for tp, offset in positions.items()}
+        self._asked = float("-inf")
+        if await self.commit({}) and generation == self.generation:
+            self._begun, self._begun_at = generation, time.time()
+            await self._owner.on_assigned(self._committed.keys())
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit offsets; those of partitions that moved away meanwhile are left out.
+
+        A coordinator takes commits of its members alone, so its answer renews the lease. Where none was asked for the
+        time of a heartbeat, it is by committing once more what is committed.
+
+        Returns:
+            False if the group has rebalanced: the new owner starts from the last commit, which is right.
+        """
+        async with self._committing:
+            if not self._member:
+                return False
+            asked = self._lease.now()
+            if not offsets and asked - self._asked > self._heartbeat_seconds:
+                offsets = dict(list(self._committed.items())[:1])
+            mine = {}
+            for tp in offsets.keys() & self._committed.keys():
+                # As many as at its first commit: a worker that runs while they grow ends, and must not say it knew.
+                count = len(self._consumer.partitions_for_topic(tp.topic) or ())
+                mine[Asked(*tp)] = OffsetAndMetadata(offsets[tp], str(self._partitions.setdefault(tp.topic, count)))
+            if not mine:
+                return not offsets
+            try:
+                await self._consumer.commit(mine)
+            except (errors.CommitFailedError, errors.IllegalStateError):
+                return False
+            self._asked = asked
+            self._lease.renew(asked)
+            self._committed |= {TopicPartition(*tp): at.offset for tp, at in mine.items()}
+            return True
+
+    async def _out_of_range(self, asked: Mapping[Any, int]) -> None:
+        """Go on behind records that retention deleted; tell of a partition that ends before what was read of it."""
+        try:
+            begins = await self._consumer.beginning_offsets(list(asked))
+            ends = await self._consumer.end_offsets(list(asked))
+        except errors.KafkaTimeoutError:
+            return  # it is out of range again
+        for tp, offset in asked.items():
+            if self._begun != self.generation:
+                return
+            if offset < begins[tp]:
+                self._owner.on_expired(TopicPartition(*tp), begins[tp] - offset)
+                self._consumer.seek(tp, begins[tp])
+            else:
+                await self._owner.on_truncated({TopicPartition(*tp): max(0, offset - ends[tp])})
+
+    async def read_anew(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit the beginning of partitions, whoever has them next, and have the group assign all anew."""
+        try:
+            await self.commit(await self._consumer.beginning_offsets([Asked(*tp) for tp in partitions]))
+        finally:  # where that failed, it is out of range again
+            self._join()
+
+    def pause(self, topics: Collection[str]) -> None:
+        """Fetch nothing more of these topics, until partitions are assigned anew."""
+        self._stopped |= frozenset(topics)
+        self._consumer.pause(*self._of(self._stopped))
+
+    def paused(self) -> int:
+        """Count the partitions that are not fetched from, because their feed is full."""
+        return sum(tp.topic not in self._stopped for tp in self._consumer.paused())
+
+    async def lags(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Count the records of each assigned partition that are not processed yet.
+
+        Args:
+            positions: the next offset to process; where it is missing, the commit counts.
+
+        Raises:
+            BrokerUnavailable: the client fetches no more what another gets: one of its tasks has died.
+
+        The end of a partition comes with every fetch; where there is none, another client asks. Markers of transactions
+        and records of aborted ones do not count.
+        """
+        consumer, found = self._consumer, dict[TopicPartition, int]()
+        if self._begun != self.generation:
+            return found
+        paused, ends = consumer.paused(), dict[Any, int]()
+        late = time.time() - 2 * self._request_seconds
+        silent = {
+            tp
+            for tp in consumer.assignment() - paused
+            if max(self._begun_at, (consumer.last_poll_timestamp(tp) or 0) / 1000) < late
+        }
+        # A broker may be down, and a partition move away meanwhile.
+        with suppress(AssertionError, BrokerUnavailable, errors.KafkaError, OSError):
+            if paused:
+                ends = await consumer.end_offsets(paused)
+            if silent:
+                async with asyncio.timeout(ANSWER_SECONDS), observer(self._settings.cluster) as other:
+                    ends |= await end_offsets(other, silent)
+            for tp, committed in list(self._committed.items()):
+                end = max(consumer.highwater(tp) or 0, ends.get(tp, 0))
+                done = positions.get(tp, committed)
+                if self._fetched.get(tp, 0) <= done < end:
+                    # All that was fetched is processed. What the client passed over behind it was no record.
+                    done = max(done, await consumer.position(tp))
+                found[tp] = max(0, end - done)
+        if stuck := [tp for tp in silent if self._fetched.get(tp, 0) < ends.get(tp, 0) and found.get(tp)]:
+            raise BrokerUnavailable(f"the client has stopped reading {stuck[0].topic}[{stuck[0].partition}]")
+        return found

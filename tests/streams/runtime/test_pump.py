@@ -1,0 +1,567 @@
+"""The pump between aiokafka and Faust, on two brokers and on a consumer of our own.
+
+If one of these fails after an upgrade of Faust or aiokafka, then events would be lost or late: mend
+`streams/runtime/pump.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import repeat
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+from aiokafka import AIOKafkaProducer, OffsetAndMetadata
+from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.errors import CommitFailedError, KafkaError, OffsetOutOfRangeError
+
+from fleetlore.config import Settings
+from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.client import connected, make_admin
+from fleetlore.kafka.read import observer
+from streams.embedded.broker import EmbeddedBroker
+from streams.runtime import pump
+from streams.runtime.lease import Lease
+from streams.runtime.pump import Batch, Pump
+from streams.stage.base import TopicPartition
+from tests.doubles.mock_cluster import Failure, MockCluster, Request
+
+pytestmark = pytest.mark.timeout(300)
+
+SCRIPT = Path(__file__).with_name("pump_worker.py")
+PATIENCE_SECONDS = 100.0
+FEED_PLACES = 64  # as in pump_worker.py, of 16 KiB each
+FETCH_PLACES = 68  # as many as the records of a fetch of 1 MiB take up at most
+LARGE = 256 * 1024  # bytes of a record as an emitter fills it at most
+
+
+class PumpWorker:
+    """`pump_worker.py` as a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.facts: dict[str, Any] = {}
+
+    async def line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_SECONDS)
+        assert line, "the worker ended"
+        return dict(json.loads(line))
+
+    async def records(self, count: int) -> list[tuple[int, str]]:
+        """The next records: (offset, value)."""
+        found: list[tuple[int, str]] = []
+        while len(found) < count:
+            line = await self.line()
+            if "offset" in line:
+                found.append((line["offset"], line["value"]))
+            else:
+                self.facts |= line
+        return found
+
+    async def tell(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{order}\n".encode())
+        await self._process.stdin.drain()
+
+    async def answer(self, field: str) -> dict[str, Any]:
+        """The next line with that field; those before it are facts."""
+        while field not in (line := await self.line()):
+            self.facts |= line
+        return line
+
+    async def commit(self, offset: int, partition: int = 0) -> bool:
+        await self.tell(f"commit {partition} {offset}")
+        return bool((await self.answer("committed"))["committed"])
+
+    async def state(self) -> dict[str, Any]:
+        await self.tell("state")
+        return await self.answer("paused")
+
+    async def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.communicate()
+
+
+@asynccontextmanager
+async def pump_worker(bootstrap: str, topic: str, group: str) -> AsyncIterator[PumpWorker]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(SCRIPT),
+        bootstrap,
+        topic,
+        group,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=SCRIPT.parents[2],
+    )
+    worker = PumpWorker(process)
+    try:
+        yield worker
+    finally:
+        await worker.kill()
+
+
+async def committed(bootstrap: str, topic: str, group: str, partition: int = 0) -> int | None:
+    async with observer(bootstrap, group) as consumer:
+        offset: int | None = await consumer.committed(KafkaPartition(topic, partition))
+        return offset
+
+
+async def produce(bootstrap: str, topic: str, numbers: range, size: int = 0) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for number in numbers:
+            await producer.send_and_wait(topic, str(number).encode().ljust(size), partition=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cluster", ["tansu", "librdkafka's mock"])
+async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
+    cluster: str, request: pytest.FixtureRequest, make_topics: Any, tenant: str
+) -> None:
+    if cluster == "tansu":
+        bootstrap = request.getfixturevalue("broker").address
+        await make_topics(bootstrap, tenant, "events", partitions=1)
+    else:
+        bootstrap = request.getfixturevalue("mock_cluster")
+    topic, group = f"fleetlore.{tenant}.events", f"pump-{uuid.uuid4().hex[:8]}"
+    await produce(bootstrap, topic, range(20))
+
+    async with pump_worker(bootstrap, topic, group) as worker:
+        assert await worker.records(20) == [(number, str(number)) for number in range(20)]
+        # A second round through the stream: Faust's own commit (every 0.1 s) has had its chance when it is through.
+        for start in range(20, 26):
+            await produce(bootstrap, topic, range(start, start + 1))
+            assert await worker.records(1) == [(start, str(start))]
+            await asyncio.sleep(0.1)
+        assert not await committed(bootstrap, topic, group), "Faust has committed by itself"
+        assert await worker.commit(7)
+        assert await committed(bootstrap, topic, group) == 7
+        assert await worker.commit(12)
+        await produce(bootstrap, topic, range(26, 27))
+        assert await worker.records(1) == [(26, "26")]
+        assert await committed(bootstrap, topic, group) == 12
+        await worker.kill()
+
+    async with pump_worker(bootstrap, topic, group) as worker:
+        assert await worker.records(15) == [(number, str(number)) for number in range(12, 27)]
+        assert await committed(bootstrap, topic, group) == 12
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
+    with MockCluster(brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.mark.long
+async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: str) -> None:
+    """Requests fail, a coordinator moves, another goes down, a leader moves: nothing is read twice."""
+    topic, group = f"fleetlore.{tenant}.events", tenant
+    cluster.create_topic(topic, partitions=1, replication=3)
+    cluster.move_leader(topic, 0, 1)
+    cluster.move_coordinator(group, 2)
+    await produce(cluster.address, topic, range(10))
+    async with pump_worker(cluster.address, topic, group) as worker:
+        assert await worker.records(10) == [(number, str(number)) for number in range(10)]
+        cluster.fail_next(
+            Request.OFFSET_COMMIT,
+            [Failure.NOT_COORDINATOR, Failure.COORDINATOR_LOADING, Failure.COORDINATOR_NOT_AVAILABLE],
+        )
+        assert await worker.commit(4)
+        cluster.move_coordinator(group, 3)
+        assert await worker.commit(6)
+        cluster.fail_next(Request.FETCH, [Failure.NOT_LEADER, Failure.REQUEST_TIMED_OUT])
+        cluster.move_leader(topic, 0, 2)
+        cluster.down(1)
+        await produce(cluster.address, topic, range(10, 15))
+        assert await worker.records(5) == [(number, str(number)) for number in range(10, 15)]
+        cluster.up(1)
+        assert await worker.commit(12)
+        assert await committed(cluster.address, topic, group) == 12
+        async with connected(make_admin(cluster.address)) as admin:
+            part = KafkaPartition(topic, 0)
+            [(_, commit)] = (await admin.list_consumer_group_offsets(group, partitions=[part])).items()
+        assert commit.metadata == "1", "it says how many partitions the topic had"
+        await worker.kill()
+    async with pump_worker(cluster.address, topic, group) as worker:
+        assert await worker.records(3) == [(number, str(number)) for number in range(12, 15)]
+
+
+@pytest.mark.long
+async def test_records_come_in_once_the_coordinator_says_what_is_committed(cluster: MockCluster, tenant: str) -> None:
+    """It takes longer than a request may: Faust then ends, without a word, what would let records in."""
+    topic = f"fleetlore.{tenant}.events"
+    cluster.create_topic(topic, partitions=1)
+    await produce(cluster.address, topic, range(3))
+    cluster.fail_next(Request.OFFSET_FETCH, [Failure.COORDINATOR_LOADING] * 250)  # ten a second or twenty
+    async with pump_worker(cluster.address, topic, tenant) as worker:
+        assert await worker.records(3) == [(number, str(number)) for number in range(3)]
+
+
+@pytest.mark.long
+async def test_what_stops_the_client_for_good_is_told(cluster: MockCluster, tenant: str) -> None:
+    topic = f"fleetlore.{tenant}.events"
+    cluster.create_topic(topic, partitions=1)
+    async with pump_worker(cluster.address, topic, tenant) as worker:
+        await worker.answer("assigned")
+        cluster.fail_next(Request.HEARTBEAT, [Failure.NOT_FORESEEN])
+        assert "heartbeat" in (await worker.answer("ended"))["ended"]
+
+
+async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    topic, group = f"fleetlore.{tenant}.events", tenant
+    await make_topics(broker.address, tenant, "events", partitions=2)
+    async with pump_worker(broker.address, topic, group) as first:
+        assert (await first.answer("assigned"))["assigned"] == [0, 1]
+        assert await first.commit(5, partition=0) and await first.commit(5, partition=1)
+        async with pump_worker(broker.address, topic, group) as second:
+            [taken] = (await second.answer("assigned"))["assigned"]
+            [left] = (await first.answer("assigned"))["assigned"]
+            assert {left, taken} == {0, 1}
+            assert not await first.commit(9, partition=taken)
+            assert await first.commit(9, partition=left)
+            assert await committed(broker.address, topic, group, taken) == 5
+            assert await committed(broker.address, topic, group, left) == 9
+
+
+async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_bytes(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    topic, count = f"fleetlore.{tenant}.events", 60
+    async with pump_worker(broker.address, topic, tenant) as worker:
+        await worker.answer("assigned")
+        await worker.tell("hold")
+        await produce(broker.address, topic, range(count), size=LARGE)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (state := await worker.state())["paused"]:
+                await asyncio.sleep(0.1)
+        assert state["buffered"] <= FEED_PLACES + 2 * FETCH_PLACES
+        await produce(broker.address, topic, range(count, count + 10), size=LARGE)
+        await asyncio.sleep(0.5)
+        state = await worker.state()
+        assert state["paused"] == 1
+        assert state["lag"] >= count + 9  # the embedded broker may not count the newest
+        assert state["buffered"] <= FEED_PLACES + 2 * FETCH_PLACES
+        await worker.tell("go")
+        read = await worker.records(count + 10)
+        assert [offset for offset, _ in read] == list(range(count + 10))
+        state = await worker.state()
+        assert (state["paused"], state["lag"], state["buffered"]) == (0, 0, 0)
+
+
+async def test_a_topic_that_is_stopped_is_not_fetched_and_its_lag_grows(
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=1)
+    topic = f"fleetlore.{tenant}.events"
+    await produce(broker.address, topic, range(3))
+    async with pump_worker(broker.address, topic, tenant) as worker:
+        await worker.records(3)
+        await worker.tell("stop")
+        await worker.answer("stopped")
+        await asyncio.sleep(1.5)  # a fetch that was waiting ends
+        await produce(broker.address, topic, range(3, 8))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await worker.state())["lag"] < 5:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1.0)
+        await worker.state()
+        assert "offset" not in worker.facts, "a record was handed over"
+
+
+def test_our_partitions_are_equal_to_those_of_the_client() -> None:
+    """High watermarks and commits are looked up in dictionaries that are keyed by either."""
+    assert {KafkaPartition("t", 1): 5} == {TopicPartition("t", 1): 5}
+    assert hash(KafkaPartition("t", 1)) == hash(TopicPartition("t", 1))
+
+
+PART, OTHER = KafkaPartition("t", 0), KafkaPartition("t", 1)
+
+
+class Consumer:
+    """aiokafka's, of which a test says what it fetches, what is committed and what the broker answers."""
+
+    def __init__(self) -> None:
+        self.answers: asyncio.Queue[Any] = asyncio.Queue()
+        self.assigned, self.asleep = {PART}, set[Any]()
+        self.sought: list[tuple[Any, int]] = []
+        self.commits: list[dict[Any, Any]] = []
+        self.begins, self.ends, self.joins = {PART: 0, OTHER: 0}, {PART: 9, OTHER: 9}, 0
+        self.refuses: list[Exception] = []
+        self.polled: int | None = None
+
+    def assignment(self) -> set[Any]:
+        return self.assigned
+
+    def paused(self) -> set[Any]:
+        return self.asleep
+
+    def pause(self, *partitions: Any) -> None:
+        self.asleep |= set(partitions)
+
+    def resume(self, *partitions: Any) -> None:
+        self.asleep -= set(partitions)
+
+    def seek(self, partition: Any, offset: int) -> None:
+        self.sought.append((partition, offset))
+
+    def subscribe(self, topics: Any, listener: Any) -> None:
+        self.joins += 1
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return {0, 1}
+
+    def highwater(self, partition: Any) -> int | None:
+        return None
+
+    def last_poll_timestamp(self, partition: Any) -> int | None:
+        return self.polled
+
+    async def position(self, partition: Any) -> int:
+        return 0
+
+    async def beginning_offsets(self, partitions: Any) -> dict[Any, int]:
+        return {each: self.begins[each] for each in partitions}
+
+    async def end_offsets(self, partitions: Any) -> dict[Any, int]:
+        return {each: self.ends[each] for each in partitions}
+
+    async def commit(self, offsets: dict[Any, Any]) -> None:
+        if self.refuses:
+            raise self.refuses.pop()
+        self.commits.append({each: (at.offset, at.metadata) for each, at in offsets.items()})
+
+    async def getmany(self, **_: Any) -> Any:
+        answer = await self.answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class World:
+    """A pump of that consumer, and what its owner is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.told = 1000.0, list[Any]()
+        self.consumer, self.committed = Consumer(), dict[Any, int]()
+        self.refused: list[Exception] = []
+        self.lease = Lease(8.0, lambda: self.now)
+        settings = Settings(broker="nowhere:1", group="g", session_timeout_seconds=12.0)
+        self.pump = Pump(settings, self, self.lease)
+        self.channel = asyncio.Queue[Any]()
+        self.pump._consumer = self.consumer
+        self.feed = self.pump.feed(SimpleNamespace(send=self.send), ["t"], 0.0)
+
+        @asynccontextmanager
+        async def connected(client: Any) -> AsyncIterator[Any]:
+            yield client
+
+        async def committed_offsets(admin: Any, group: str, partitions: Any) -> dict[Any, OffsetAndMetadata]:
+            if self.refused:
+                raise self.refused.pop()
+            return {each: OffsetAndMetadata(self.committed.get(each, -1), "") for each in partitions}
+
+        for name, value in {
+            "connected": connected,
+            "make_admin": lambda cluster: None,
+            "committed_offsets": committed_offsets,
+            "backoff": lambda: repeat(0.0),
+        }.items():
+            monkeypatch.setattr(pump, name, value)
+
+    async def send(self, *, value: Batch) -> None:
+        await self.channel.put(value)
+
+    async def on_assigned(self, assigned: Any) -> None:
+        self.told.append(("assigned", sorted(tp.partition for tp in assigned)))
+
+    async def on_revoked(self) -> None:
+        self.told.append("revoked")
+
+    def on_expired(self, tp: TopicPartition, records: int) -> None:
+        self.told.append(("expired", tp, records))
+
+    async def on_truncated(self, lost: Any) -> None:
+        self.told.append(("truncated", lost))
+        await self.pump.read_anew(lost)
+
+    async def rebalance(self) -> None:
+        await self.pump.on_partitions_revoked(set())
+        self.pump.on_partitions_assigned(self.consumer.assigned)
+
+    async def batch(self) -> list[int]:
+        batch = await self.channel.get()
+        assert batch.generation == self.pump.generation
+        self.feed.free.set()
+        return [record.offset for record in batch.records]
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    world = World(monkeypatch)
+    await world.rebalance()
+    running = asyncio.create_task(world.pump.run())
+    await turns()
+    yield world
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def records(*offsets: int, value: bytes = b"x") -> list[Any]:
+    return [
+        SimpleNamespace(topic="t", partition=0, offset=each, key=None, value=value, headers=(), timestamp=5000)
+        for each in offsets
+    ]
+
+
+async def test_it_begins_where_the_group_had_committed_or_at_the_beginning(world: World) -> None:
+    assert world.consumer.sought == [(PART, 0)] and world.told == [("assigned", [0])]
+    world.consumer.assigned, world.committed[PART], world.consumer.begins[OTHER] = {PART, OTHER}, 5, 2
+    world.refused = [KafkaError("not said"), TimeoutError()]
+    world.consumer.sought.clear()
+    await world.rebalance()
+    world.consumer.answers.put_nowait({PART: records(0)})  # of a fetch that waited meanwhile
+    await turns()
+    assert sorted(world.consumer.sought) == [(PART, 5), (OTHER, 2)] and not world.refused
+    assert world.told[1:] == ["revoked", ("assigned", [0, 1])]
+    world.consumer.answers.put_nowait({PART: records(5, 6)})
+    assert await world.batch() == [5, 6], "what that fetch brought is not handed over"
+
+
+async def test_what_waits_when_partitions_move_is_dropped(world: World) -> None:
+    world.consumer.answers.put_nowait({PART: records(0)})
+    await turns()
+    world.consumer.answers.put_nowait({PART: records(1, 2)})
+    await turns()
+    assert world.feed.places == 2, "the agent has not asked for more"
+    await world.rebalance()
+    stale = await world.channel.get()
+    assert stale.generation < world.pump.generation and world.feed.places == 0
+
+
+async def test_what_waits_comes_in_one_batch_that_is_not_too_large(world: World) -> None:
+    world.consumer.answers.put_nowait({PART: records(0)})
+    await turns()
+    world.consumer.answers.put_nowait({PART: records(*range(1, 700))})
+    await turns()
+    assert [len(await world.batch()) for _ in range(3)] == [1, 512, 187]
+
+
+async def test_a_full_feed_pauses_its_partitions_until_it_is_drained(world: World) -> None:
+    world.consumer.answers.put_nowait({PART: records(0)})
+    await turns()
+    world.consumer.answers.put_nowait({PART: records(*range(1, 62), value=bytes(256 * 1024))})
+    await turns()
+    assert world.consumer.asleep == {PART} and world.pump.paused() == 1
+    assert await world.batch() == [0]
+    assert len(await world.batch()) == 31 and world.consumer.asleep == {PART}
+    await turns()
+    assert not world.consumer.asleep
+
+
+async def test_the_lease_is_renewed_by_commits_that_the_coordinator_takes(world: World) -> None:
+    assert world.consumer.commits == [{PART: (0, "2")}] and world.lease.holds
+    world.now += 1.0
+    assert await world.pump.commit({}) and len(world.consumer.commits) == 1, "it was asked a moment ago"
+    world.now += 4.0
+    assert await world.pump.commit({}) and world.consumer.commits[1:] == [{PART: (0, "2")}]
+    assert await world.pump.commit({TopicPartition("t", 0): 4, TopicPartition("t", 1): 7})
+    world.now += 7.0
+    assert world.lease.holds
+    assert await world.pump.commit({}) and world.consumer.commits[2:] == [{PART: (4, "2")}] * 2
+    world.now += 7.0
+    world.consumer.refuses = [CommitFailedError()]
+    assert not await world.pump.commit({})
+    world.now += 1.5
+    assert not world.lease.holds, "somebody else may have taken over"
+
+
+async def test_nothing_is_committed_between_a_revocation_and_the_next_assignment(world: World) -> None:
+    """It would be refused, and the client would give up the membership that it is about to get."""
+    before = len(world.consumer.commits)
+    await world.pump.on_partitions_revoked({PART})
+    assert not await world.pump.commit({TopicPartition("t", 0): 4})
+    world.now += 60.0
+    assert not await world.pump.commit({}) and len(world.consumer.commits) == before
+
+
+async def test_an_owner_that_fails_at_a_revocation_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aiokafka logs what its listener raises, and goes on."""
+    world = World(monkeypatch)
+    await world.rebalance()
+    running = asyncio.create_task(world.pump.run())
+    await turns()
+    monkeypatch.setattr(world, "on_revoked", AsyncMock(side_effect=ValueError("it fails")))
+    await world.pump.on_partitions_revoked({PART})
+    world.consumer.answers.put_nowait({})
+    with pytest.raises(ValueError, match="it fails"):
+        await running
+
+
+async def test_records_that_retention_deleted_are_counted_and_passed_over(world: World) -> None:
+    world.consumer.begins[PART] = 7
+    world.consumer.sought.clear()
+    world.consumer.answers.put_nowait(OffsetOutOfRangeError({PART: 4}))
+    await turns()
+    assert world.told[1:] == [("expired", PART, 3)] and world.consumer.sought == [(PART, 7)]
+
+
+async def test_a_partition_that_ends_before_what_was_read_is_read_anew(world: World) -> None:
+    world.consumer.begins[PART], world.consumer.ends[PART] = 2, 9
+    world.consumer.answers.put_nowait(OffsetOutOfRangeError({PART: 21}))
+    await turns()
+    assert world.told[1:] == [("truncated", {PART: 12})]
+    assert world.consumer.commits[-1] == {PART: (2, "2")} and world.consumer.joins == 1
+
+
+async def test_a_client_that_fetches_no_more_what_another_gets_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of aiokafka's that has died takes nobody with it."""
+
+    @asynccontextmanager
+    async def other(cluster: Any) -> AsyncIterator[Any]:
+        yield None
+
+    async def ends(consumer: Any, partitions: Any) -> dict[Any, int]:
+        return dict.fromkeys(partitions, 9)
+
+    monkeypatch.setattr(pump, "observer", other)
+    monkeypatch.setattr(pump, "end_offsets", ends)
+    assert await world.pump.lags({}) == {PART: 0}
+    monkeypatch.setattr(world.pump, "_begun_at", time.time() - 40)
+    world.consumer.polled = int(1000 * (time.time() - 45))
+    assert await world.pump.lags({}) == {PART: 0}, "a request may take so long"
+    monkeypatch.setattr(world.pump, "_begun_at", time.time() - 80)
+    with pytest.raises(BrokerUnavailable, match=r"stopped reading t\[0\]"):
+        await world.pump.lags({})
+    monkeypatch.setattr(world.pump, "_fetched", {PART: 9})
+    assert await world.pump.lags({TopicPartition("t", 0): 9}) == {PART: 0}
+
+
+async def test_what_is_fetched_and_waits_counts_as_lag(world: World) -> None:
+    world.consumer.answers.put_nowait({PART: records(0, 1, 2)})
+    assert await world.batch() == [0, 1, 2]
+    world.consumer.asleep = {PART}
+    assert await world.pump.lags({}) == {PART: 9}
+    assert await world.pump.lags({TopicPartition("t", 0): 3}) == {PART: 6}
