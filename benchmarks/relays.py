@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,25 @@ def say(what: str, found: float) -> None:
     print(f"{what}: {found:.1f} (bar: at most {BARS[what]}): {'met' if found <= BARS[what] else 'MISSED'}")
 
 
+@asynccontextmanager
+async def started_kafka(folder: Path, port: int) -> AsyncIterator[str]:
+    """The address of a broker with all topics."""
+    broker = Child("broker", kafka_command(folder / "kafka", port, free_port()), folder)
+    await broker.start()
+    try:
+        settings = Settings.from_env(broker=f"127.0.0.1:{port}", partitions=4)
+        async with asyncio.timeout(120):
+            while True:
+                try:
+                    await ensure_topics(settings)
+                    break
+                except Exception:
+                    await asyncio.sleep(1.0)
+        yield settings.broker
+    finally:
+        await broker.stop()
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agents", type=int, default=10_000)
@@ -204,24 +225,13 @@ async def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), free_port()
-        broker = Child("broker", kafka_command(folder / "kafka", port, free_port()), folder)
-        await broker.start()
-        relays = Relays(folder, f"127.0.0.1:{port}", told.relays)
-        try:
-            settings = Settings.from_env(broker=f"127.0.0.1:{port}", partitions=4)
-            async with asyncio.timeout(120):
-                while True:
-                    try:
-                        await ensure_topics(settings)
-                        break
-                    except Exception:
-                        await asyncio.sleep(1.0)
-            await relays.start()
-            await measure(told.agents, relays, told.rate, told.seconds)
-        finally:
-            await relays.stop()
-            await broker.stop()
+        async with started_kafka(Path(name), free_port()) as broker:
+            relays = Relays(Path(name), broker, told.relays)
+            try:
+                await relays.start()
+                await measure(told.agents, relays, told.rate, told.seconds)
+            finally:
+                await relays.stop()
 
 
 if __name__ == "__main__":

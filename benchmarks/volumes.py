@@ -11,14 +11,14 @@ import sys
 import time
 import tracemalloc
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 import cramjam
 
 from benchmarks.traffic import TENANT, Sent, traffic
-from fleetlore.clock import SystemClock
+from fleetlore.clock import Clock, SystemClock
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.records import BATCH_HEADERS
@@ -48,14 +48,17 @@ class CountingStore(MemoryStore):
 
 
 class Flow:
-    """All stages, one after the other."""
+    """All stages, one after the other. `hear` is told the topic, key and value of what goes out of them."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, clock: Clock | None = None, hear: Callable[[str, str, bytes | None], None] | None = None
+    ) -> None:
+        self._hear = hear
         self.store = CountingStore()
         self.values: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.cpu_seconds: dict[str, float] = defaultdict(float)
-        self._stages = pipeline(self.store, Metrics("worker"), SystemClock(), 3600.0)
+        self._stages = pipeline(self.store, Metrics("worker"), clock or SystemClock(), 3600.0)
         self._offset = 0
 
     async def work(self, records: Sequence[Sent]) -> None:
@@ -78,6 +81,8 @@ class Flow:
             shared: dict[tuple[str, str], list[bytes]] = defaultdict(list)
             for each in effects.outgoing:
                 self.values[each.topic] += 1
+                if self._hear is not None:
+                    self._hear(each.topic, each.key, each.value)
                 self.bytes[each.topic] += len(each.value or b"") + (len(each.key) if each.topic in COMPACTED else 1)
                 if each.value is not None and each.topic not in COMPACTED:
                     shared[each.tenant, each.topic].append(each.value)
