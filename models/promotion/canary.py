@@ -1,7 +1,7 @@
 """Try a new version on a share of the agents, and decide whether their sessions end as well as the others'.
 
 Votes are paired as they come, one under each version, and each difference is a bet, so the trial may be read after
-every pair (`models.promotion.canary`). The version is promoted on evidence that it costs less than `_MARGIN` of
+every pair (`_Wealth`). The version is promoted on evidence that it costs less than `_MARGIN` of
 success, and aborted on evidence that it costs any. Without enough votes it is aborted when the time is up: missing data
 is no success.
 
@@ -33,7 +33,7 @@ _MARGIN = 0.1
 # Probability of promoting a version that costs `_MARGIN` of success, or of aborting a harmless one.
 _ALPHA = 0.05
 _PATIENCE_SECONDS = 7200.0
-# An agent has one vote in each such stretch of the trial.
+# A principal has one vote in each such stretch of the trial.
 VOTE_SECONDS = 60.0
 
 
@@ -97,7 +97,7 @@ class CanaryTrial:
         return {version: (len(votes), sum(won for _, won in votes)) for version, votes in self._votes.items()}
 
     def add(self, judgment: Judgment, now: float) -> None:
-        """Count a session under the version that its agent ran last; a repeated one changes nothing."""
+        """Count a session under the version that it ran last; a repeated one changes nothing."""
         trajectory = judgment.trajectory
         agent = principal_of(trajectory.agent)
         version = next((step.adapter for step in reversed(trajectory.steps) if step.adapter is not None), None)
@@ -116,7 +116,7 @@ class CanaryTrial:
         pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
         found = self._evidence(pairs)
         agents = {agent for pair in pairs for agent, _ in pair} if found != "waiting" else ()
-        # An agent's pairs go with it: in other pairs the votes of the others would say something else by chance.
+        # A principal's pairs go with it: in other pairs the votes of the others would say something else by chance.
         without = ([pair for pair in pairs if agent not in (pair[0][0], pair[1][0])] for agent in agents)
         if agents and all(self._evidence(rest) == found for rest in without):
             return found
