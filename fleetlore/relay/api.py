@@ -18,11 +18,11 @@ from fleetlore.advice.at_start import facts_of_tools
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.join.conversations import Conversations
-from fleetlore.relay import types
 from fleetlore.relay.callers import Caller
 from fleetlore.relay.changes import Changes
 from fleetlore.relay.cloudevents import NUMBERLESS, events_of
 from fleetlore.relay.native import Native
+from fleetlore.relay.schemas import types
 from fleetlore.relay.sessions import BufferFull, Member, RemoteSessions
 from fleetlore.wire.events import OUTCOME, REWARD, Event
 

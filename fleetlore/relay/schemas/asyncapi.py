@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fleetlore.relay.types import CloudEvent
+from fleetlore.relay.schemas.types import CloudEvent
 from fleetlore.wire.decision import Decision
 from fleetlore.wire.definitions import Definitions
 from fleetlore.wire.lore import MemoryItem, Pattern

@@ -1,0 +1,1 @@
+"""What the relay and the topics carry, for clients in any language."""
