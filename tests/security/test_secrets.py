@@ -66,7 +66,7 @@ def test_a_name_beside_or_around_a_secret_masks_it(value: Any) -> None:
 
 
 def test_every_string_that_a_stage_reads_is_masked_for_clients_that_do_not_mask() -> None:
-    names = {"error_type", "adapter", "group", "role", "guard", "place", "error_message", "goal", "task", "content"}
+    names = {"error_type", "adapter", "role", "guard", "place", "error_message", "goal", "task", "content"}
     for kind in (OUTCOME, MESSAGE):
         data = Data(tool=f"run {TOKEN}", advice=[TOKEN], withheld=[TOKEN], **dict.fromkeys(names, f"a {TOKEN}"))
         event = Incoming(

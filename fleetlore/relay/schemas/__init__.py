@@ -1,1 +1,1 @@
-"""What the relay and the topics carry, for clients in any language."""
+"""Say what the relay and the topics carry, for clients in any language."""

@@ -131,7 +131,7 @@ HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafk
         ("mcp-proxy --tenant no/tenant -- true", 2),
         ("ingest otel --data no-folder", 1),
         ("replay no-folder", 2),
-        ("export pairs --out dataset --data no-folder", 1),
+        ("export --out dataset --data no-folder", 1),
     ],
 )
 def test_a_wrong_argument_is_answered_before_anything_heavy_is_imported(

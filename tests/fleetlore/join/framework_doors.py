@@ -201,9 +201,9 @@ recorder = Recorder()
 fleet = Fleet(name, broker="nowhere:1", holdout_share=0.0, hold=hold, clock=FakeClock(float(now)))
 fleet.emitter = recorder
 for line in (Path(folder) / "patterns").read_bytes().splitlines():
-    fleet.replica.index.put_pattern(Pattern.from_json(line), float(now))
+    fleet.replica.index.put_pattern(Pattern.from_json(line))
 for line in (Path(folder) / "items").read_bytes().splitlines():
-    fleet.replica.index.put_item(MemoryItem.from_json(line), float(now))
+    fleet.replica.index.put_item(MemoryItem.from_json(line))
 with fleet.session(goal, task=task) as session:
     run_command(command, session)
 (Path(folder) / "events").write_bytes(b"\\n".join(map(encode_event, recorder.events)))

@@ -73,7 +73,7 @@ failure = failure_of("divide", {"a": 1, "b": 0}, "", "division by zero")
 remedy = {"tool": "look_up", "arguments": {"of": "b"}}
 recovery = memory_item("r1", tool="divide", pattern=failure.class_, support=3, agents=3, remedy=remedy)
 for item in (strategy, recovery):
-    fleet.replica.index.put_item(item, 0.0)
+    fleet.replica.index.put_item(item)
 with fleet.session("look around", task="look") as session:
     sys.exit(run_command(sys.argv[1:], session))
 """
