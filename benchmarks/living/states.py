@@ -53,9 +53,12 @@ def first_calls(world: World, tasks: Sequence[Task], model: Model, makes: Makes,
     return _answered(world, model, list(states()))
 
 
-def calls_after_failure(world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int) -> list[State]:
-    """As above, of the tasks whose first call fails where nothing is told."""
-    first = dict(zip(tasks, _drawn(world, model, [_alone(world, each, seed) for each in tasks]), strict=True))
+def calls_after_failure(
+    world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int, failed_by: Model | None = None
+) -> list[State]:
+    """As above, of the tasks whose first call fails where nothing is told: that of `failed_by`, or its own."""
+    by = failed_by or model
+    first = dict(zip(tasks, _drawn(world, by, [_alone(world, each, seed) for each in tasks]), strict=True))
 
     def states() -> Iterator[_Asked]:
         for task, call in first.items():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 from typing import Any
@@ -25,66 +25,10 @@ from benchmarks.living.states import State
 from benchmarks.living.world import Call, Ran, parsed, split
 from fleetlore.advice.provenance import fenced, new_nonce
 from fleetlore.errors import ConfigError, ModelUnavailable
+from tests.benchmarks.living.scripted import Scripted, reads_nothing, reads_what_it_is_told
 
-Says = Callable[[Sequence[Message]], str]
-PLACES = ("garden", "harbour")
 # Of the draws: with it two agents of each place have read the schema, as with most others; with 0 one has.
 TWO_READ = 1
-
-
-class Scripted(Model):
-    """Says what a function of the messages returns."""
-
-    def __init__(self, says: Says, file: Path) -> None:
-        super().__init__("scripted", Answers(file))
-        self._says = says
-
-    def _ask(self, asked: dict[str, Any], grammar: str) -> Answer:
-        self.asked += 1
-        text = self._says([(each["role"], each["content"]) for each in asked["messages"]])
-        return Answer(text, sum(len(each["content"]) for each in asked["messages"]), len(text))
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    questions = []
-    for place, table in zip(PLACES, ("plant", "vessel"), strict=True):
-        with closing(sqlite3.connect(tmp_path / f"{place}.db")) as database:
-            database.execute(f"CREATE TABLE {table} (label TEXT, height INTEGER)")
-            database.executemany(f"INSERT INTO {table} VALUES (?, ?)", [("a", 1), ("b", 2), ("c", 3)])
-            database.commit()
-        questions += [
-            {
-                "id": f"{place}-{least}",
-                "db": place,
-                "question": f"Which {table}s are higher than {least}?",
-                "gold": f"SELECT label FROM {table} WHERE height > {least}",
-            }
-            for least in range(-8, 8)
-        ]
-    (tmp_path / "questions.json").write_text(json.dumps(questions))
-    return SqlWorld(tmp_path)
-
-
-def reads_what_it_is_told(messages: Sequence[Message]) -> str:
-    """Knows the table's name where some text after the example holds it, and else guesses the plural."""
-    said = "\n".join(text for role, text in messages[8:] if role == "user")
-    table = table_asked_for(messages)
-    known = any(form in said for form in (f"{table}(", f"{table} (", f"`{table}`"))
-    return says_query(messages, table if known else f"{table}s")
-
-
-def reads_nothing(messages: Sequence[Message]) -> str:
-    return says_query(messages, f"{table_asked_for(messages)}s")
-
-
-def table_asked_for(messages: Sequence[Message]) -> str:
-    return "plant" if "garden" in messages[8][1] else "vessel"
-
-
-def says_query(messages: Sequence[Message], table: str) -> str:
-    least = messages[8][1].split("higher than ")[1].split("?")[0]
-    return f"submit: SELECT label FROM {table} WHERE height > {least}"
 
 
 def test_a_model_that_reads_is_told_from_one_that_does_not(world: SqlWorld, tmp_path: Path) -> None:
