@@ -74,8 +74,9 @@ class ByHandSame:
         """Process records of events; return what other agents and the trainer are told."""
         effects = Effects()
         published: Published = []
-        events = [event for record in batch for event in read_events(record, effects)]
-        clean(events)
+        read = [read_events(record, effects) for record in batch]
+        clean(*read)  # what is masked of a record is bounded by itself
+        events = [event for record in read for event in record]
         failed: dict[int, OpenSession] = {}
         closed: list[OpenSession] = []
         for event in events:
