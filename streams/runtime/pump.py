@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 # A record takes up at least one place of a feed: one of 1,024 places holds at most 16 MiB, or 1,024 small records.
 _PLACE_BYTES, _FEED_PLACES, _BATCH_PLACES, _RESUME_PLACES = 16 * 1024, 1024, 512, 400
 _MAX_FETCH_BYTES = 4 * 1024 * 1024
-# Records that are taken off the client at a time, and how long to wait for the first.
-_MOST, _POLL_MS = 2048, 1000
+# How long to wait for a record. All that was fetched is taken: what a client holds of a partition that is paused, it
+# throws away and fetches again.
+_POLL_MS = 1000
 # For the request that tells the group; without it the next owner waits for the end of this one's session.
 _LEAVE_SECONDS = 3.0
 
@@ -148,7 +149,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             try:
                 if self._member and self._begun != self.generation:
                     await self._begin()
-                fetched = await self._consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST)
+                fetched = await self._consumer.getmany(timeout_ms=_POLL_MS)
             except errors.OffsetOutOfRangeError as error:
                 await self._out_of_range(error.args[0])
             except errors.NoOffsetForPartitionError:
