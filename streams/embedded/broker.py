@@ -63,6 +63,24 @@ def free_port(preferred: int = 0) -> int:
     raise StackError(f"no port between {_QUIET[0]} and {_QUIET[1]} of the loopback address is free")
 
 
+def held_port(preferred: int, held: list[socket.socket]) -> int:
+    """Find a port as `free_port` does, and none on which another stack is about to listen.
+
+    A server takes seconds until it listens. Meanwhile the UDP port of that number says that it is taken, until the
+    socket that is appended to `held` is closed.
+    """
+    if not preferred:
+        return free_port()
+    mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        mark.bind(("127.0.0.1", preferred))
+    except OSError:
+        mark.close()
+        return free_port()
+    held.append(mark)
+    return free_port(preferred)
+
+
 class EmbeddedBroker:
     """A broker in memory on its own port, from `start()` (or `with`) to `stop()`.
 

@@ -13,6 +13,7 @@ import fcntl
 import logging
 import os
 import secrets
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -29,7 +30,7 @@ from fleetlore.loopback import is_loopback
 from fleetlore.tenants import DEFAULT_TENANT
 from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
-from streams.embedded.broker import broker_command, free_port
+from streams.embedded.broker import broker_command, free_port, held_port
 from streams.embedded.child import Child
 from streams.embedded.kafka import KafkaMissing, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
@@ -88,12 +89,13 @@ class Stack:
     ) -> None:
         self.data = Path(data)
         self.metrics: dict[str, str] = {}
-        self.console = "" if console_port is None else f"http://127.0.0.1:{free_port(console_port)}/"
+        self._held: list[socket.socket] = []
+        self.console = "" if console_port is None else f"http://127.0.0.1:{held_port(console_port, self._held)}/"
         self._http = http
         self._workers = workers
         self._trainer = trainer
         self._keep_log = keep_log
-        self._ports = {"broker": free_port(broker_port), "milvus": free_port()}
+        self._ports = {"broker": held_port(broker_port, self._held), "milvus": free_port()}
         self.settings = Settings.from_env(
             embedded_environ(),
             broker=f"127.0.0.1:{self._ports['broker']}",
@@ -177,6 +179,8 @@ class Stack:
         await asyncio.gather(*(child.stop() for child in self._children if child not in stores))
         await asyncio.gather(*(child.stop() for child in stores))
         self._children.clear()
+        for mark in self._held:
+            mark.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -132,6 +132,7 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stack:
         assert stack.stderr is not None
         said = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, stack.stderr))
+        assert stack.poll() is None, said
         settings = Settings.from_data_dir(data)
         deadline = 400
         while len(children := running(descendants(stack.pid))) < 8 and deadline:  # the page comes last
