@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["UNCUT", "cut_text", "weight"]
+__all__ = ["UNCUT", "cut_text", "weight", "whole_tokens"]
 
 UNCUT = 2**62
 _OF_A_VALUE = 8
@@ -39,13 +39,15 @@ def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = U
 
 
 def cut_text(text: str, longest: int) -> str:
-    """The text, or its first characters and how many are missing. It is cut before a token, for half a secret is not
-    recognised as one.
-    """
+    """The text, or its first characters and how many are missing."""
     if len(text) <= longest:
         return text
-    tail = text[max(0, longest - _LONGEST_TOKEN) : longest]
-    kept = longest
-    for match in _OF_NO_TOKEN.finditer(tail):
-        kept = longest - len(tail) + match.end()
+    kept = whole_tokens(text, longest)
     return f"{text[:kept]}… [{len(text) - kept} characters cut]"
+
+
+def whole_tokens(text: str, longest: int) -> int:
+    """Where to cut a longer text: before a token, for half a secret is not recognised as one."""
+    start = max(0, longest - _LONGEST_TOKEN)
+    ends = [start + match.end() for match in _OF_NO_TOKEN.finditer(text[start:longest])]
+    return ends[-1] if ends else longest

@@ -15,14 +15,17 @@ from fleetlore.advice.provenance import OPENING, redact_fenced
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.named_values import REDACTED
 from fleetlore.redact.redact import redact, suspects
+from fleetlore.redact.weight import whole_tokens
 from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming
 
 # Of a text: no stage keeps more than 2,000 characters or reads more than 8,000. The rest only tells two calls apart.
 _MAX_READ = 8192
 # Characters of the texts of one record that seem to hold a secret and are looked at, one name of a secret after the
-# other, which takes a worker a microsecond a character. The record of real agents that has most has 10,000. A record is
-# read as it lies on the log, so a replay masks the same.
+# other, which takes a worker a microsecond a character. Where there are more, each text is looked at as far as its part
+# goes, and the rest is not kept. A record is read as it lies on the log, so a replay masks the same.
 _MAX_SUSPECTED = 24 * 1024
+# At the end of what is looked at, for the form of a secret may be cut in two there.
+_NOT_KEPT = 96
 _UNREAD = f"{REDACTED}unread]"
 _TEXTS_PER_EVENT = 3
 _OF_OUTCOME = ("arguments", "result", "error_message")
@@ -74,26 +77,40 @@ def _mask(
     texts: Sequence[str],
     rests: Mapping[int, str],
 ) -> None:
-    """Mask suspected names, and texts by their places, as far as each record's share goes."""
+    """Mask suspected names, and texts by their places."""
     waiting, end = iter((*places, -1)), 0
     place = next(waiting)
     for record in records:
-        end += _TEXTS_PER_EVENT * len(record)
-        left = _MAX_SUSPECTED
-        if named:
-            masked: dict[str, str] = {}
-            for name in sorted(named.intersection(_names_of(record))):
-                left -= len(name)
-                if (redacted := redact(name) if left >= 0 else _UNREAD) != name:
-                    masked[name] = redacted
-            if masked:
-                _rename(record, masked)
+        begin, end = end, end + _TEXTS_PER_EVENT * len(record)
+        own = []
         while 0 <= place < end:
-            text = texts[place]
-            left -= len(text)
-            said = redact(text) if left >= 0 else _UNREAD
-            _put(record, place - end + _TEXTS_PER_EVENT * len(record), said + rests.get(place, ""))
+            own.append(place)
             place = next(waiting)
+        own_names = named.intersection(_names_of(record)) if named else ()
+        longest = _longest([len(text) for text in (*own_names, *(texts[each] for each in own))])
+        if masked := {name: said for name in own_names if (said := _look(name, longest)) != name}:
+            _rename(record, masked)
+        for each in own:
+            rest = rests.get(each, "") if len(texts[each]) <= longest else ""
+            _put(record, each - begin, _look(texts[each], longest) + rest)
+
+
+def _longest(sizes: Sequence[int]) -> int:
+    """How far each text is looked at, so that all of them together are no more than `_MAX_SUSPECTED`."""
+    left = _MAX_SUSPECTED
+    for number, size in enumerate(sorted(sizes)):
+        part = left // (len(sizes) - number)
+        if size > part:
+            return part
+        left -= size
+    return _MAX_READ
+
+
+def _look(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return redact(text)
+    masked = redact(text[:longest])
+    return f"{masked[: whole_tokens(masked, max(0, len(masked) - _NOT_KEPT))]}{_UNREAD}"
 
 
 def _names_of(events: Sequence[Incoming]) -> list[str]:
