@@ -50,9 +50,12 @@ def test_what_is_shared_is_counted_before_it_is_copied() -> None:
     members: list[object] = ["x"]
     for _ in range(40):  # 2^40 members, were it written out
         members = [members, members]
-    began = time.process_time()
-    value = encode_event(Event("outcome", "default", "agent", "s", 1, 0.0, {TOOL: "t", RESULT: members}))
-    text = arguments_text(members)
-    assert time.process_time() - began < 20 * AGENT_SECONDS * _SLOW
+    seconds = []
+    for _ in range(3):  # a collection of all that the tests before it hold takes longer than this
+        began = time.process_time()
+        value = encode_event(Event("outcome", "default", "agent", "s", 1, 0.0, {TOOL: "t", RESULT: members}))
+        text = arguments_text(members)
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 8 * AGENT_SECONDS * _SLOW
     assert "elements cut]" in orjson.dumps(orjson.loads(value)["data"]).decode()
     assert len(text) < 1_000_000
