@@ -7,8 +7,8 @@ call of its own at each of its tasks. Where that fails and another's worked, the
 first, and after the failure. On four fifths of the tasks a LoRA of the 0.5B model learns that by peft; on the others a
 gate asks whether the call that worked has become the likelier one beside the one that failed. What passes is
 published by `fleetlore adapters publish-llm`, followed, converted to GGUF, and served by llama.cpp beside the bare
-model. Both meet the same states after a failure of the bare model, told nothing and told what fleetlore says. Where two
-versions passed, the first is rolled back to.
+model. Both meet the same states after a failure of the bare model, told nothing, what fleetlore says, and the two
+nearest past sessions. Where two versions passed, the first is rolled back to.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from benchmarks.evaluate.logged.figures import interval
 from benchmarks.living.agent import CALLS, Played, opening, propose, reply
 from benchmarks.living.arms import Arms
 from benchmarks.living.command import MOST_PAST
+from benchmarks.living.figures import Past, of_states
 from benchmarks.living.llm import own_weights
 from benchmarks.living.llm.model import Answers, Message, Model
 from benchmarks.living.past import play_past, seed_of
@@ -47,6 +47,8 @@ NAME, TEACHER, TENANT = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "default"
 # One task of so many is kept for the gate.
 KEPT_FOR_GATE = 5
 EPOCHS = 2
+# What the model is told, without weights and with them.
+ARMS = ("none", "ours", "raw")
 FOLLOW_SECONDS = 60.0
 
 
@@ -106,15 +108,13 @@ def run(
             report["lessons"] = {"learned": len(learned), "gate": len(gate)}
             if adapter is not None:
                 arms = Arms(made, past, teacher, seed).make
-                told = {arm: arms[arm] for arm in ("none", "ours")}
-                found_states: dict[str, list[State]] = {}
-                for weights, file in (("", None), ("weights", adapter)):
+                told = {arm: arms[arm] for arm in ARMS}
+                states_found: list[State] = []
+                for weights, file in (("", None), ("weights, ", adapter)):
                     with Model(NAME, kept, adapter=file) as model:
-                        for state in calls_after_failure(made, held_out[:states], model, told, seed, pupil):
-                            text = "text" if state.arm == "ours" else ""
-                            arm = "+".join(filter(None, (text, weights))) or "alone"
-                            found_states.setdefault(arm, []).append(state)
-                report["after_failure"] = _figures(made, found_states)
+                        found_now = calls_after_failure(made, held_out[:states], model, told, seed, pupil)
+                        states_found += [each._replace(arm=weights + each.arm) for each in found_now]
+                report["after_failure"] = of_states(made, Past(made, past), states_found, "works")
     print_json(report)
 
 
@@ -175,21 +175,6 @@ def _adapters(*words: str) -> str:
     """What `fleetlore adapters` says."""
     command = [sys.executable, "-c", "from fleetlore.cli.main import main; main()", "adapters", *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def _figures(world: World, states: dict[str, list[State]]) -> dict[str, Any]:
-    """By arm the share of states whose next call works and is no look-up, and its difference to the model alone."""
-
-    def works(state: State) -> float:
-        return float(_is_work(world, state.call, state.ran))
-
-    alone = [works(each) for each in states["alone"]]
-    report = {}
-    for arm, some in states.items():
-        values = [works(each) for each in some]
-        minus = interval([each.task.id for each in some], [a - b for a, b in zip(values, alone, strict=True)])
-        report[arm] = {"n": len(some), "works": sum(values) / len(values), "minus_alone": minus}
-    return report
 
 
 if __name__ == "__main__":
