@@ -119,14 +119,8 @@ class AgentAdapters:
         self.calls: AdapterSubscriber[CallModelSlot] | None = None
         self.retrieval: AdapterSubscriber[RetrievalSlot] | None = None
         self.subscribers: list[AdapterSubscriber[Any]] = []
-        self._bootstrap, self._settings, self._tenant, self._agent, self._clock = (
-            bootstrap,
-            settings,
-            tenant,
-            agent,
-            clock,
-        )
-        self._lock, self._with_retrieval = lock, retrieval
+        self._bootstrap, self._settings, self._tenant, self._agent = bootstrap, settings, tenant, agent
+        self._clock, self._lock, self._with_retrieval = clock, lock, retrieval
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._open_actions = 0

@@ -26,7 +26,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.relayed import Followed, Following, RelayedRecord
 from fleetlore.wire.topics import topic
 
-__all__ = ["RelayClient", "RelayConsumer", "RelayProducer"]
+__all__ = ["RelayConsumer", "RelayProducer"]
 
 # Below what a proxy between allows. An agent that hears nothing costs its relay one request in so long.
 _WAIT_SECONDS = 25.0
@@ -38,7 +38,7 @@ _IDLE_SECONDS = 4.0
 _TOO_LARGE = (400, 413)
 
 
-class RelayClient:
+class _RelayClient:
     """Asks one relay. Raises ConnectionError, an OSError, where it does not answer or refuses."""
 
     def __init__(self, relay: Relay) -> None:
@@ -97,7 +97,7 @@ def _detail(body: bytes) -> str:
     return body[:200].decode(errors="replace")
 
 
-class RelayProducer(RelayClient):
+class RelayProducer(_RelayClient):
     """In place of an `AIOKafkaProducer`. What it sends counts as sent once the broker has it."""
 
     async def partitions_for(self, topic: str) -> set[int]:
@@ -147,7 +147,7 @@ class _Batch:
         """It is complete."""
 
 
-class RelayConsumer(RelayClient):
+class RelayConsumer(_RelayClient):
     """In place of an `AIOKafkaConsumer` of no group. What the relay has of the topics it has whole, in order."""
 
     def __init__(self, relay: Relay, topics: Sequence[str]) -> None:
