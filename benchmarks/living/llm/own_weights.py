@@ -35,9 +35,8 @@ def trainable(name: str) -> Path:
     options: dict[str, Any] = {"gguf_file": file.name}
     loaded = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **options)
     # What was loaded from four bits refuses to be trained; the same weights in a new model do not.
-    whole: Any = AutoModelForCausalLM.from_config(
-        AutoConfig.from_pretrained(file.parent, **options), dtype=torch.bfloat16
-    )
+    made_of: Any = AutoModelForCausalLM
+    whole = made_of.from_config(AutoConfig.from_pretrained(file.parent, **options), dtype=torch.bfloat16)
     whole.load_state_dict(loaded.state_dict())
     AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
     whole.save_pretrained(folder)
@@ -68,12 +67,12 @@ def train(
     tuned: Any = get_peft_model(model, config)
     optimiser = torch.optim.AdamW([each for each in tuned.parameters() if each.requires_grad], lr=RATE)
     lessons = [each for _ in range(epochs) for each in learned]
-    versions = []
+    versions: list[Path] = []
     for number, (messages, said) in enumerate(lessons, 1):
         tuned.train()
         optimiser.zero_grad()
         loss = -_likelihood(tuned, tokenizer, messages, said)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
         sys.stderr.write(f"lesson {number} of {len(lessons)}: {loss.item():.3f}\n")
         if number in (max(1, len(lessons) // 2), len(lessons)):
@@ -117,7 +116,8 @@ def _likelihood(model: Any, tokenizer: Any, messages: Messages, said: str) -> to
     asked = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in messages) + "<|im_start|>assistant\n"
     start = tokenizer(asked, return_tensors="pt").input_ids
     end = tokenizer(f"{said}<|im_end|>", return_tensors="pt").input_ids
-    logits = model(torch.cat((start, end), 1), logits_to_keep=end.shape[1] + 1).logits[0, :-1].float().log_softmax(-1)
+    answer = model(torch.cat((start, end), 1), logits_to_keep=end.shape[1] + 1)
+    logits: torch.Tensor = answer.logits[0, :-1].float().log_softmax(-1)
     return logits.gather(1, end[0, :, None]).mean()
 
 
