@@ -13,10 +13,10 @@ from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire import decision
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import BatchProducer
-from streams.stage import erased
 from streams.stage.base import Outgoing
+from streams.stage.operators import ERASURES
 
-_NAMES = (erased.TOPIC, decision.TOPIC)
+_NAMES = (ERASURES, decision.TOPIC)
 
 
 class KeptDecisions:

@@ -24,7 +24,7 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import Outgoing, Store, split
-from streams.stage.distrusted import Reconsider
+from streams.stage.operators import Reconsider
 
 __all__ = ["States", "ask_owners", "beside_workers", "decide", "is_known", "reconsider", "requests", "states_that"]
 

@@ -27,7 +27,7 @@ from streams.offline.memory_pipeline import MemoryPipeline, MemoryStore
 from streams.runtime.dead_letters import record_of
 from streams.runtime.worker import run_worker
 from streams.stage.base import DeadLetter, Effects, Record
-from streams.stage.distrusted import Distrusted
+from streams.stage.operators import Distrusted
 from streams.stages.pipeline import FeedbackStage, pipeline
 from streams.stages.s1_sessions.parse import read_events
 from tests.streams.log_pipeline import BASE_TIME, Story
@@ -83,7 +83,7 @@ def test_what_nobody_signed_is_not_taken(changed: str) -> None:
 
 @pytest.mark.parametrize(("name", "stage"), [(EVENTS, 0), (FEEDBACK, 1)])
 async def test_the_first_stage_and_that_of_feedback_take_nothing_unsigned(name: str, stage: int) -> None:
-    stages = pipeline(MemoryStore(), Metrics("test"), FakeClock(), 600.0, principals=KNOWN)
+    stages = pipeline(MemoryStore(), Metrics("test"), FakeClock(), Settings(principal_key=SECRET))
     value = encode_record(events("good") if not stage else [Story("default").feedback("s", "failure")])
     effects = await stages[stage].process([record(value, name=name)])
     assert [each.reason for each in effects.dead_letters] == ["unsigned"] and not effects.outgoing

@@ -112,6 +112,6 @@ async def test_whose_word_counts_follows_from_the_newest_decisions(
 async def test_an_older_decision_that_comes_later_changes_nothing(log_pipeline: MakePipeline) -> None:
     pipeline = log_pipeline()
     for number in (2, 1):
-        pipeline.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
-    assert not pipeline.distrusted.agents(pipeline.tenant)
-    assert not pipeline.distrusted.agents("other")
+        pipeline.operators.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
+    assert not pipeline.operators.distrusted.agents(pipeline.tenant)
+    assert not pipeline.operators.distrusted.agents("other")

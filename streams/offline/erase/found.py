@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import orjson
@@ -215,5 +216,4 @@ def _session_of(value: Any) -> int | None:
 
 
 def _events(record: ConsumerRecord) -> list[Incoming]:
-    plain = Record(record.topic, record.partition, record.offset, record.key, record.value, dict(record.headers))
-    return read_events(plain, Effects())
+    return read_events(Record.of(record)._replace(time=inf), Effects())

@@ -17,7 +17,7 @@ from fleetlore.wire.definitions import Definitions, id_of
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import DIGEST_TEXT, Judgment
 from streams.embedded.broker import EmbeddedBroker
-from streams.stage.erased import Erasure
+from streams.stage.operators import Erasure
 from tests.build import call, judgment
 
 WRONG, RIGHT = "SELECT nme FROM cars", "SELECT name FROM cars"
