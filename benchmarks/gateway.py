@@ -23,8 +23,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlore import Fleet
+from fleetlore.join.conversations import SessionCalls
 from fleetlore.join.dialects import CHAT_COMPLETIONS
-from fleetlore.join.session_calls import SessionCalls
 from streams.embedded.broker import free_port
 
 ROUNDS = 2_000

@@ -22,8 +22,7 @@ from benchmarks.pipeline import Pipeline, batches
 from benchmarks.traffic import PARTITIONS, TENANT, Sent, traffic
 from fleetlore.emit.encode import encode_event
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import MAX_EVENTS
+from fleetlore.wire.events import MAX_EVENTS, Event
 
 ROUND_EVENTS = 50_000
 # Of the last events before each N, over which its cost is taken.

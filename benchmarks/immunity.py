@@ -31,8 +31,8 @@ from benchmarks.immunity_hops import HOPS, hops
 from benchmarks.immunity_load import Plan, Result
 from benchmarks.peers import ROOT, interpreter
 from benchmarks.report import Report, Row
+from fleetlore.config import DEFAULT_TENANT
 from fleetlore.errors import StackError
-from fleetlore.tenants import DEFAULT_TENANT
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
 

@@ -13,8 +13,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 
 from benchmarks.immunity_load import Plan, marker, new_call
+from fleetlore.config import DEFAULT_TENANT
 from fleetlore.kafka.read import end_offsets, partitions_of
-from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.topics import topic
 
 HOPS = (

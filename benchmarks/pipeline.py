@@ -23,7 +23,7 @@ import orjson
 from benchmarks.sampling import Sampler
 from benchmarks.traffic import TENANT, TOPIC, Sent
 from fleetlore.clock import SystemClock
-from fleetlore.wire.records import BATCH_HEADERS
+from fleetlore.wire.events import BATCH_HEADERS
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Feedback, Trajectory
 from models.judge.chain import JudgeChain
@@ -31,7 +31,7 @@ from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Record, Values
 from streams.stages.s1_sessions.stage import SessionsStage
-from streams.stages.s3_judgments import JudgmentsStage
+from streams.stages.s3_judgments.stage import JudgmentsStage
 
 # As many as a worker takes at a time when it has a backlog of full records.
 BATCH_RECORDS = 64

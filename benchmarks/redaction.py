@@ -28,7 +28,7 @@ from benchmarks.secrets import WINDOW, Planted, planted_secrets
 from benchmarks.traffic import REAL_DATA, TOPIC, traffic
 from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.transcripts.read import read_sessions
-from fleetlore.wire.records import BATCH_HEADERS
+from fleetlore.wire.events import BATCH_HEADERS
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s1_sessions.sanitize import clean

@@ -18,14 +18,12 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.rollouts import rollouts
-from fleetlore.config import Settings
+from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.emit.encode import encode_event
-from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
+from fleetlore.wire.events import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS, Event
 from fleetlore.wire.topics import partition_for, topic
 from sinks.topics import ensure_topics
 from streams.offline.replay import interleave

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -18,9 +19,16 @@ import orjson
 
 from fleetlore.cluster import Cluster
 from fleetlore.errors import ConfigError
-from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 
-__all__ = ["HALF_LIFE_SECONDS", "LOCK_FILE", "STACK_FILE", "Settings", "embedded_environ"]
+__all__ = [
+    "DEFAULT_TENANT",
+    "HALF_LIFE_SECONDS",
+    "LOCK_FILE",
+    "STACK_FILE",
+    "Settings",
+    "check_tenant",
+    "embedded_environ",
+]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +40,24 @@ _HOLDS = ("off", "sure", "always")
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
 _KAFKA = "kafka_"
+
+DEFAULT_TENANT = "default"
+
+# No dot: it separates the parts of a topic's name, so `a.b` could read the topics of a tenant `a`.
+_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+
+
+def check_tenant(tenant: str) -> str:
+    """Return `tenant` unchanged.
+
+    Raises:
+        ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or digit.
+    """
+    if not _TENANT.match(tenant):
+        raise ConfigError(
+            f"tenant {tenant!r} must be 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit"
+        )
+    return tenant
 
 
 def _setting(default: Any, doc: str, within: str = "", *, secret: bool = False) -> Any:

@@ -18,7 +18,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(each.split())
     for each in (
         "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback",
-        "fleetlore.tenants fleetlore.cluster",
+        "fleetlore.cluster",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",

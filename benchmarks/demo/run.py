@@ -15,9 +15,8 @@ from rich.progress import Progress
 from benchmarks.demo.arms import FleetArm, Plan, isolated_arm
 from benchmarks.demo.figures import Figures, Percentiles, advice_times, compare_repeats, compare_success
 from fleetlore.adapters.listing import read_adapters
-from fleetlore.config import Settings
+from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.errors import StackError
-from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire.adapter_manifest import CALLS
 from fleetlore.wire.lore import PATTERN_LEVELS
 from sinks.metrics import Metrics

@@ -18,7 +18,7 @@ from typing import Any
 from playwright.async_api import Browser, async_playwright
 
 from benchmarks.demo.arms import FleetArm, Plan
-from fleetlore.tenants import DEFAULT_TENANT
+from fleetlore.config import DEFAULT_TENANT
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
 

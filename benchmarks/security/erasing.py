@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from random import Random
 
 from benchmarks.rollouts import rollouts
-from fleetlore.config import Settings
+from fleetlore.config import DEFAULT_TENANT as TENANT
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.tenants import DEFAULT_TENANT as TENANT
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
@@ -18,7 +17,7 @@ from streams.offline.erase.job import forgets, touched
 from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of
 from streams.offline.operator_word import States
 from streams.stage.base import Record
-from streams.stage.operators import Operators
+from streams.stage.erased import Erased
 from streams.stages.pipeline import pipeline
 
 SESSIONS = 200
@@ -30,11 +29,8 @@ class _Pipeline(MemoryPipeline):
 
     def __init__(self) -> None:
         super().__init__()
-        operators = Operators()
-        self.erased = operators.erased
-        self.stages = pipeline(
-            self.store, Metrics("in-memory"), self.clock, Settings(silent_seconds=SILENT_SECONDS), operators=operators
-        )
+        self.erased = Erased()
+        self.stages = pipeline(self.store, Metrics("in-memory"), self.clock, SILENT_SECONDS, erased=self.erased)
         self._chain = Chain(self.stages, self.store)
 
 

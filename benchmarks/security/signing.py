@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks.traffic import TOPIC, traffic
+from fleetlore.wire.events import BATCH_HEADERS
 from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signer
-from fleetlore.wire.records import BATCH_HEADERS
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
 

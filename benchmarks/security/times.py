@@ -37,6 +37,7 @@ from fleetlore.wire.events import (
     CONTENT,
     ERROR_MESSAGE,
     GOAL,
+    MAX_BYTES,
     RESULT,
     ROLE,
     TOOL,
@@ -44,7 +45,6 @@ from fleetlore.wire.events import (
     Kind,
     to_cloudevent,
 )
-from fleetlore.wire.records import MAX_BYTES
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.distil.distiller import distil
 from models.judge.chain import gave_up

@@ -18,7 +18,7 @@ import orjson
 
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import arguments_text, parsed
-from fleetlore.transcripts import messages
+from fleetlore.transcripts.forms import read_messages
 from fleetlore.transcripts.session import LoggedSession, repeatable_id
 from fleetlore.wire import events as ev
 
@@ -104,11 +104,11 @@ def _domain(path: Path) -> Iterator[Case]:
     domain, _, ending = path.name.partition(_MESSAGES)
     wrong = path.with_name(f"{domain}{_WRONG}{ending}")
     lines = [orjson.loads(line) for line in _text(wrong).splitlines()] if wrong.exists() else []
-    failed = {repeatable_id(messages.FORM, line["id"]): frozenset(_failed(line)) for line in lines}
+    failed = {repeatable_id("messages", line["id"]): frozenset(_failed(line)) for line in lines}
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as plain:
         plain.write(_text(path))
         plain.flush()
-        sessions = [each for each in messages.read(Path(plain.name)) if each is not None]
+        sessions = [each for each in read_messages(Path(plain.name)) if each is not None]
     for each in sessions:
         if each.outcome != "unknown":
             each.source = domain

@@ -35,14 +35,13 @@ from fleetlore.agent.session_events import LongCalls, SessionOptions, arguments_
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap, Relay
-from fleetlore.config import Settings
+from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.search import LoreSearch
-from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 

@@ -16,9 +16,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from fleetlore.cluster import check_address
-from fleetlore.config import Settings
+from fleetlore.config import Settings, check_tenant
 from fleetlore.errors import ConfigError
-from fleetlore.tenants import check_tenant
 from fleetlore.wire.adapter_manifest import CALLS, LANGUAGE_MODEL, RETRIEVAL
 
 

@@ -15,13 +15,13 @@ import typer
 
 from fleetlore.cli.options import Broker, Data, connection, group
 from fleetlore.cli.output import print_json
+from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.loopback import is_loopback, without_pages
-from fleetlore.tenants import check_tenant
 from fleetlore.wire.principals import ANYONE, principal_of, signs_as
 
 if TYPE_CHECKING:
-    from fleetlore.relay.callers import Tokens
+    from fleetlore.relay.requests import Tokens
 
 
 def _file(name: str, help: str) -> Any:
@@ -90,7 +90,7 @@ def relay(
         from starlette.middleware.trustedhost import TrustedHostMiddleware
 
         from fleetlore.relay.app import relay_app
-        from fleetlore.relay.callers import read_tokens
+        from fleetlore.relay.requests import read_tokens
     except ImportError as error:
         raise ModelUnavailable(f"`relay` needs {error.name}: pip install 'fleetlore[relay]'") from None
     from fleetlore.agent.fleet import Fleet
@@ -174,7 +174,7 @@ def schema(
     ] = None,
 ) -> None:
     """Print what the topics hold, as AsyncAPI 3 or JSON Schema."""
-    from fleetlore.relay.schemas.asyncapi import SCHEMAS, asyncapi, json_schema
+    from fleetlore.relay.asyncapi import SCHEMAS, asyncapi, json_schema
 
     if topic is not None and topic not in SCHEMAS:
         raise typer.BadParameter(f"agents write and read {', '.join(SCHEMAS)}", param_hint="TOPIC")

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,8 +20,8 @@ import typer
 from fleetlore.cli.mcp import serve_http
 from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
 from fleetlore.cli.output import moment, print_json
+from fleetlore.config import check_tenant
 from fleetlore.errors import BrokerUnavailable, ModelUnavailable
-from fleetlore.tenants import check_tenant
 from fleetlore.transcripts.read import FORMS, files_of, read_files
 
 if TYPE_CHECKING:
@@ -169,11 +170,10 @@ def otel(
     from fleetlore.agent.fleet import Fleet
 
     try:
-        from fleetlore.join.otlp.http import receiving_app
-        from fleetlore.join.otlp.traces import Traces
+        from fleetlore.join.otlp import Traces, receiving_app, serving
 
         if grpc_port is not None:
-            from fleetlore.join.otlp.grpc import serving
+            import_module("grpc")
     except ImportError as error:
         extra = "otel-grpc" if error.name == "grpc" else "otel"
         raise ModelUnavailable(f"`ingest otel` needs {error.name}: pip install 'fleetlore[{extra}]'") from None

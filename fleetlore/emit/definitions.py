@@ -19,7 +19,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
 from fleetlore.redact.values import redact_value
-from fleetlore.wire.definitions import TOPIC, Definitions, id_of
+from fleetlore.wire.events import Definitions, definitions_id
 from fleetlore.wire.topics import DAY_SECONDS, topic
 
 if TYPE_CHECKING:  # comes with the extra [personal]
@@ -43,7 +43,7 @@ class DefinitionSender:
 
     def __init__(self, bootstrap: Bootstrap, tenant: str, clock: Clock, personal: PersonalData | None = None) -> None:
         self._bootstrap = bootstrap
-        self._topic = topic(tenant, TOPIC)
+        self._topic = topic(tenant, "definitions")
         self._clock = clock
         self._personal = personal
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class DefinitionSender:
                 now = self._clock.monotonic()
                 if not id or now - since >= DAY_SECONDS:
                     value = self._definitions(given).to_json()
-                    id, since = id_of(value), now
+                    id, since = definitions_id(value), now
                     self._waiting[id] = value
                     _keep(self._waiting, _WAITING)
                 self._named[shape] = id, since

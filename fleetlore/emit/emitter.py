@@ -25,9 +25,8 @@ from aiokafka.errors import MessageSizeTooLargeError
 from fleetlore.cluster import Bootstrap
 from fleetlore.emit.encode import Encoded, encode, mask, masks_of, record
 from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
-from fleetlore.wire.events import Event
+from fleetlore.wire.events import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS, Event
 from fleetlore.wire.principals import signer
-from fleetlore.wire.records import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for, topic
 
 if TYPE_CHECKING:  # comes with the extra [personal]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from fleetlore.agent.model_texts import joined
-from fleetlore.transcripts.conversation import says_failure, text_of_content
+from fleetlore.transcripts.session import says_failure, text_of_content
 
 __all__ = [
     "ANTHROPIC_MESSAGES",

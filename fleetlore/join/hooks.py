@@ -17,7 +17,7 @@ import orjson
 from fleetlore.agent.action import Action
 from fleetlore.agent.model_texts import after_call, prompt_prefix
 from fleetlore.agent.session import Session
-from fleetlore.transcripts.conversation import says_failure
+from fleetlore.transcripts.session import says_failure
 
 __all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
 

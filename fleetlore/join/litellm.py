@@ -14,8 +14,8 @@ from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger
 
+from fleetlore.join.conversations import SessionCalls
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES
-from fleetlore.join.session_calls import SessionCalls
 
 __all__ = ["FleetCallback"]
 

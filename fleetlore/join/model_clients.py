@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
-from fleetlore.join.conversations import Conversation
+from fleetlore.join.conversations import Conversation, SessionCalls
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES
-from fleetlore.join.session_calls import SessionCalls
 
 __all__ = ["wrap_anthropic", "wrap_openai"]
 

@@ -14,8 +14,8 @@ from opentelemetry.trace import SpanKind, StatusCode, TracerProvider, get_curren
 from fleetlore.advice.advice import Advice
 from fleetlore.agent.blocking import BlockingFleet
 from fleetlore.agent.fleet import Fleet
-from fleetlore.join.otlp.traces import Traces
-from fleetlore.transcripts.otel_spans import MEMORY_STORE, OURS, Span
+from fleetlore.join.otlp import Traces
+from fleetlore.transcripts.spans import MEMORY_STORE, OURS, Span
 from fleetlore.wire import events
 
 __all__ = ["FleetSpanProcessor", "show_advice"]

@@ -2,7 +2,7 @@
 
 So an emitter keeps its buffer and its order, and a follower its positions, whether a broker answers them or a relay:
 what they promise is said once. Offsets are those of the log, so another relay, or the same one after a restart, goes on
-where the last one stopped.
+where the last one stopped. What both send each other of the compacted topics is MessagePack.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -23,11 +23,13 @@ from aiokafka.errors import MessageSizeTooLargeError
 
 from fleetlore.cluster import Relay
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.wire.relayed import Followed, Following, RelayedRecord
 from fleetlore.wire.topics import topic
 
-__all__ = ["RelayConsumer", "RelayProducer"]
+__all__ = ["ADAPTERS", "LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
 
+# What an agent follows: both sets are read by consumers of their own, at an agent as at a relay.
+LORE = ("patterns", "items", "decisions")
+ADAPTERS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # Below what a proxy between allows. An agent that hears nothing costs its relay one request in so long.
 _WAIT_SECONDS = 25.0
 # Of events: after so long a relay says that the broker does not have them yet, and is asked again.
@@ -36,6 +38,42 @@ _ANSWER_SECONDS = 10.0
 # A connection that the server may be closing, after five seconds, is not used.
 _IDLE_SECONDS = 4.0
 _TOO_LARGE = (400, 413)
+
+
+class RelayedRecord(NamedTuple):
+    """A record as the log has it; a topic goes by its last part."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
+
+
+class Following(msgspec.Struct):
+    """What an agent asks.
+
+    Attributes:
+        topics: `LORE` or `ADAPTERS`.
+        positions: by topic and partition the offset of the next record; 0 where it is left out.
+        wait: seconds to wait for a record where there is none; 0 asks for the ends as of now, and no records.
+    """
+
+    topics: tuple[str, ...]
+    positions: dict[str, dict[int, int]]
+    wait: float
+
+
+class Followed(msgspec.Struct):
+    """What a relay answers.
+
+    Attributes:
+        ends: by topic and partition the offset after the last record that the relay has.
+        records: from the positions on, those of a partition in order; the newest of each key at the least.
+    """
+
+    ends: dict[str, dict[int, int]]
+    records: list[RelayedRecord]
 
 
 class _RelayClient:

@@ -11,10 +11,9 @@ from typing import NamedTuple, Self
 from fleetlore.adapters.blob_store import BlobStore, sha256_of
 from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
-from fleetlore.config import Settings
+from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.errors import AdapterRefused
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, check_lora, config_of
-from fleetlore.tenants import DEFAULT_TENANT, check_tenant
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
 __all__ = ["LoraFollower"]

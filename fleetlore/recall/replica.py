@@ -25,8 +25,7 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.bound import Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.decision import TOPIC, Decision
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 
@@ -76,7 +75,7 @@ class LoreReplica:
     ) -> None:
         self.index = LoreIndex()
         self.unreadable = 0
-        self.topics = (topic(tenant, "patterns"), topic(tenant, "items"), topic(tenant, TOPIC))
+        self.topics = (topic(tenant, "patterns"), topic(tenant, "items"), topic(tenant, "decisions"))
         self._clock = clock or SystemClock()
         self._lock = lock or threading.RLock()
         self._follower = Follower(

@@ -23,7 +23,7 @@ from fleetlore.agent.session import Session
 from fleetlore.join.conversations import Conversation, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Body, Dialect
 from fleetlore.relay.api import body_of
-from fleetlore.relay.callers import OWN_HEADERS, Caller
+from fleetlore.relay.requests import OWN_HEADERS, Caller
 from fleetlore.relay.sessions import Member
 
 __all__ = ["About", "Gateway", "tell"]

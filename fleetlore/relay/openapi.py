@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from fleetlore.relay import types
 from fleetlore.relay.api import OPERATIONS, PROBLEM, Operation
-from fleetlore.relay.schemas import types
 
 __all__ = ["openapi"]
 

@@ -12,11 +12,15 @@ from typing import Any
 import orjson
 
 from fleetlore.errors import ModelUnavailable
-from fleetlore.transcripts.conversation import MALFORMED, Conversation, seconds_of, text_of_content
-from fleetlore.transcripts.session import LoggedSession, repeatable_id
+from fleetlore.transcripts.session import (
+    MALFORMED,
+    Conversation,
+    LoggedSession,
+    seconds_of,
+    text_of_content,
+)
 from fleetlore.wire import events as ev
 
-FORM = "inspect"
 _ZSTANDARD = 93  # a method that this Python's zipfile does not know
 # A run that came to its end has the first; one that was stopped has the second alone.
 _HEADERS = ("header.json", "_journal/start.json")
@@ -71,12 +75,12 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _session(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:
-    id = repeatable_id(FORM, str(about.get("eval_id", "")), str(sample["id"]), str(sample.get("epoch", 1)))
-    agent, task = str(about.get("model") or FORM), str(about.get("task") or "")
     attached = sample.get("attachments") or {}
     given: Any = sample.get("input") or ""
     goal = given if isinstance(given, str) else text_of_content(given[0].get("content"))
-    talk = Conversation(LoggedSession(id, agent[: ev.MAX_ID_LENGTH], task[: ev.MAX_ID_LENGTH], goal, source=FORM))
+    parts = str(about.get("eval_id", "")), str(sample["id"]), str(sample.get("epoch", 1))
+    agent, task = (str(about.get(name) or "")[: ev.MAX_ID_LENGTH] for name in ("model", "task"))
+    talk = Conversation("inspect", *parts, agent=agent, task=task, goal=goal)
     for number, event in enumerate(sample.get("events") or ()):
         time = seconds_of(event.get("timestamp"))
         if event.get("event") == "tool":

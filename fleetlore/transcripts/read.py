@@ -1,28 +1,42 @@
-"""Read logged sessions in whatever form they lie: find the files, tell their form, and read them one after another."""
+"""Read logged sessions in whatever form they lie: find the files, tell their form, and read them one after another.
+
+Beside the forms of other makers there is one of our own, of two files:
+
+- `steps.jsonl[.gz]`, a line a step: source, agent, session, task, goal, step, tool, input, output, error (null: it
+  worked), role (tool, message);
+- `trajectories.jsonl[.gz]`, a line a session: source, agent, session, task, goal, outcome (0, 1), label_from
+  (`env_reward`, `human`), place if any.
+"""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from fleetlore.errors import ConfigError
-from fleetlore.transcripts import atif, claude_code, inspect_log, messages, steps, swe_agent
+from fleetlore.transcripts import forms, inspect_log
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Kind
 
-__all__ = ["FORMS", "files_of", "read_files", "read_sessions"]
+__all__ = ["FORMS", "TRAJECTORIES", "files_of", "read_files", "read_sessions"]
 
 Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
 #: Reader and endings of the files, by the name of the form.
 FORMS: dict[str, tuple[Reader, tuple[str, ...]]] = {
-    messages.FORM: (messages.read, (".jsonl", ".json")),
-    claude_code.FORM: (claude_code.read, (".jsonl",)),
-    inspect_log.FORM: (inspect_log.read, (".eval",)),
-    atif.FORM: (atif.read, (".json",)),
-    swe_agent.FORM: (swe_agent.read, (".traj",)),
+    "messages": (forms.read_messages, (".jsonl", ".json")),
+    "claude-code": (forms.read_claude_code, (".jsonl",)),
+    "inspect": (inspect_log.read, (".eval",)),
+    "atif": (forms.read_atif, (".json",)),
+    "swe-agent": (forms.read_swe_agent, (".traj",)),
 }
+TRAJECTORIES, _STEPS = "trajectories.jsonl", "steps.jsonl"
 _HEAD = 65_536
 
 
@@ -67,35 +81,86 @@ def read_sessions(path: Path) -> list[LoggedSession]:
     """
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
-    own = sorted(path.rglob(f"{steps.TRAJECTORIES}*")) if path.is_dir() else []
+    own = sorted(path.rglob(f"{TRAJECTORIES}*")) if path.is_dir() else []
     if own:
-        found = [each for file in own if file.suffix in (".jsonl", ".gz") for each in steps.read(file)]
+        found = [each for file in own if file.suffix in (".jsonl", ".gz") for each in _read_own(file)]
     else:
         files = files_of([path], [ending for _, endings in FORMS.values() for ending in endings])
         found = [each for file in files if (form := _form_of(file)) for each in read_files(form, [file])]
     sessions = [each for each in found if each is not None]
     if not sessions:
-        raise ConfigError(f"{path} holds no logged session in any form: {steps.TRAJECTORIES}, {', '.join(FORMS)}")
+        raise ConfigError(f"{path} holds no logged session in any form: {TRAJECTORIES}, {', '.join(FORMS)}")
     return sessions
 
 
 def _form_of(path: Path) -> str | None:
     """The form of a file, by its ending or by how it begins."""
     if path.suffix == ".eval":
-        return inspect_log.FORM
+        return "inspect"
     if path.suffix == ".traj":
-        return swe_agent.FORM
+        return "swe-agent"
     with path.open("rb") as file:
         head = file.readline()
     try:
         first = orjson.loads(head)
     except orjson.JSONDecodeError:  # a document of several lines
         with path.open("rb") as file:
-            return atif.FORM if b'"schema_version"' in file.read(_HEAD) else messages.FORM
+            return "atif" if b'"schema_version"' in file.read(_HEAD) else "messages"
     if not isinstance(first, dict):
-        return messages.FORM
+        return "messages"
     if "steps" in first and "agent" in first:
-        return atif.FORM
+        return "atif"
     if {"sessionId", "leafUuid", "snapshot"} & first.keys():
-        return claude_code.FORM
-    return messages.FORM if {"messages", "traj"} & first.keys() else None
+        return "claude-code"
+    return "messages" if {"messages", "traj"} & first.keys() else None
+
+
+def _read_own(trajectories: Path) -> Iterator[LoggedSession | None]:
+    """All sessions of a file of trajectories, with the steps that lie beside it.
+
+    Raises:
+        ConfigError: a file cannot be read, or holds something else.
+    """
+    steps = trajectories.with_name(trajectories.name.replace(TRAJECTORIES, _STEPS))
+    sessions: dict[str, LoggedSession] = {}
+    try:
+        for line in _lines(trajectories):
+            sessions[line["session"]] = _session(line)
+        for line in _lines(steps):
+            if line["session"] in sessions:
+                sessions[line["session"]].events.append(_event(line))
+    except (KeyError, TypeError, AttributeError) as error:
+        said = f"{trajectories} and {steps.name} have other lines than their names say ({error!r})"
+        raise ConfigError(f"{said}: give a log of another form another name") from None
+    yield from sessions.values()
+
+
+def _session(line: dict[str, Any]) -> LoggedSession:
+    session = LoggedSession(line["session"], line["agent"], line["task"], line["goal"])
+    session.source, session.place = line.get("source") or "", line.get("place") or ""
+    if line.get("outcome") is not None:
+        session.outcome = "success" if line["outcome"] else "failure"
+        if line.get("label_from") == "env_reward":
+            session.reward = float(line["outcome"])
+    return session
+
+
+def _event(line: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
+    if line["role"] != "tool":
+        return "message", {ev.ROLE: line["tool"], ev.CONTENT: line["output"] or line["input"] or ""}
+    data = {ev.TOOL: line["tool"], ev.ARGUMENTS: line["input"], ev.RESULT: line["output"]}
+    if line["error"] is not None:
+        data[ev.ERROR_MESSAGE] = line["error"] or "error"
+    return "outcome", data
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield orjson.loads(line)
+                except orjson.JSONDecodeError as error:
+                    raise ConfigError(f"{path}, line {number}: {error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None

@@ -11,8 +11,7 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import Encoded, encode, mask, masks_of
 from fleetlore.transcripts.session import LoggedSession, timed_events
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import MAX_EVENTS
+from fleetlore.wire.events import MAX_EVENTS, Event
 
 __all__ = ["Found", "send"]
 

@@ -14,55 +14,25 @@ twice is the same event.
 | `feedback` | a later correction of the verdict, on a topic of its own; the agent is the one who gives it |
 
 What is an event and what is none `fleetlore.wire.incoming` says, as a type.
+
+A Kafka record is one event, or a JSON array of events of one partition, because a stream processor pays per record.
+CloudEvents' Kafka binding has no batch mode; an array therefore has a content type of its own.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from math import isfinite
 from typing import Any, Literal, NamedTuple, get_args
 
-from fleetlore.errors import ConfigError
+import msgspec
+import orjson
 
-__all__ = [
-    "ADAPTER",
-    "ADVICE",
-    "ARGUMENTS",
-    "CONTENT",
-    "CONVERSATION",
-    "DEFINITIONS",
-    "DURATION",
-    "ERROR_MESSAGE",
-    "ERROR_TYPE",
-    "GOAL",
-    "KINDS",
-    "MAX_ID_LENGTH",
-    "MAX_RULE",
-    "MAX_SEQUENCE",
-    "OTHER_ERROR",
-    "OUTCOME",
-    "PLACE",
-    "RESULT",
-    "REWARD",
-    "ROLE",
-    "TASK",
-    "TOOL",
-    "TYPES",
-    "USER",
-    "VIOLATION",
-    "WITHHELD",
-    "Event",
-    "Kind",
-    "Outcome",
-    "checked_name",
-    "event_id",
-    "fitting_name",
-    "fitting_reward",
-    "guarded",
-]
+from fleetlore.errors import ConfigError
 
 Kind = Literal["session.started", "action", "outcome", "message", "session.ended", "feedback"]
 Outcome = Literal["success", "failure", "unknown"]
@@ -81,7 +51,7 @@ TASK = "fleetlore.task"
 PLACE = "fleetlore.place"
 # Hash of whom a session acts for (`user_hash`): enough to erase what a user asks to be erased.
 USER = "fleetlore.user"
-# Of what its model was given besides the goal (`fleetlore.wire.definitions`).
+# Of what its model was given besides the goal (`Definitions`).
 DEFINITIONS = "fleetlore.definitions"
 CONVERSATION = "gen_ai.conversation.id"
 OUTCOME = "fleetlore.outcome"
@@ -94,6 +64,15 @@ _VERSION = "v1"
 MAX_SEQUENCE = 1_000_000
 MAX_ID_LENGTH = 256
 MAX_FUTURE_SECONDS = 300.0
+
+# Of a record.
+MAX_EVENTS = 64
+MAX_BYTES = 256 * 1024
+MAX_EVENT_BYTES = 256 * 1024
+CONTENT_TYPE = "content-type"
+BATCH_TYPE = b"application/cloudevents-batch+json"
+EVENT_TYPE = b"application/cloudevents+json"
+BATCH_HEADERS = [(CONTENT_TYPE, BATCH_TYPE)]  # aiokafka takes a list and nothing else
 
 # What a call counts as that broke a rule which the environment guards, whatever it returned.
 _GUARD_ERROR = "guard"
@@ -156,6 +135,36 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
         "time": datetime.fromtimestamp(event.time, UTC).isoformat(),
         "data": event.data,
     }
+
+
+def encode_record(events: Iterable[Event]) -> bytes:
+    """Value of one record that holds all `events`; send it with `BATCH_HEADERS`."""
+    return orjson.dumps([to_cloudevent(event) for event in events])
+
+
+class Definitions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model was given at the start of a session.
+
+    Attributes:
+        tools: their definitions, in whatever form the model's API takes them.
+    """
+
+    system: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
+
+    def to_json(self) -> bytes:
+        """The same definitions give the same bytes, whatever the order of their keys."""
+        return msgspec.json.encode(self, order="deterministic")
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Definitions:
+        """Raises msgspec.DecodeError (a ValueError) for what is none."""
+        return msgspec.json.decode(value, type=cls)
+
+
+def definitions_id(value: bytes) -> str:
+    """The hash that sessions name definitions by: the sha256 of their JSON, and the key of their record."""
+    return sha256(value).hexdigest()
 
 
 def checked_name(what: str, name: str) -> str:

@@ -1,4 +1,7 @@
-"""Define lore: what comes back to the agents, as it lies on the compacted topics `patterns` and `items`."""
+"""Define lore: what comes back to the agents, as it lies on the compacted topics `patterns` and `items`.
+
+Beside it lie an operator's `decisions` about it, the newest on each thing for ever.
+"""
 
 from __future__ import annotations
 
@@ -221,3 +224,37 @@ def standing(
     sessions = max(1, support - against)
     kept = max(1.0, agents * sessions / max(1, support))
     return math.log2(kept + 1 - 1 / sessions) + last_seen / half_life_seconds
+
+
+DecisionKind = Literal["item", "pattern", "agent"]
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision about one thing; the newest one counts.
+
+    Attributes:
+        id: of the item or pattern; of an agent its name.
+        on: an item or pattern is revoked, an agent distrusted; False where that is undone.
+        by: who decided it.
+        time: when, in seconds since the Unix epoch.
+    """
+
+    kind: DecisionKind
+    id: str
+    on: bool
+    by: str
+    why: str
+    time: float
+
+    @property
+    def key(self) -> str:
+        """Key of its record on `decisions`."""
+        return f"{self.kind}/{self.id}"
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Decision:
+        """Raises msgspec.DecodeError (a ValueError) for what is no decision."""
+        return msgspec.json.decode(value, type=cls)

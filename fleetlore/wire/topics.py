@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from aiokafka.partitioner import murmur2
 
+from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
-from fleetlore.tenants import check_tenant
 
 PREFIX = "fleetlore"
 

@@ -15,7 +15,7 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.errors import ConfigError
-from fleetlore.wire.definitions import Definitions
+from fleetlore.wire.events import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.export.conversation import Message, arguments_of
 from models.export.rows import AGENT_SHARE, TEST_SHARE, Row, is_test, rows_of, usable_sessions

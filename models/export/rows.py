@@ -11,7 +11,7 @@ import orjson
 
 from fleetlore.advice.provenance import MARK
 from fleetlore.redact.named_values import REDACTED
-from fleetlore.wire.definitions import Definitions
+from fleetlore.wire.events import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.cases import is_shown_to_work, tells, worked_after
 from models.distil.call_diff import distance

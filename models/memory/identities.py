@@ -47,6 +47,8 @@ _QUOTED = re.compile(r'"([^"\\]{3,160})"')
 _IDENTIFIER = re.compile(
     r"(?<![\w#])(?=[\w#-]*[A-Za-z#_])[#\w-]*\d{4,}\b|(?<![\w#])(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6}(?!\w)"
 )
+# Without one of these a text holds nothing that is found by its form: an e-mail, seven digits, an IP address.
+_FORMED = re.compile(r"@|\d(?:\D{0,4}\d){6}|\.\d{1,3}\.\d|:[0-9a-f]{0,4}:", re.IGNORECASE)
 # A shorter one is a word of many texts, and is replaced in its field only.
 _LEAST = 4
 _MOST_TEXT = 8_192
@@ -59,9 +61,10 @@ def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) 
     taught = list(candidates)
     if not any(each.title for each in taught):
         return taught  # contradictions quote nothing
-    # What has a form has it where it is quoted, too: a session is longer than what it teaches.
-    quoted = [text for each in taught for text in (each.title, each.description, each.content, each.when, each.said)]
-    found = {**identities(quoted, by_name=False), **identities(_texts([trajectory]), by_form=False)}
+    quoted = "\n".join(
+        [text for each in taught for text in (each.title, each.description, each.content, each.when, each.said)]
+    )
+    found = identities(_texts([trajectory]), by_form=_FORMED.search(quoted) is not None)
     if not found:
         return taught
     replaced = replacing(found)
@@ -82,14 +85,14 @@ def _texts(sessions: Iterable[Trajectory]) -> list[str]:
     return texts
 
 
-def identities(texts: Iterable[str], *, by_form: bool = True, by_name: bool = True) -> dict[str, str]:
-    """What in the texts names an end user, and what is said instead."""
+def identities(texts: Iterable[str], *, by_form: bool = True) -> dict[str, str]:
+    """What in the texts names an end user, and what is said instead; `by_form` is half of the work."""
     found: dict[str, str] = {}
     for text in [text[:_MOST_TEXT] for text in texts]:
         if by_form:
             for each in personal_data(text):
                 found.setdefault(text[each.start : each.end], f"<{each.kind}>")
-        if by_name and '"' in text:
+        if '"' in text:
             for value, instead in _by_name(text):
                 found.setdefault(value, instead)
     return found

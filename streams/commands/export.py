@@ -12,7 +12,7 @@ from fleetlore.cli.options import Asked, command
 from fleetlore.cli.output import ask, print_json, print_table
 
 if TYPE_CHECKING:
-    from fleetlore.wire.definitions import Definitions
+    from fleetlore.wire.events import Definitions
     from fleetlore.wire.trajectory import Judgment
 
 

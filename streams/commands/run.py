@@ -26,9 +26,8 @@ import typer
 from fleetlore.cli.options import Broker, Json, Logs, Milvus, Stack, command
 from fleetlore.cli.output import ask, moment, print_json, print_table
 from fleetlore.cli.relay import address
-from fleetlore.config import Settings
+from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.errors import ConfigError
-from fleetlore.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from fleetlore.transcripts.session import LoggedSession

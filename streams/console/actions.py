@@ -15,7 +15,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import FleetloreError
 from fleetlore.redact.redact import redact
 from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
-from fleetlore.wire.decision import Decision, Kind
+from fleetlore.wire.lore import Decision, DecisionKind
 from sinks.adapter_publisher import AdapterPublisher
 from streams.offline.operator_word import decide, reconsider
 
@@ -28,7 +28,7 @@ _HIDE = {
     "revoke": "Tell no agent of it, from now on and whatever is learned of it. It can be shown again.",
     "show": "Tell agents of it again, as it is now.",
 }
-_OF_LORE: Mapping[Kind, Mapping[str, str]] = {
+_OF_LORE: Mapping[DecisionKind, Mapping[str, str]] = {
     "item": _HIDE,
     "pattern": _HIDE,
     "agent": {
@@ -115,5 +115,5 @@ class Actions:
                 await publisher.rollback(self._tenant, version, reason, pinned=pinned)
 
 
-def _lore(kind: str) -> Kind | None:
+def _lore(kind: str) -> DecisionKind | None:
     return next((each for each in _OF_LORE if each == kind), None)

@@ -26,8 +26,7 @@ from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
 from fleetlore.recall.hints import count
 from fleetlore.stats.health import failed_of, figure, tools_of
-from fleetlore.wire.decision import Decision
-from fleetlore.wire.lore import PATTERN_LEVELS, MemoryItem, Pattern
+from fleetlore.wire.lore import PATTERN_LEVELS, Decision, MemoryItem, Pattern
 from models.judge.session_state import SessionState
 from streams.console import blocks
 from streams.console.access import LIVE, Access

@@ -27,9 +27,8 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.store.search import quoted
-from fleetlore.wire import decision
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
-from fleetlore.wire.decision import Decision
+from fleetlore.wire.lore import Decision
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
 from models.judge.session_state import SessionState
@@ -259,7 +258,7 @@ class Sources:
         self._decisions: dict[str, Decision] = {}
         self._decided = Follower(
             settings.cluster,
-            [topic(tenant, decision.TOPIC)],
+            [topic(tenant, "decisions")],
             self._take_decisions,
             what="decisions",
             fetch_wait_ms=_FETCH_WAIT_MS,

@@ -10,13 +10,12 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.files import write_whole
 from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.wire import decision
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import BatchProducer
+from streams.stage import erased
 from streams.stage.base import Outgoing
-from streams.stage.operators import ERASURES
 
-_NAMES = (ERASURES, decision.TOPIC)
+_NAMES = (erased.TOPIC, "decisions")
 
 
 class KeptDecisions:

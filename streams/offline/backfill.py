@@ -33,7 +33,9 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import PREFIX, topic
+from models.judge.chain import JudgeChain
 from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
@@ -43,7 +45,8 @@ from streams.offline.facts import carry_over
 from streams.offline.memory_pipeline import Chain
 from streams.offline.republish import republish
 from streams.stage.base import Record
-from streams.stage.operators import Operators
+from streams.stage.distrusted import Distrusted
+from streams.stage.erased import Erased
 from streams.stages.pipeline import language_model, pipeline
 
 __all__ = ["Start", "run_backfill", "switch"]
@@ -147,8 +150,19 @@ class _Backfill:
         metrics = Metrics("backfill")
         self.store = MilvusStore.from_settings(settings, metrics, name)
         self._model = language_model(settings, metrics)
-        self._operators = Operators()
-        stages = pipeline(self.store, metrics, SystemClock(), settings, self._model, self._operators)
+        self._operator_topics = erased, distrusted = Erased(), Distrusted()
+        stages = pipeline(
+            self.store,
+            metrics,
+            SystemClock(),
+            settings.silent_seconds,
+            JudgeChain(),
+            self._model,
+            settings.item_half_life_seconds,
+            erased,
+            distrusted,
+            Principals.of(settings.principal_key),
+        )
         self._sessions = stages[0]
         self._chain = Chain(stages, self.store)
         self._opened = AsyncExitStack()
@@ -165,7 +179,7 @@ class _Backfill:
             self._reader = await stack.enter_async_context(observer(self._settings.cluster, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
             self.tenants = _tenants(await self._watcher.topics())
-            for each in self._operators.topics:
+            for each in self._operator_topics:
                 await each.read(self._settings.cluster, self.tenants)
             names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
@@ -254,7 +268,18 @@ class _Backfill:
         """Yield the records up to the current end of the topics, and an empty batch if a session is still open."""
         ends = await end_offsets(self._watcher, self._partitions)
         async for records in read_until(self._reader, ends, most=_BATCH_RECORDS):
-            yield [Record.of(each) for each in records]
+            yield [
+                Record(
+                    each.topic,
+                    each.partition,
+                    each.offset,
+                    each.key,
+                    each.value,
+                    dict(each.headers),
+                    each.timestamp / 1000,
+                )
+                for each in records
+            ]
         if self._sessions.holds:
             yield []
 

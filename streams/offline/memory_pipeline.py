@@ -16,13 +16,12 @@ from typing import Any
 
 from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.calls.model import CallModel
-from fleetlore.config import Settings
+from fleetlore.config import DEFAULT_TENANT
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import encode_event
 from fleetlore.errors import RowRefused
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -201,7 +200,7 @@ class MemoryPipeline:
         self.store = MemoryStore()
         self.index = LoreIndex()
         self.call_model: CallModel | None = None
-        stages = pipeline(self.store, Metrics("in-memory"), self.clock, Settings(silent_seconds=SILENT_SECONDS))
+        stages = pipeline(self.store, Metrics("in-memory"), self.clock, SILENT_SECONDS)
         self._chain = Chain(stages if learn else stages[:1], self.store)
         self._offset = 0
 

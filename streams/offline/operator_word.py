@@ -13,8 +13,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire import decision
-from fleetlore.wire.decision import Decision
+from fleetlore.wire.lore import Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
@@ -24,7 +23,7 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import Outgoing, Store, split
-from streams.stage.operators import Reconsider
+from streams.stage.distrusted import Reconsider
 
 __all__ = ["States", "ask_owners", "beside_workers", "decide", "is_known", "reconsider", "requests", "states_that"]
 
@@ -164,7 +163,7 @@ async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
         BrokerUnavailable: the broker does not take it.
     """
     async with BatchProducer(settings.cluster) as producer:
-        await producer.deliver([Outgoing(tenant, decision.TOPIC, decided.key, decided.to_json())])
+        await producer.deliver([Outgoing(tenant, "decisions", decided.key, decided.to_json())])
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:

@@ -19,7 +19,9 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StoreUnavailable, TopicsChanged
 from fleetlore.kafka.client import ConnectionRefused, backoff
+from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
+from models.judge.chain import JudgeChain
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -33,7 +35,9 @@ from streams.runtime.pump import Pump
 from streams.runtime.stale_records import mend_stale
 from streams.runtime.topic_watch import refuse_grown, watch_topics
 from streams.stage.base import Stage, TopicPartition
-from streams.stage.operators import Operators
+from streams.stage.distrusted import Distrusted
+from streams.stage.erased import Erased
+from streams.stage.operator_topic import OperatorTopic
 from streams.stages.pipeline import language_model, pipeline
 
 log = logging.getLogger(__name__)
@@ -91,12 +95,24 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             tenants=len(settings.tenants),
         )
         self._model = language_model(settings, metrics)
-        self._operators = Operators()
-        self._stages = pipeline(self._store, metrics, clock, settings, self._model, self._operators)
+        self._erased, distrusted = Erased(), Distrusted()
+        self._operator_topics: tuple[OperatorTopic, ...] = (self._erased, distrusted)
+        self._stages = pipeline(
+            self._store,
+            metrics,
+            clock,
+            settings.silent_seconds,
+            JudgeChain(),
+            self._model,
+            settings.item_half_life_seconds,
+            self._erased,
+            distrusted,
+            Principals.of(settings.principal_key),
+        )
         if self._model is not None:
-            from streams.stages.s5_opinions import OpinionsStage
+            from streams.stages.s5_opinions.stage import OpinionsStage
 
-            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._operators),)
+            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._erased, distrusted),)
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._pump = Pump(settings, self, self._lease)
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -188,7 +204,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         for prepare in (ensure_topics, refuse_grown):
             await _answered(partial(prepare, self._settings))
         # Before the first batch: what was erased may lie in it.
-        for each in self._operators.topics:
+        for each in self._operator_topics:
             await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))
         await self._batch_producer.start()
         await self._open_store()
@@ -326,7 +342,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _follow_operators(self) -> None:
         place = self._settings.cluster, self._settings.tenants, SystemClock(), self._settings.fetch_wait_ms
-        await asyncio.gather(*(each.follow(*place) for each in self._operators.topics))
+        await asyncio.gather(*(each.follow(*place) for each in self._operator_topics))
 
     async def _mend_stale(self) -> None:
         settings = self._settings

@@ -17,8 +17,9 @@ from models.memory.pattern_state import Observation, PatternState, Period
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
+from streams.stage.distrusted import Distrusted, Reconsider
+from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
-from streams.stage.operators import Forget, Operators, Reconsider
 
 # Of a state beside its sessions, and of a session in each of its samples: estimates from above.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
@@ -37,7 +38,8 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         store: Store,
         clock: Clock,
         metrics: Metrics | None = None,
-        operators: Operators | None = None,
+        erased: Erased | None = None,
+        distrusted: Distrusted | None = None,
     ) -> None:
         super().__init__(
             store,
@@ -45,7 +47,8 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             "patterns",
             Values(Observation, Forget | Reconsider),
             lambda row: PatternState.restore(row["body"], row["state"]),
-            operators,
+            erased,
+            distrusted,
         )
         self._metrics = metrics
         # By tenant and id: a tool and its newest hour. And the tenants whose hours have changed since they were shown.

@@ -21,8 +21,9 @@ from models.memory.quality import is_junk
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Store, Values
+from streams.stage.distrusted import Distrusted, Reconsider
+from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
-from streams.stage.operators import Forget, Operators, Reconsider
 
 # How long after an assignment what is read may have been read before. What a former owner had not committed is a few
 # seconds of its time.
@@ -61,7 +62,8 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         clock: Clock,
         metrics: Metrics,
         half_life_seconds: float = HALF_LIFE_SECONDS,
-        operators: Operators | None = None,
+        erased: Erased | None = None,
+        distrusted: Distrusted | None = None,
     ) -> None:
         super().__init__(
             store,
@@ -71,7 +73,8 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             lambda row: _Item(
                 ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again
             ),
-            operators,
+            erased,
+            distrusted,
         )
         self._metrics = metrics
         self._clock = clock

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from fleetlore.config import Settings
 from fleetlore.kafka.read import records_of
-from fleetlore.wire.definitions import TOPIC, Definitions, id_of
+from fleetlore.wire.events import Definitions, definitions_id
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
-from streams.stage.operators import Erased
+from streams.stage.erased import Erased
 from streams.training.window import values_of
 
 
@@ -22,11 +22,11 @@ async def definitions_on(settings: Settings, tenant: str) -> dict[str, Definitio
         BrokerUnavailable: no broker answers there.
     """
     found: dict[str, Definitions] = {}
-    async for record in records_of(settings.cluster, topic(tenant, TOPIC)):
+    async for record in records_of(settings.cluster, topic(tenant, "definitions")):
         value = record.value or b""
-        if record.key == id_of(value).encode():
+        if record.key == definitions_id(value).encode():
             try:
-                found[id_of(value)] = Definitions.from_json(value)
+                found[definitions_id(value)] = Definitions.from_json(value)
             except msgspec.DecodeError:
                 continue
     return found

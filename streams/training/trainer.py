@@ -32,7 +32,7 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
-from streams.stage.operators import Erased
+from streams.stage.erased import Erased
 from streams.training.publication import Describe, Publication
 from streams.training.retrieval import RetrievalTrainer
 from streams.training.window import Decided, WindowTrainer, horizon_of, train

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import growth, pipeline, traffic
 from benchmarks.sampling import ROOT, STEPS, Sampler
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.records import MAX_BYTES, MAX_EVENTS
+from fleetlore.wire.events import MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for
 
 

@@ -20,9 +20,8 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.emit.emitter import Emitter
-from fleetlore.relay.schemas.types import EventsAnswer
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.relay.types import EventsAnswer
+from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from tests.chaos.fleet import fleet_events
 

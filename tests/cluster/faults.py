@@ -17,8 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from fleetlore.config import Settings
 from fleetlore.kafka.read import observer, partitions_of
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from streams.embedded.broker import free_port
 from streams.embedded.kafka import RELEASE

@@ -12,11 +12,10 @@ import pytest
 
 from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
 from fleetlore.stats.hashing import withheld
-from fleetlore.wire import events, records
+from fleetlore.wire import events
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, dead_letter
-from fleetlore.wire.events import Event
+from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.lore import Level, MemoryItem, Pattern
-from fleetlore.wire.records import BATCH_HEADERS
 from streams.runtime.circuit_breaker import NOT_LOST
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
@@ -96,9 +95,9 @@ def test_every_data_key_is_described() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     assert f"{events.MAX_ID_LENGTH} characters" in PAGE
     assert f"at most {events.MAX_FUTURE_SECONDS:.0f} s ahead" in PAGE
-    assert f"up to {records.MAX_EVENTS} events, at most {records.MAX_BYTES // 1024} KiB" in PAGE
-    assert f"One event is at most {records.MAX_EVENT_BYTES // 1024} KiB" in PAGE
-    assert records.BATCH_TYPE.decode() in PAGE
+    assert f"up to {events.MAX_EVENTS} events, at most {events.MAX_BYTES // 1024} KiB" in PAGE
+    assert f"One event is at most {events.MAX_EVENT_BYTES // 1024} KiB" in PAGE
+    assert events.BATCH_TYPE.decode() in PAGE
 
 
 def test_an_id_is_made_as_the_page_says() -> None:

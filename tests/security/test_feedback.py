@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Feedback
 from models.judge.chain import JudgeChain

@@ -13,10 +13,9 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import read_to_end
 from fleetlore.testing import FakeClock
-from fleetlore.wire.decision import Decision
-from fleetlore.wire.events import Event
+from fleetlore.wire.events import Event, encode_record
+from fleetlore.wire.lore import Decision
 from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signer
-from fleetlore.wire.records import encode_record
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
@@ -27,7 +26,7 @@ from streams.offline.memory_pipeline import MemoryPipeline, MemoryStore
 from streams.runtime.dead_letters import record_of
 from streams.runtime.worker import run_worker
 from streams.stage.base import DeadLetter, Effects, Record
-from streams.stage.operators import Distrusted
+from streams.stage.distrusted import Distrusted
 from streams.stages.pipeline import FeedbackStage, pipeline
 from streams.stages.s1_sessions.parse import read_events
 from tests.streams.log_pipeline import BASE_TIME, Story
@@ -83,7 +82,7 @@ def test_what_nobody_signed_is_not_taken(changed: str) -> None:
 
 @pytest.mark.parametrize(("name", "stage"), [(EVENTS, 0), (FEEDBACK, 1)])
 async def test_the_first_stage_and_that_of_feedback_take_nothing_unsigned(name: str, stage: int) -> None:
-    stages = pipeline(MemoryStore(), Metrics("test"), FakeClock(), Settings(principal_key=SECRET))
+    stages = pipeline(MemoryStore(), Metrics("test"), FakeClock(), 600.0, principals=KNOWN)
     value = encode_record(events("good") if not stage else [Story("default").feedback("s", "failure")])
     effects = await stages[stage].process([record(value, name=name)])
     assert [each.reason for each in effects.dead_letters] == ["unsigned"] and not effects.outgoing

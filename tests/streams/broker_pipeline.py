@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore.config import Settings
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained

@@ -11,13 +11,11 @@ from typing import Any
 
 import orjson
 
-from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import RawRecord
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
@@ -28,9 +26,11 @@ from streams.runtime.delivery import Delivery
 from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Outgoing, Record, Stage
-from streams.stage.operators import Operators
+from streams.stage.distrusted import Distrusted
+from streams.stage.erased import Erased
 from streams.stages.pipeline import pipeline as all_stages
-from streams.stages.s5_opinions import LanguageModel, OpinionsStage
+from streams.stages.s3_judgments.language_model import LanguageModel
+from streams.stages.s5_opinions.stage import OpinionsStage
 from tests.doubles.memory_log import InMemoryLog
 
 MAX_SENT_BYTES = 16 * 2**20
@@ -225,21 +225,22 @@ class LogPipeline:
         )
         for stage in self.stages:
             stage.forget()
-        self.operators = Operators()
-        for decisions in self.operators.topics:
+        self.erased, self.distrusted = Erased(), Distrusted()
+        for decisions in (self.erased, self.distrusted):
             for record in self.log.read_all(topic(self.tenant, decisions.topic)):
                 decisions.take(self.tenant, record.value)
         self.stages = all_stages(
             self.store,
             self.metrics,
             self.clock,
-            Settings(silent_seconds=self._silent_seconds),
-            self._model,
-            self.operators,
-            self._judge,
+            self._silent_seconds,
+            judge=self._judge,
+            model=self._model,
+            erased=self.erased,
+            distrusted=self.distrusted,
         )
         if self._model is not None:
-            self.stages += (OpinionsStage(self._model, 4, self.operators),)
+            self.stages += (OpinionsStage(self._model, 4, self.erased, self.distrusted),)
         self._positions = {
             (stage.reads, partition): self.committed(stage.reads)[partition][0]
             for stage in self.stages

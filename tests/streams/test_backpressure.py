@@ -22,8 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.rollouts import rollouts
 from fleetlore.config import Settings
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, MAX_EVENTS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, MAX_EVENTS, Event, encode_record
 from fleetlore.wire.topics import topic
 from tests.chaos.accounting import put_table
 from tests.doubles.proxy import Proxy

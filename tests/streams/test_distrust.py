@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.wire.decision import TOPIC, Decision
 from fleetlore.wire.events import Event
+from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from streams.offline.operator_word import asked, contributed, known_to
 from streams.stage.base import Outgoing
@@ -28,7 +28,7 @@ def decision(agent: str, on: bool, number: int = 0) -> Decision:
 async def decide(pipeline: LogPipeline, decided: Decision) -> None:
     """As the command does it, on the log in memory."""
     tenant = pipeline.tenant
-    await pipeline.producer.deliver([Outgoing(tenant, TOPIC, decided.key, decided.to_json())])
+    await pipeline.producer.deliver([Outgoing(tenant, "decisions", decided.key, decided.to_json())])
     for _ in range(2):
         known = await known_to(pipeline.store, tenant, decided.id)
         again = [record.value or b"" for record in pipeline.log.read_all(topic(tenant, "candidates"))]
@@ -112,6 +112,6 @@ async def test_whose_word_counts_follows_from_the_newest_decisions(
 async def test_an_older_decision_that_comes_later_changes_nothing(log_pipeline: MakePipeline) -> None:
     pipeline = log_pipeline()
     for number in (2, 1):
-        pipeline.operators.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
-    assert not pipeline.operators.distrusted.agents(pipeline.tenant)
-    assert not pipeline.operators.distrusted.agents("other")
+        pipeline.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
+    assert not pipeline.distrusted.agents(pipeline.tenant)
+    assert not pipeline.distrusted.agents("other")

@@ -8,7 +8,7 @@ from benchmarks.evaluate.arms.memory import Memory, Performs, Recall, Situation
 from benchmarks.evaluate.worlds.recorded import Recorded
 from benchmarks.evaluate.worlds.world import Call, Reply
 from fleetlore.agent.fleet import Session
-from fleetlore.tenants import DEFAULT_TENANT
+from fleetlore.config import DEFAULT_TENANT
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
 from streams.offline.memory_pipeline import EventClock, MemoryPipeline

@@ -23,9 +23,8 @@ from benchmarks.backtest.hear import at_places
 from benchmarks.evaluate.logged.world import LoggedTask, LoggedWorld, Reply
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.transcripts.read import read_sessions
+from fleetlore.transcripts.read import TRAJECTORIES, read_sessions
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.transcripts.steps import TRAJECTORIES
 from fleetlore.wire import events as ev
 from models.backtest.heard import Call
 from streams.offline.hear import call_log

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.demo.world import Call, Reply
 from benchmarks.evaluate.worlds.world import is_error
+from fleetlore.config import DEFAULT_TENANT
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of
-from fleetlore.tenants import DEFAULT_TENANT
 from fleetlore.wire import events as ev
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.judge.chain import JudgeChain

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.named_sessions import NamedSessions
-from fleetlore.join.mcp.calls import McpCalls
+from fleetlore.join.mcp.proxy import McpCalls
 
 __all__ = ["forwarding_app"]
 

@@ -1,7 +1,10 @@
-"""Run between an MCP client and any MCP server, and record and advise the calls of the server's tools.
+"""Run between an MCP client and any MCP server, record the calls of the server's tools and add advice to answers.
 
-Over stdio the server is a child process; over streamable HTTP it is an address. What the proxy does not know, such as
-resources, prompts, sampling and authorisation, passes through as it is.
+Over stdio the server is a child process; over streamable HTTP it is an address (`fleetlore.join.mcp.http_proxy`).
+
+Messages stay as they are, but for four: the instructions of the server get what the fleet knows of the task, and the
+descriptions of its tools what is known of each; a call that is sure to fail is answered here, once; and an answer that
+says that a call failed gets what led others past such a failure.
 """
 
 from __future__ import annotations
@@ -12,15 +15,164 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
+import orjson
+
+from fleetlore.agent.action import Action
+from fleetlore.agent.model_texts import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
-from fleetlore.join.mcp.calls import McpCalls
 
-__all__ = ["run_command"]
+__all__ = ["McpCalls", "run_command"]
 
+_CALL = "tools/call"
+# To whose answers something is added, whatever they say.
+_BEGINNINGS = ("initialize", "server/discover")
+_LIST = "tools/list"
+# Calls under way that are remembered; one that is never answered must not fill the memory.
+_MAX_OPEN = 1024
 # For a server to end by itself once its client has gone.
 _END_SECONDS = 5.0
+
+
+class McpCalls:
+    """The calls of one connection, recorded in one session. Of JSON-RPC, whatever its version; for any thread.
+
+    A message is JSON, with the line's end or without; what comes in its place ends likewise.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._begun: dict[object, Action | str] = {}  # by id of the request; of others than calls its method
+
+    def from_client(self, message: bytes) -> tuple[bytes, bytes]:
+        """What to pass on to the server, and what to answer the client in its place; one of both is empty."""
+        if not self._session.is_open:
+            return message, b""
+        requests = _parsed(message)
+        # A batch is passed on whole: the answers to it come in one message.
+        if len(requests) == 1 and not _is_batch(message) and (answer := self._held(requests[0])):
+            return b"", _in_place_of(message, answer)
+        for each in requests:
+            self._take_request(each)
+        return message, b""
+
+    def from_server(self, message: bytes) -> bytes:
+        """What to pass on to the client."""
+        if not self._begun or not self._session.is_open or (b'"result"' not in message and b'"error"' not in message):
+            return message
+        answers = _parsed(message)
+        if not any([self._take_answer(each) for each in answers]):
+            return message
+        return _in_place_of(message, answers if _is_batch(message) else answers[0])
+
+    @property
+    def under_way(self) -> int:
+        """Calls of tools that are not answered yet."""
+        return sum(isinstance(each, Action) for each in self._begun.values())
+
+    def close(self) -> None:
+        """The connection ended: what became of the calls under way is not known."""
+        while self._begun:
+            _, action = self._begun.popitem()
+            _abandon(action)
+
+    def _held(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer to a call that is not made; None where it is to be made.
+
+        It says that it is an error: nothing was done, and a client holds what is none against the tool's output schema.
+        """
+        id, params = message.get("id"), message.get("params")
+        if message.get("method") != _CALL or not isinstance(params, dict) or isinstance(id, list | dict):
+            return None
+        advice = self._session.hold(str(params.get("name")), params.get("arguments"))
+        if advice is None:
+            return None
+        # Newer protocols require `resultType`; to older ones it is one field more, which they allow.
+        result = {"resultType": "complete", "content": [{"type": "text", "text": advice.text}], "isError": True}
+        return {"jsonrpc": "2.0", "id": id, "result": result}
+
+    def _take_request(self, message: dict[str, Any]) -> None:
+        method, id, params = message.get("method"), message.get("id"), message.get("params")
+        if isinstance(id, list | dict):
+            return  # no JSON-RPC; the server will say so
+        if method == _CALL and isinstance(params, dict):
+            self._begun[id] = self._session.begin(str(params.get("name")), params.get("arguments"))
+        elif method in (*_BEGINNINGS, _LIST):
+            self._begun[id] = method
+        elif method == "notifications/cancelled" and isinstance(params, dict):
+            _abandon(self._begun.pop(params.get("requestId"), None))
+        if len(self._begun) > _MAX_OPEN:
+            _abandon(self._begun.pop(next(iter(self._begun))))
+
+    def _take_answer(self, message: dict[str, Any]) -> bool:
+        """Whether something was added to it."""
+        id = message.get("id")
+        if "method" in message or isinstance(id, list | dict) or id not in self._begun:
+            return False
+        begun, result, error = self._begun.pop(id), message.get("result"), message.get("error")
+        if isinstance(begun, str):
+            add = self._note if begun == _LIST else self._introduce
+            if not isinstance(result, dict) or not add(result):
+                return False
+            if result.get("cacheScope") == "public":  # what was added is this agent's
+                result["cacheScope"] = "private"
+            return True
+        if not isinstance(result, dict):
+            said = error.get("message") if isinstance(error, dict) else error
+            begun.end(error_text=str(said))
+            return False
+        content = result.get("content")
+        if content is None:  # the server asks for more first, or will answer later: as a call of its own
+            begun.abandon()
+            return False
+        parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
+        text = "\n".join(str(each["text"]) for each in parts if "text" in each)
+        failed = bool(result.get("isError"))
+        if failed:
+            begun.end(error_text=text)
+        else:
+            begun.end(result.get("structuredContent") or text or parts)
+        advice = after_call(self._session, failed=failed)
+        if advice:
+            result["content"] = [*parts, {"type": "text", "text": advice}]
+        return bool(advice)
+
+    def _introduce(self, result: dict[str, Any]) -> bool:
+        result["instructions"] = joined(result.get("instructions"), prompt_prefix(self._session))
+        return True
+
+    def _note(self, result: dict[str, Any]) -> bool:
+        """Say of each tool, where a model reads it before it chooses, what its calls need or fail for."""
+        listed = result.get("tools")
+        tools = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        notes = [(each, note) for each in tools if (note := tool_note(self._session, str(each.get("name"))))]
+        for tool, note in notes:
+            tool["description"] = joined(tool.get("description"), note)
+        return bool(notes)
+
+
+def _abandon(begun: Action | str | None) -> None:
+    if isinstance(begun, Action):
+        begun.abandon()
+
+
+def _is_batch(message: bytes) -> bool:
+    return message.lstrip()[:1] == b"["
+
+
+def _in_place_of(message: bytes, value: object) -> bytes:
+    return orjson.dumps(value) + message[len(message.rstrip()) :]  # over stdio the newline ends a message
+
+
+def _parsed(message: bytes) -> list[dict[str, Any]]:
+    """The messages of a line: one, or those of a batch; none where it is no JSON."""
+    try:
+        parsed = orjson.loads(message)
+    except orjson.JSONDecodeError:
+        return []
+    return [each for each in (parsed if isinstance(parsed, list) else [parsed]) if isinstance(each, dict)]
 
 
 def run_command(command: Sequence[str], session: Session) -> int:

@@ -16,8 +16,7 @@ from fleetlore.cli.lore import read_lore
 from fleetlore.cli.options import Json, Reader, Stack, Tenant, command
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
 from fleetlore.errors import ConfigError
-from fleetlore.wire import decision
-from fleetlore.wire.decision import Decision, Kind
+from fleetlore.wire.lore import Decision, DecisionKind
 
 _MAX_WHY = 500
 
@@ -121,7 +120,7 @@ def decisions(reader: Reader) -> None:
     from fleetlore.kafka.read import read_to_end
     from fleetlore.wire.topics import topic
 
-    records = ask(read_to_end(reader.settings.cluster, [topic(reader.tenant, decision.TOPIC)], reader.timeout))
+    records = ask(read_to_end(reader.settings.cluster, [topic(reader.tenant, "decisions")], reader.timeout))
     newest: dict[str, Decision] = {}
     for record in records:
         with suppress(ValueError):  # of a release that says it in another way
@@ -146,7 +145,7 @@ _COLUMNS: Columns = {
 }
 
 
-def _decision(kind: Kind, id: str, undo: bool, by: str, why: str) -> Decision:
+def _decision(kind: DecisionKind, id: str, undo: bool, by: str, why: str) -> Decision:
     if not id.strip():
         raise typer.BadParameter("give the whole id or name")
     from fleetlore.redact.redact import redact

@@ -9,7 +9,7 @@ import typer
 
 from fleetlore.cli.options import Json, Stack, command
 from fleetlore.cli.output import ask, confirm, moment, print_json, print_table, safe
-from fleetlore.tenants import DEFAULT_TENANT, check_tenant
+from fleetlore.config import DEFAULT_TENANT, check_tenant
 from streams.embedded.signing import with_key
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 import orjson
@@ -15,7 +14,6 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash, user_hash
-from fleetlore.wire import definitions
 from fleetlore.wire.incoming import STARTED, Incoming
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge.session_state import SessionState
@@ -170,7 +168,7 @@ async def _look_through(settings: Settings, tenant: str, found: Found) -> None:
     names = [orjson.dumps(session) for session in found.parts]
     for name, days in _BY_TIME.items():
         async for record in records_of(settings.cluster, topic(tenant, name)):
-            if name == definitions.TOPIC:
+            if name == "definitions":
                 named = [(0, 0)] * (record.key in found.definitions)
             else:
                 named = list(_naming(name, record, hashes, names))
@@ -216,4 +214,5 @@ def _session_of(value: Any) -> int | None:
 
 
 def _events(record: ConsumerRecord) -> list[Incoming]:
-    return read_events(Record.of(record)._replace(time=inf), Effects())
+    plain = Record(record.topic, record.partition, record.offset, record.key, record.value, dict(record.headers))
+    return read_events(plain, Effects())

@@ -30,8 +30,8 @@ from streams.offline.drain import BEHIND, wait_drained
 from streams.offline.erase.found import Found, Wanted, find, look_at_rows
 from streams.offline.operator_word import States, ask_owners, beside_workers, requests, states_that
 from streams.stage.base import Outgoing, Store
-from streams.stage.operators import ERASURES, Erasure, Forget
-from streams.stages.s3_judgments import LABEL
+from streams.stage.erased import TOPIC, Erasure, Forget
+from streams.stages.s3_judgments.judge_records import LABEL
 
 __all__ = ["erase", "forgets", "touched"]
 
@@ -200,7 +200,7 @@ async def _announce(producer: BatchProducer, wanted: Wanted, found: Found, now: 
     if wanted.agent:
         # What it has sent and nobody has read yet is dropped, too.
         erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
-    await producer.deliver([Outgoing(wanted.tenant, ERASURES, each.key, each.to_json()) for each in erasures])
+    await producer.deliver([Outgoing(wanted.tenant, TOPIC, each.key, each.to_json()) for each in erasures])
 
 
 async def _until_forgotten(

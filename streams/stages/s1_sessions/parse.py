@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from fleetlore.errors import InvalidEvent
+from fleetlore.wire.events import MAX_EVENT_BYTES
 from fleetlore.wire.incoming import Incoming, incoming, invalid, latest_from, refusal
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
-from fleetlore.wire.records import MAX_EVENT_BYTES
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback
 from streams.stage.base import Effects, Record, dead_letter, split

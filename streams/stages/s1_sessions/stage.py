@@ -30,7 +30,7 @@ from models.judge.session_state import SessionState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
-from streams.stage.operators import Erased
+from streams.stage.erased import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end, judgment_id
 from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail

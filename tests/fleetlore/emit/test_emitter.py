@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.emit.emitter import Emitter, _records
-from fleetlore.wire.events import ARGUMENTS, RESULT, TOOL, Event
-from fleetlore.wire.records import BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS
+from fleetlore.wire.events import ARGUMENTS, BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS, RESULT, TOOL, Event
 from fleetlore.wire.topics import partition_for, topic
 from streams.embedded.broker import EmbeddedBroker
 from tests.read_back import read_back

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from fleetlore.emit.encode import encode, encode_event, mask, record
 from fleetlore.redact.values import redact_value
-from fleetlore.wire.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event, Kind, to_cloudevent
-from fleetlore.wire.records import MAX_BYTES
+from fleetlore.wire.events import ARGUMENTS, CONTENT, MAX_BYTES, RESULT, TOOL, Event, Kind, to_cloudevent
 
 
 def outcome(session: str, sequence: int, tenant: str = "default", **data: Any) -> Event:

@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from fleetlore import Fleet, tool
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.join.mcp.calls import McpCalls
 from fleetlore.join.mcp.http_proxy import forwarding_app
+from fleetlore.join.mcp.proxy import McpCalls
 from fleetlore.join.openai_agents import function_tool
 from fleetlore.transcripts.read import FORMS, files_of, read_files
 from fleetlore.transcripts.session import timed_events

@@ -9,7 +9,7 @@ import pytest
 
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.join.mcp.calls import McpCalls
+from fleetlore.join.mcp.proxy import McpCalls
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from tests.build import memory_item

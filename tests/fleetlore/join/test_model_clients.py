@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
+from fleetlore.join.conversations import SessionCalls
 from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.join.model_clients import wrap_anthropic, wrap_openai
-from fleetlore.join.session_calls import SessionCalls
 from fleetlore.wire import events as names
 from tests.fleetlore.join.model_doors import by_wrapping
 from tests.fleetlore.join.sdk_agents import AGENTS, client_of, run

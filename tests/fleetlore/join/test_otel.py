@@ -27,12 +27,10 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice
-from fleetlore.join.otlp.http import receiving_app
-from fleetlore.join.otlp.traces import Traces
+from fleetlore.join.otlp import Traces, receiving_app
 from fleetlore.join.pydantic_ai import FleetLore
-from fleetlore.transcripts.otel_spans import Span, session_of
-from fleetlore.transcripts.otlp import spans_of
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.transcripts.spans import Span, session_of, spans_of
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from tests.doubles.recorder import Recorder

@@ -17,10 +17,8 @@ from typer.testing import CliRunner
 
 from fleetlore import Fleet
 from fleetlore.cli.app import build_app
-from fleetlore.join.otlp.grpc import serving
-from fleetlore.join.otlp.http import receiving_app
-from fleetlore.join.otlp.traces import Traces
-from fleetlore.transcripts.otel_spans import Span, session_of
+from fleetlore.join.otlp import Traces, receiving_app, serving
+from fleetlore.transcripts.spans import Span, session_of
 from fleetlore.wire import events
 from streams.embedded.broker import free_port
 from tests.doubles.recorder import Recorder

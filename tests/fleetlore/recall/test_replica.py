@@ -15,8 +15,7 @@ from fleetlore.recall.bound import backing_of_item
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing import FakeClock
-from fleetlore.wire.decision import Decision
-from fleetlore.wire.lore import Pattern
+from fleetlore.wire.lore import Decision, Pattern
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker
 from tests.build import memory_item

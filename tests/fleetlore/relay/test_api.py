@@ -16,8 +16,8 @@ from fleetlore import Fleet
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.relay.app import relay_app
-from fleetlore.relay.callers import Caller, read_tokens
 from fleetlore.relay.openapi import openapi
+from fleetlore.relay.requests import Caller, read_tokens
 from fleetlore.wire import events as names
 from fleetlore.wire.lore import Pattern
 from tests.build import memory_item

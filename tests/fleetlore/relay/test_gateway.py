@@ -18,8 +18,8 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.conversations import SILENT_SECONDS, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
 from fleetlore.relay.app import relay_app
-from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell
+from fleetlore.relay.requests import Caller
 from fleetlore.wire import events as names
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder

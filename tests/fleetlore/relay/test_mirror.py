@@ -4,7 +4,7 @@ from random import Random
 
 from aiokafka import ConsumerRecord
 
-from fleetlore.relay.mirror import _Part
+from fleetlore.relay.native import _Part
 
 
 def record(offset: int, key: bytes, value: bytes | None) -> ConsumerRecord:

@@ -23,9 +23,9 @@ from aiokafka import AIOKafkaProducer
 from fleetlore import ConfigError, Fleet
 from fleetlore.cli.relay import _unix_socket
 from fleetlore.relay.app import relay_app
-from fleetlore.relay.callers import Caller, Tokens
+from fleetlore.relay.requests import Caller, Tokens
 from fleetlore.wire import events as names
-from fleetlore.wire.decision import TOPIC, Decision
+from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import EmbeddedBroker, free_port
 from tests.doubles.proxy import Proxy
@@ -132,7 +132,7 @@ async def test_it_hears_at_once_what_changes_and_what_is_revoked(
         revoked = Decision(kind="item", id="better", on=True, by="me", why="wrong", time=1.0)
         with fleet.session("find a chair") as session:
             assert "better" in session.advise("search", WRONG, unseen=False).ids
-            await put(broker.address, topic(tenant, TOPIC), revoked.key.encode(), revoked.to_json())
+            await put(broker.address, topic(tenant, "decisions"), revoked.key.encode(), revoked.to_json())
             await until(lambda: "better" not in session.advise("search", WRONG, unseen=False).ids, "it is hidden")
 
 

@@ -17,9 +17,8 @@ import zstandard
 from fleetlore.emit.encode import encode
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.transcripts.conversation import Conversation, says_failure, seconds_of
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
-from fleetlore.transcripts.session import LoggedSession, timed_events
+from fleetlore.transcripts.session import Conversation, LoggedSession, says_failure, seconds_of, timed_events
 from fleetlore.wire import events as ev
 
 TEXT = "PermissionError: [Errno 13] Permission denied: '/etc/shadow'"
@@ -402,9 +401,8 @@ def _write_packed(path: Path, line: bytes) -> None:
     ],
 )
 def test_arguments_in_json_are_read_and_other_texts_stay(text: str, arguments: object) -> None:
-    session = LoggedSession("s", "a", "", "g")
-    talk = Conversation(session)
+    talk = Conversation("messages", "s", goal="g")
     talk.call("1", "tool", text)
     talk.result("1", "done")
-    [(_, data)] = session.events
+    [(_, data)] = talk.session.events
     assert data[ev.ARGUMENTS] == arguments

@@ -5,8 +5,7 @@ from __future__ import annotations
 import orjson
 
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, BATCH_TYPE, CONTENT_TYPE, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, BATCH_TYPE, CONTENT_TYPE, Event, encode_record
 from tests.read_back import read_back
 
 NOW = 1_767_225_600.0

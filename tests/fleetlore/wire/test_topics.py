@@ -7,8 +7,8 @@ from aiokafka.partitioner import murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
-from fleetlore.tenants import check_tenant
 from fleetlore.wire.topics import NAMES, TOPICS, partition_for, tenant_of, topic
 
 

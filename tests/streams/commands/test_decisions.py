@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
-from fleetlore.wire.decision import Decision
+from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from streams.commands.lore.decisions import register
 from streams.embedded.broker import EmbeddedBroker

@@ -13,11 +13,11 @@ from typer.testing import CliRunner, Result
 
 from fleetlore.cli.app import build_app
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.definitions import Definitions, id_of
+from fleetlore.wire.events import Definitions, definitions_id
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import DIGEST_TEXT, Judgment
 from streams.embedded.broker import EmbeddedBroker
-from streams.stage.operators import Erasure
+from streams.stage.erased import Erasure
 from tests.build import call, judgment
 
 WRONG, RIGHT = "SELECT nme FROM cars", "SELECT name FROM cars"
@@ -61,10 +61,10 @@ async def test_sessions_come_whole_from_the_log_and_erased_ones_do_not(
     given = Definitions(
         system="You write SQL for ada@example.org.", tools=({"name": "sql", "inputSchema": {}},)
     ).to_json()
-    kept, erased = recovery("kept", "ships", definitions=id_of(given)), recovery("erased", "planes")
+    kept, erased = recovery("kept", "ships", definitions=definitions_id(given)), recovery("erased", "planes")
     await publish(broker.address, tenant, [kept, erased], ["erased"])
     async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
-        await producer.send_and_wait(topic(tenant, "definitions"), given, key=id_of(given).encode())
+        await producer.send_and_wait(topic(tenant, "definitions"), given, key=definitions_id(given).encode())
     out = tmp_path / "pairs"
     done = await _in_thread("--broker", broker.address, "--tenant", tenant, "--out", str(out), "--json")
     assert done.exit_code == 0, done.output

@@ -16,8 +16,7 @@ from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
 from fleetlore.testing import FakeClock
 from fleetlore.wire.dead_letter import DeadLetterRecord
-from fleetlore.wire.events import MAX_FUTURE_SECONDS, Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, MAX_FUTURE_SECONDS, Event, encode_record
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer

@@ -15,8 +15,7 @@ from starlette.testclient import TestClient
 from fleetlore.adapters.listing import AdapterListing
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.loopback import is_loopback
-from fleetlore.wire.decision import Decision
-from fleetlore.wire.lore import Pattern
+from fleetlore.wire.lore import Decision, Pattern
 from models.judge.session_state import SessionState
 from streams.console.pages import Console
 from tests.build import call, trajectory

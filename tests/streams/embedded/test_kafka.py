@@ -24,8 +24,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded import kafka

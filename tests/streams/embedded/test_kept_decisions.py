@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
-from fleetlore.wire.decision import TOPIC, Decision
+from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded.broker import EmbeddedBroker
@@ -42,7 +42,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
         settings = Settings(broker=broker.address, tenants=tenants)
         await ensure_topics(settings)
         await KeptDecisions(path, settings).restore()
-        records = await read_to_end(settings.cluster, [topic(tenant, TOPIC) for tenant in tenants], 30)
+        records = await read_to_end(settings.cluster, [topic(tenant, "decisions") for tenant in tenants], 30)
     assert [(record.topic, Decision.from_json(record.value)) for record in records] == [
-        (topic("two", TOPIC), each) for each in made[1:]
+        (topic("two", "decisions"), each) for each in made[1:]
     ]

@@ -11,8 +11,7 @@ import pytest
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import topic
 from streams.offline.memory_pipeline import Chain, run_logs
 from streams.offline.replay import Knowledge

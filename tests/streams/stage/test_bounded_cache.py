@@ -17,9 +17,9 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState, Subject
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
-from streams.stage.merging_stage import BoundedCache
+from streams.stage.bounded_cache import BoundedCache
 from streams.stages.s2_patterns import PatternsStage
-from streams.stages.s3_judgments import _weigh
+from streams.stages.s3_judgments.judge_records import _weigh
 from streams.stages.s4_items import ItemsStage, _Item
 from tests.candidates import candidate
 

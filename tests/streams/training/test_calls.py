@@ -29,7 +29,7 @@ from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
-from streams.stage.operators import Erased
+from streams.stage.erased import Erased
 from streams.training.publication import Publication
 from streams.training.trainer import CallsTrainer
 from streams.training.window import Cadence

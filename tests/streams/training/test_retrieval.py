@@ -30,7 +30,7 @@ from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.erase.found import Found
 from streams.offline.erase.job import has_learned
-from streams.stage.operators import Erased
+from streams.stage.erased import Erased
 from streams.training.publication import Publication
 from streams.training.retrieval import RetrievalTrainer
 from tests.build import call, judgment

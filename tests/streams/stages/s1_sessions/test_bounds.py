@@ -6,8 +6,7 @@ import pytest
 
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
-from fleetlore.wire.records import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
 from fleetlore.wire import incoming
-from fleetlore.wire.events import Event, to_cloudevent
+from fleetlore.wire.events import (
+    BATCH_HEADERS,
+    CONTENT_TYPE,
+    EVENT_TYPE,
+    MAX_EVENT_BYTES,
+    Event,
+    encode_record,
+    to_cloudevent,
+)
 from fleetlore.wire.incoming import Incoming
-from fleetlore.wire.records import BATCH_HEADERS, CONTENT_TYPE, EVENT_TYPE, MAX_EVENT_BYTES, encode_record
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Record

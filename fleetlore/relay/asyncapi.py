@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fleetlore.relay.schemas.types import CloudEvent
-from fleetlore.wire.decision import Decision
-from fleetlore.wire.definitions import Definitions
-from fleetlore.wire.lore import MemoryItem, Pattern
-from fleetlore.wire.records import BATCH_TYPE, EVENT_TYPE
+from fleetlore.relay.types import CloudEvent
+from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, Definitions
+from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.topics import PREFIX, TOPICS
 
 __all__ = ["SCHEMAS", "asyncapi", "json_schema"]

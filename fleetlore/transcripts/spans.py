@@ -1,24 +1,21 @@
-"""Map OpenTelemetry spans of agents and tools to the events of a session.
+"""Read the spans of an OTLP export, and map those of agents and tools to the events of a session.
 
 The names of `gen_ai.*` are in development and differ between emitters, so each fact has a list of names of which the
-first that is there counts. `_MAPPING` changes when the list does.
+first that is there counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.transcripts.conversation import Conversation
-from fleetlore.transcripts.session import LoggedSession, repeatable_id
-from fleetlore.wire import events as ev
+from fleetlore.transcripts.session import Conversation, LoggedSession
 
-__all__ = ["EVALUATION", "MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of"]
+__all__ = ["MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of", "spans_of"]
 
-_MAPPING = "3"
-FORM = "otel"
 
 _TOOL_KINDS = {("gen_ai.operation.name", "execute_tool"), ("openinference.span.kind", "TOOL"),
                ("traceloop.span.kind", "tool"), ("gen_ai.operation.name", "search_memory")}  # fmt: skip
@@ -27,7 +24,7 @@ _AGENT_KINDS = {("gen_ai.operation.name", "invoke_agent"), ("openinference.span.
 #: The store that a `search_memory` span names where it is the fleet's own lore.
 MEMORY_STORE, OURS = "gen_ai.memory.store.id", "fleetlore"
 #: What was made of an answer: an event of the agent's span, or a record of its own below that.
-EVALUATION = "gen_ai.evaluation.result"
+_EVALUATION = "gen_ai.evaluation.result"
 _PASSED, _FAILED = ("pass", "passed", "correct"), ("fail", "failed", "incorrect")
 _TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
 _ARGUMENTS = (
@@ -48,6 +45,8 @@ _GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
 _CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")
 _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
+# As protobuf's own JSON has it, and as OTLP's.
+_STATUS_OK, _STATUS_ERROR = ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)
 # Who cancels a call says nothing of its tool.
 _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 
@@ -87,19 +86,18 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     for span in (*tools, *agents[::-1]):  # what the outermost agent says counts most
         known.update({name: value for name, value in span.attributes.items() if value})
     conversation = str(_first(known, _CONVERSATION) or "")
-    id, agent = repeatable_id(FORM, conversation, spans[0].trace), str(_first(known, _AGENT) or FORM)
-    session = LoggedSession(id, agent, "", "", source=FORM, conversation=conversation[: ev.MAX_ID_LENGTH])
-    talk = Conversation(session)
+    agent = str(_first(known, _AGENT) or "")
+    talk = Conversation("otel", conversation, spans[0].trace, agent=agent, conversation=conversation)
     asked = [_first(span.attributes, _GOAL) for span in agents]
     # Some emitters give the messages to the spans of the model's calls alone.
     asked += [span.attributes.get(_GOAL[0]) for span in sorted(spans, key=lambda span: span.start)]
     talk.say("user", next(filter(None, map(_said, asked)), ""), min(span.start for span in spans))
     if agents and agents[0].failed and not _is_unknown(agents[0]):
-        session.end(None, False)
+        talk.session.end(None, False)
     ids = {span.id for span in agents}
     evaluated = [found for span in spans if (found := evaluation_of(span, ids)) is not None]
     if evaluated:  # the worst counts
-        session.end(None, all(evaluated))
+        talk.session.end(None, all(evaluated))
     for span in tools:
         operation = span.attributes.get("gen_ai.operation.name")
         named = operation if operation == "search_memory" else None
@@ -129,8 +127,8 @@ def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
     Args:
         runs: ids of the spans that are agents' runs.
     """
-    found = [attributes for name, attributes in span.events if name == EVALUATION] if span.id in runs else []
-    if span.name == EVALUATION and span.parent in runs:
+    found = [attributes for name, attributes in span.events if name == _EVALUATION] if span.id in runs else []
+    if span.name == _EVALUATION and span.parent in runs:
         found.append(span.attributes)
     labels = {str(each.get("gen_ai.evaluation.score.label", "")).lower() for each in found}
     return None if labels.isdisjoint((*_PASSED, *_FAILED)) else labels.isdisjoint(_FAILED)
@@ -177,3 +175,83 @@ def _said(value: Any) -> str:
             parts = message.get("parts") or [{"content": message.get("content")}]
             return next((str(part["content"]) for part in parts if part.get("content")), "")
     return given if isinstance(given, str) else orjson.dumps(given, default=str).decode() if given else ""
+
+
+def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span]:
+    """Spans of an export in the form `application/json` or `application/x-protobuf`.
+
+    Args:
+        logs: it is one of logs, of which those that evaluate a span are taken for spans below it.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, DecodeError: it is none.
+    """
+    if form == "application/json":
+        export = orjson.loads(body)
+    else:
+        # They come with the extra [otel].
+        from google.protobuf.json_format import MessageToDict
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+        request: Any = ExportLogsServiceRequest if logs else ExportTraceServiceRequest
+        export = MessageToDict(request.FromString(body))
+    in_hex = form == "application/json"
+    for resource in export.get("resourceLogs", ()) if logs else ():
+        for scope in resource.get("scopeLogs", ()):
+            for record in scope.get("logRecords", ()):
+                if record.get("eventName") == _EVALUATION and record.get("spanId"):
+                    yield _evaluation(record, in_hex=in_hex)
+    for resource in export.get("resourceSpans", ()):
+        shared = _attributes(resource.get("resource") or {})
+        for scope in resource.get("scopeSpans", ()):
+            for span in scope.get("spans", ()):
+                yield _span(span, shared, in_hex=in_hex)
+
+
+def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span:
+    status = span.get("status") or {}
+    trace, id, parent = (_id(span, name, in_hex) for name in ("traceId", "spanId", "parentSpanId"))
+    if not trace or not id:
+        raise ValueError("a span without its ids")
+    return Span(
+        span.get("name", ""),
+        trace,
+        id,
+        parent,
+        int(span.get("startTimeUnixNano", 0)) / 1e9,
+        int(span.get("endTimeUnixNano", 0)) / 1e9,
+        {**shared, **_attributes(span)},
+        status.get("code") in _STATUS_ERROR,
+        status.get("code") in _STATUS_OK,
+        status.get("message", ""),
+        [(event.get("name", ""), _attributes(event)) for event in span.get("events", ())],
+    )
+
+
+def _evaluation(record: dict[str, Any], *, in_hex: bool) -> Span:
+    trace, evaluated = _id(record, "traceId", in_hex), _id(record, "spanId", in_hex)
+    time = int(record.get("timeUnixNano") or record.get("observedTimeUnixNano") or 0) / 1e9
+    return Span(_EVALUATION, trace, f"evaluation of {evaluated}", evaluated, time, time, _attributes(record))
+
+
+def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:
+    """In hex; protobuf's own JSON has bytes in base64."""
+    given = holder.get(name, "")
+    return given.lower() if in_hex else b64decode(given).hex()
+
+
+def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
+    return {each["key"]: _value(each.get("value") or {}) for each in holder.get("attributes", ())}
+
+
+def _value(value: dict[str, Any]) -> Any:
+    for name, given in value.items():
+        if name == "intValue":
+            return int(given)
+        if name == "arrayValue":
+            return [_value(each) for each in given.get("values", ())]
+        if name == "kvlistValue":
+            return {each["key"]: _value(each.get("value") or {}) for each in given.get("values", ())}
+        return given
+    return None

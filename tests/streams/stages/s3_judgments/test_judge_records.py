@@ -19,7 +19,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.judges import tally
 from streams.offline.memory_pipeline import MemoryStore
-from streams.stages.s3_judgments import LABEL, JudgeRecords, RecordKey
+from streams.stages.s3_judgments.judge_records import LABEL, JudgeRecords, RecordKey
 from tests.build import call, trajectory
 from tests.streams.log_pipeline import LogPipeline
 

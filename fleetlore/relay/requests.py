@@ -1,26 +1,33 @@
-"""Tell callers apart: by token, or on loopback by what they call themselves."""
+"""Read who sent a request, by token or on loopback by what they call themselves, and the CloudEvents in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from fleetlore.errors import ConfigError
-from fleetlore.tenants import DEFAULT_TENANT, check_tenant
-from fleetlore.wire.events import checked_name
+from fleetlore.config import DEFAULT_TENANT, check_tenant
+from fleetlore.errors import ConfigError, InvalidEvent
+from fleetlore.wire.events import KINDS, Event, checked_name
+from fleetlore.wire.incoming import incoming, latest_from
 
-__all__ = ["AGENT", "OWN_HEADERS", "Caller", "caller_of", "read_tokens"]
+__all__ = ["NUMBERLESS", "OWN_HEADERS", "Caller", "caller_of", "events_of", "read_tokens"]
 
-AGENT, TENANT, _TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-token"
+_AGENT, _TENANT, _TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-token"
 # Of requests to the gateway, none of which goes on to the provider.
 OWN_HEADERS = "fleetlore-"
 _LEAST_TOKEN = 16
 _UNNAMED = "agent"
+_HEADER = "ce-"
+# Stands for the number of an event that its sender did not number.
+NUMBERLESS = -1
 
 
 class Caller(NamedTuple):
@@ -74,7 +81,7 @@ def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -
             none.
     """
     headers = request.headers
-    named, tenant = request.path_params.get("agent") or headers.get(AGENT, ""), headers.get(TENANT, "")
+    named, tenant = request.path_params.get("agent") or headers.get(_AGENT, ""), headers.get(_TENANT, "")
     if tokens is None:
         try:
             return Caller(check_tenant(tenant or DEFAULT_TENANT), checked_name("agent", named or _UNNAMED))
@@ -91,3 +98,36 @@ def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -
 
 def _hashed(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def events_of(headers: Mapping[str, str], body: bytes, caller: Caller, now: float) -> list[Event]:
+    """The events of a request, in order; their sequence is `NUMBERLESS` where it was left out.
+
+    Raises:
+        InvalidEvent: one of them is malformed; `foreign_agent` where it names another agent than the token does.
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidEvent("not_json", str(error)) from None
+    if f"{_HEADER}specversion" in headers:
+        attributes: dict[str, Any] = {
+            name.removeprefix(_HEADER): unquote(value) for name, value in headers.items() if name.startswith(_HEADER)
+        }
+        if str(attributes.get("sequence", "")).isdecimal():
+            attributes["sequence"] = int(attributes["sequence"])
+        found = attributes | {"data": found}
+    return [_event(each, caller, now) for each in (found if isinstance(found, list) else [found])]
+
+
+def _event(raw: Any, caller: Caller, now: float) -> Event:
+    if not isinstance(raw, dict):
+        raise InvalidEvent("wrong_shape", f"an event is a JSON object, not {type(raw).__name__}")
+    whole: dict[str, Any] = {"agent": caller.agent, "time": datetime.fromtimestamp(now, UTC).isoformat(), "sequence": 0}
+    whole |= {name: value for name, value in raw.items() if value is not None}
+    found = incoming(whole, caller.tenant, latest_from(now))
+    if caller.sure and found.agent != caller.agent:
+        raise InvalidEvent("foreign_agent", f"the token is of agent {caller.agent}, the event of {found.agent}")
+    sequence = NUMBERLESS if raw.get("sequence") is None else found.sequence
+    time = found.time.timestamp()
+    return Event(KINDS[found.type], caller.tenant, found.agent, found.session, sequence, time, whole["data"])

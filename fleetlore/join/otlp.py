@@ -1,0 +1,201 @@
+"""Receive OpenTelemetry's OTLP over HTTP and gRPC, hold spans until their trace has ended, and send it as a session.
+
+What cannot be held is answered so that the exporter or the Collector sends it again: by 429 and Retry-After over HTTP,
+by UNAVAILABLE over gRPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fleetlore.agent.fleet import Fleet
+from fleetlore.errors import ConfigError, NotOpen
+from fleetlore.transcripts.session import timed_events
+from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
+
+__all__ = ["Traces", "receiving_app", "serving"]
+
+# Bytes of one export.
+_MAX_BODY = 16 * 1024 * 1024
+_MAX_SPANS = 50_000
+_MAX_CLOSED = 10_000
+# What reading an export raises where it is none; the last two of numbers and nesting that no exporter writes.
+_NO_OTLP = (
+    ValueError, KeyError, TypeError, AttributeError, DecodeError, zlib.error, ArithmeticError, RecursionError,
+)  # fmt: skip
+# Spans of a trace come children first, from several processes and in batches of some seconds.
+_SILENT_SECONDS = 15.0
+_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 5
+_GZIP = 16 + zlib.MAX_WBITS
+_SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
+
+
+class Traces:
+    """Spans under way, by trace. Children end before their root, and come in any order.
+
+    Args:
+        max_spans: how many are held; what comes beyond them is to be sent again later.
+    """
+
+    def __init__(self, fleet: Fleet, *, max_spans: int = _MAX_SPANS) -> None:
+        self._fleet = fleet
+        self._max_spans = max_spans
+        self._held = 0
+        self._spans: OrderedDict[str, tuple[float, list[Span]]] = OrderedDict()  # the longest silent first
+        # Sessions by trace, with the ids of the spans that are the whole run: an evaluation of them may come later.
+        self._closed: OrderedDict[str, tuple[str, frozenset[str]]] = OrderedDict()
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes nothing more now."""
+        return self._held >= self._max_spans or self._fleet.emitter.full
+
+    def add(self, span: Span) -> None:
+        """Hold a span. One of a trace that was closed comes too late and is left out, unless it evaluates the run."""
+        if span.trace in self._closed:
+            session, runs = self._closed[span.trace]
+            succeeded = evaluation_of(span, runs)
+            if session and succeeded is not None:
+                # The agent is over, too: nobody is there to whom it could be said.
+                with suppress(NotOpen):
+                    self._fleet.feedback(session, "success" if succeeded else "failure")
+            return
+        _, spans = self._spans.pop(span.trace, (0.0, []))
+        spans.append(span)
+        self._spans[span.trace] = self._fleet.clock.monotonic(), spans
+        self._held += 1
+
+    def close(self, trace: str) -> None:
+        """Send what is known of a trace."""
+        _, spans = self._spans.pop(trace, (0.0, []))
+        if not spans:
+            return
+        self._held -= len(spans)
+        session = session_of(spans)
+        runs = frozenset(span.id for span in spans if is_agent(span))
+        self._closed[trace] = ("" if session is None else session.session), runs
+        if len(self._closed) > _MAX_CLOSED:
+            self._closed.popitem(last=False)
+        for event in () if session is None else timed_events(session, self._fleet.tenant, time.time()):
+            self._fleet.emitter.emit(event)
+
+    def close_silent(self, seconds: float) -> None:
+        """Close the traces of which nothing came for so long."""
+        limit = self._fleet.clock.monotonic() - seconds
+        while self._spans and next(iter(self._spans.values()))[0] <= limit:
+            self.close(next(iter(self._spans)))
+
+
+def receiving_app(traces: Traces, *, silent_seconds: float = _SILENT_SECONDS) -> Starlette:
+    """An ASGI application that takes `/v1/traces`, and of `/v1/logs` evaluations; enter their fleet before it runs.
+
+    Args:
+        silent_seconds: a trace of which nothing came for so long is over.
+    """
+
+    async def close_silent() -> None:
+        while True:
+            await asyncio.sleep(min(_LOOK_SECONDS, silent_seconds))
+            traces.close_silent(silent_seconds)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        closing = asyncio.create_task(close_silent())
+        yield
+        closing.cancel()
+        traces.close_silent(0.0)
+
+    async def take(request: Request) -> Response:
+        if traces.full:
+            return Response("the buffer is full", 429, {"Retry-After": str(_RETRY_SECONDS)})
+        form, logs = request.headers.get("content-type", "").partition(";")[0], request.url.path == "/v1/logs"
+        try:
+            body = await _body(request)
+            if body is None:
+                return Response(f"more than {_MAX_BODY} bytes", 413)
+            for span in spans_of(body, form, logs=logs):
+                traces.add(span)
+        except _NO_OTLP as error:
+            return Response(f"no OTLP: {error}", 400)
+        answer = b"{}" if form == "application/json" else b""  # protobuf's empty answer
+        return Response(answer, media_type=form)
+
+    routes = [Route(path, take, methods=["POST"]) for path in ("/v1/traces", "/v1/logs")]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+async def _body(request: Request) -> bytes | None:
+    """The body, unpacked; None where it is too large, which is known before all of it is here.
+
+    Raises:
+        ValueError, zlib.error: it is not packed as it says.
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_BODY:
+            return None
+    if request.headers.get("content-encoding") == "gzip":
+        unpacking = zlib.decompressobj(_GZIP)
+        body = unpacking.decompress(body, _MAX_BODY + 1)
+        if len(body) > _MAX_BODY:
+            return None
+        if not unpacking.eof:
+            raise ValueError("it is cut off")
+    return body
+
+
+@asynccontextmanager
+async def serving(traces: Traces, address: str) -> AsyncIterator[None]:
+    """Serve on HOST:PORT; all traces are closed at its end.
+
+    Raises:
+        ConfigError: it cannot be listened on.
+    """
+    import grpc  # comes with the extra [otel-grpc]
+
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _MAX_BODY)])
+    for kind, name in (("trace", "Trace"), ("logs", "Logs")):
+        # Without deserializers: bytes are read as those over HTTP are, and the empty answer is no bytes.
+        handler = grpc.unary_unary_rpc_method_handler(_exporter(traces, logs=kind == "logs"))
+        handlers = grpc.method_handlers_generic_handler(_SERVICE.format(kind, name), {"Export": handler})
+        server.add_generic_rpc_handlers((handlers,))
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError:
+        raise ConfigError(f"{address} cannot be listened on; is the port taken?") from None
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)
+        traces.close_silent(0.0)
+
+
+def _exporter(traces: Traces, *, logs: bool) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    import grpc
+
+    async def export(body: bytes, context: Any) -> bytes:
+        if traces.full:  # a code by which exporters send it again
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the buffer is full")
+        try:
+            for span in spans_of(body, "application/x-protobuf", logs=logs):
+                traces.add(span)
+        except _NO_OTLP as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no OTLP: {error}")
+        return b""
+
+    return export

@@ -1,1 +1,0 @@
-"""Say what the relay and the topics carry, for clients in any language."""
