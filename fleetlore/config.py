@@ -138,12 +138,6 @@ class Settings:
         "calls that an agent's frameworks hold once, with what is known in place of a result: `off` none, `sure` those "
         "that will fail by all that is known, `always` all that advice warns of",
     )
-    long_call_seconds: float = _setting(
-        2.0,
-        "after this long a call that still runs is sent as an event of its own (`action`); any other is one event, its "
-        "outcome; 0 sends each as it begins",
-        "[0, inf)",
-    )
     item_half_life_seconds: float = _setting(
         HALF_LIFE_SECONDS, "event time after which the evidence for a memory item counts for half", "(0, inf)"
     )

@@ -31,7 +31,7 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.lifetime import Lifetime
 from fleetlore.agent.session import Session
-from fleetlore.agent.session_events import LongCalls, SessionOptions, arguments_of
+from fleetlore.agent.session_events import SessionOptions, arguments_of
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap, Relay
@@ -88,9 +88,6 @@ class Fleet:
         ConfigError: a name or setting is malformed, no stack runs on `data`, or `broker` is given as well.
         ModelUnavailable: an extra is missing; with `adapters=True`, on entering.
     """
-
-    # What `session` makes.
-    session_type: Callable[[Fleet, SessionOptions], Session] = Session
 
     def __init__(
         self,
@@ -157,7 +154,6 @@ class Fleet:
         self.adapters = AgentAdapters(
             cluster, self.settings, self.tenant, self.agent, self.clock, self.lock, retrieval=adapters
         )
-        self.long_calls = LongCalls(self.clock, self.lock, self.settings.long_call_seconds)
         self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
@@ -169,7 +165,7 @@ class Fleet:
         return Relay(address=settings.relay, agent=self.agent, tenant=self.tenant, token=settings.relay_token)
 
     def __repr__(self) -> str:
-        return f"<Fleet {self.agent} of tenant {self.tenant} at {self._where()}, {self._lifetime}>"
+        return f"<{type(self).__name__} {self.agent} of tenant {self.tenant} at {self._where()}, {self._lifetime}>"
 
     async def start(self) -> None:
         """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time.
@@ -183,13 +179,12 @@ class Fleet:
         await self.reviews.start()
         await self.definitions.start()
         await self.replica.start()
-        self.long_calls.start()
         with _counting:
             _fleets.add(self)
         self._warns_of_missing_lore = True
         if self._ready_seconds:
             try:
-                await self.ready(self._ready_seconds)
+                await Fleet.ready(self, self._ready_seconds)
             except BaseException:
                 await self.close(0.0)
                 raise
@@ -201,7 +196,6 @@ class Fleet:
             return
         self._lifetime.leave()
         self.lore_search.close()
-        await self.long_calls.close()
         senders = (self.emitter, self.reviews, self.definitions)
         await asyncio.gather(*(sender.close(timeout_seconds) for sender in senders))
         await asyncio.gather(self.replica.close(), self.adapters.close())
@@ -233,7 +227,7 @@ class Fleet:
     @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> Session:
         """A new session: a context manager, `with` or `async with`. The arguments are those of `SessionOptions`."""
-        return self.session_type(self, SessionOptions(*args, **kwargs))
+        return Session(self, SessionOptions(*args, **kwargs))
 
     def begin_session(self, session_id: str) -> None:
         """Note that a session begins.

@@ -220,7 +220,6 @@ class Session:
         if self._lifetime.is_forked:
             return
         with self.fleet.lock:
-            self.fleet.long_calls.end(call)
             if not cancelled and self.is_open:
                 if duration_seconds is None:
                     duration_seconds = self.fleet.clock.monotonic() - call.started

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from fleetlore.advice.provenance import AdviceLedger, redact_fenced
 from fleetlore.agent.action import Action, BegunCall
-from fleetlore.clock import Clock
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of
 from fleetlore.stats.hashing import user_hash
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
@@ -23,80 +19,12 @@ from fleetlore.wire.events import Event, Kind, Outcome
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
 
-__all__ = ["LongCalls", "SessionEvents", "SessionOptions", "arguments_of", "asked"]
+__all__ = ["SessionEvents", "SessionOptions", "arguments_of", "asked"]
 
 Arguments = ParamSpec("Arguments")
 Given = TypeVar("Given")
 
-_LOOK_SECONDS = 0.5
 
-
-# Send that a call was made where it does not end soon. Of any other its outcome says all: one event a call.
-class _Open(NamedTuple):
-    call: object  # held, so that no other has its identity
-    began: float
-    session: object
-    send: Callable[[], None]
-
-
-class LongCalls:
-    """The calls of a fleet that are under way.
-
-    Args:
-        lock: the fleet's, which is held by whoever calls `begin`, `end` and `leave`.
-        seconds: how long a call runs before it is sent; 0 sends each as it begins.
-    """
-
-    def __init__(self, clock: Clock, lock: threading.RLock, seconds: float) -> None:
-        self._clock, self._lock, self._seconds = clock, lock, seconds
-        self._open: dict[int, _Open] = {}  # in the order in which they began
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self, call: object, session: object, send: Callable[[], None]) -> None:
-        """Note a call of a session, told by its identity; `send` sends that it was made."""
-        if not self._seconds:
-            send()
-            return
-        self._open[id(call)] = _Open(call, self._clock.monotonic(), session, send)
-
-    def end(self, call: object) -> None:
-        """Forget it: its outcome says that it was made."""
-        self._open.pop(id(call), None)
-
-    def leave(self, session: object) -> None:
-        """Send the calls of a session that ends before they do."""
-        for key in [key for key, each in self._open.items() if each.session is session]:
-            self._open.pop(key).send()
-
-    def start(self) -> None:
-        """Begin to look, in the running loop."""
-        self._task = asyncio.create_task(self._look(), name="fleetlore-long-calls")
-
-    async def close(self) -> None:
-        """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    def send_due(self) -> None:
-        """Send the calls that have run for long enough."""
-        with self._lock:
-            latest = self._clock.monotonic() - self._seconds
-            while self._open:
-                key, first = next(iter(self._open.items()))
-                if first.began > latest:
-                    return
-                del self._open[key]
-                first.send()
-
-    async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            self.send_due()
-
-
-# List what a session can be told when it is made: the one list of its arguments.
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     """The arguments of `Fleet.session`.
@@ -181,8 +109,7 @@ class SessionEvents:
         self._emit("session.started", data)
 
     def end(self, outcome: Outcome, reward: float | None, rule: str) -> None:
-        """Send how the session ended, after its calls that still run. `rule`: that it broke; empty for none."""
-        self._fleet.long_calls.leave(self)
+        """Send how the session ended. `rule`: that it broke; empty for none."""
         data: dict[str, Any] = {names.OUTCOME: outcome}
         if reward is not None:
             data[names.REWARD] = reward
@@ -194,19 +121,13 @@ class SessionEvents:
         self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
 
     def begin_call(self, action: Action, adapter: str | None) -> BegunCall:
-        """Claim the advice that a call follows, and send that it was made if it does not end soon.
-
-        Args:
-            adapter: version in use.
-        """
+        """Claim the advice that a call follows. `adapter`: version in use."""
         text = arguments_text(action.arguments)
         advice, withheld = self._ledger.take(asked(action.call_id, action.tool, text))
         recorded = self._ledger.redact_shown(action.arguments)
         followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: adapter}
         call = BegunCall(text, recorded, _known(followed), self._fleet.clock.monotonic())
         self._watchdog.saw_event(call.started)
-        data = {names.TOOL: action.tool, names.ARGUMENTS: recorded}
-        self._fleet.long_calls.begin(call, self, lambda: self._emit("action", data))
         return call
 
     def end_call(

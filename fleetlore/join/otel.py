@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode, TracerProvider, get_current_span, get_tracer
 
 from fleetlore.advice.advice import Advice
-from fleetlore.agent.blocking import BlockingFleet
 from fleetlore.agent.fleet import Fleet
 from fleetlore.join.otlp import Traces
 from fleetlore.transcripts.spans import MEMORY_STORE, OURS, Span
@@ -45,7 +44,7 @@ class FleetSpanProcessor(SpanProcessor):
             self._traces.close_silent(0.0)
 
 
-def show_advice(fleet: Fleet | BlockingFleet, provider: TracerProvider | None = None) -> None:
+def show_advice(fleet: Fleet, provider: TracerProvider | None = None) -> None:
     """Put what a session is told on the span in which it asks: `fleetlore.session`, `fleetlore.advice` and
     `fleetlore.withheld` (ids, those of all that it asked in that span), `fleetlore.risk` (0..1, of the call that was
     asked about last). Below it stands a span `search_memory` for each time that something was found. For an entered

@@ -10,7 +10,6 @@ from typing import Any
 from fleetlore.agent.action import Action
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
-from fleetlore.agent.session_events import LongCalls
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
@@ -63,8 +62,6 @@ class _RemoteSession:
         self._id = id
         self._emitter = fleet.emitter
         self._member = Member(fleet, agent, self)
-        # What an agent sends of the beginning of a call goes on at once.
-        self._member.long_calls = LongCalls(fleet.clock, fleet.lock, 0.0)
         self._seen: set[int] = set()
         self._given: Event | None = None
         self._sent = False

@@ -7,7 +7,7 @@ twice is the same event.
 | kind | says |
 | --- | --- |
 | `session.started` | a session began: its goal, task, place |
-| `action` | a tool call still runs after some seconds (optional) |
+| `action` | a tool call begins (optional; a `Fleet` sends none) |
 | `outcome` | a tool call ended: tool, arguments, result or error, duration; advice given, withheld; adapter |
 | `message` | what a person or the model said between calls |
 | `session.ended` | success, failure or unknown, and a reward where the environment gave one |

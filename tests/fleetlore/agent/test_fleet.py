@@ -71,46 +71,6 @@ async def test_a_call_that_is_cancelled_has_not_failed(fleet: Fleet, recorder: R
     assert recorder.events[-1].data[events.OUTCOME] == "unknown"
 
 
-async def test_a_call_that_runs_for_long_is_known_of_before_it_ends(fleet: Fleet, recorder: Recorder) -> None:
-    async with fleet.session("g") as session:
-        async with session.action(*CALL), session.action("wait", {}):
-            fleet.clock.advance(1.9)  # type: ignore[attr-defined]
-            fleet.long_calls.send_due()
-            assert recorder.kinds == ["session.started"]
-            fleet.clock.advance(0.1)  # type: ignore[attr-defined]
-            async with session.action("sleep", {}):
-                fleet.long_calls.send_due()
-                fleet.long_calls.send_due()
-        assert recorder.kinds == ["session.started", "action", "action", "outcome", "outcome", "outcome"]
-        assert recorder.events[1].data == {events.TOOL: "sql", events.ARGUMENTS: CALL[1]}
-        for place in range(3):  # nobody holds these, and none takes another's place
-            session.begin("left", {"place": place})
-    assert recorder.kinds[6:] == ["action", "action", "action", "session.ended"]
-    assert [each.data[events.ARGUMENTS] for each in recorder.events[6:9]] == [{"place": place} for place in range(3)]
-
-
-async def test_each_call_is_sent_as_it_begins_where_that_is_asked_for(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FLEETLORE_LONG_CALL_SECONDS", "0")
-    fleet = Fleet("agent", broker="nowhere:1", clock=FakeClock(1000.0))
-    fleet.emitter = recorder  # type: ignore[assignment]
-    async with fleet.session("g") as session, session.action(*CALL):
-        assert recorder.kinds == ["session.started", "action"]
-    assert recorder.kinds == ["session.started", "action", "outcome", "session.ended"]
-
-
-async def test_a_running_fleet_looks_for_calls_that_run_for_long(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await make_topics(broker.address, tenant, "events", "patterns", "items")
-    monkeypatch.setenv("FLEETLORE_LONG_CALL_SECONDS", "0.1")
-    fleet = Fleet("agent", broker=broker.address, tenant=tenant)
-    async with asyncio.timeout(60), fleet, fleet.session("g") as session, session.action(*CALL):
-        while fleet.sent < 2:
-            await asyncio.sleep(0.05)
-
-
 async def test_an_agents_own_time_out_is_no_failure_of_the_tool(fleet: Fleet, recorder: Recorder) -> None:
     async with fleet.session("g") as session:
         with pytest.raises(TimeoutError):
