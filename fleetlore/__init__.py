@@ -61,32 +61,18 @@ __all__ = [
     "tool",
 ]
 
-_MODULE_OF = {
-    "Action": "agent.fleet",
-    "AdapterRefused": "errors",
-    "Advice": "advice.advice",
-    "BlockingFleet": "agent.blocking",
-    "BlockingSession": "agent.blocking",
-    "BrokerUnavailable": "errors",
-    "CallHeld": "errors",
-    "Budget": "watch.watchdog",
-    "ConfigError": "errors",
-    "Event": "wire.events",
-    "Fleet": "agent.fleet",
-    "FleetloreError": "errors",
-    "InvalidEvent": "errors",
-    "MemoryItem": "wire.lore",
-    "ModelUnavailable": "errors",
-    "NotOpen": "errors",
-    "Pattern": "wire.lore",
-    "Session": "agent.fleet",
-    "StackError": "errors",
-    "StoreUnavailable": "errors",
-    "current_session": "agent.action",
-    "metrics": "agent.fleet",
-    "redact": "redact.redact",
-    "tool": "agent.tool",
+_NAMES_OF = {
+    "advice.advice": "Advice",
+    "agent.action": "current_session",
+    "agent.blocking": "BlockingFleet BlockingSession",
+    "agent.fleet": "Action Fleet Session metrics",
+    "agent.tool": "tool",
+    "redact.redact": "redact",
+    "watch.watchdog": "Budget",
+    "wire.events": "Event",
+    "wire.lore": "MemoryItem Pattern",
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 # The function of this name is public, and the import of a room would put that in its place: so it is imported first.
 import_module("fleetlore.redact")
@@ -94,9 +80,9 @@ del redact
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'errors')}"), name)
     return found
 
 

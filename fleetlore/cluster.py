@@ -57,27 +57,25 @@ class Cluster:
         check_address(self.address)
         _one_of("SECURITY_PROTOCOL", self.security_protocol, _PROTOCOLS)
         _one_of("SSL_ENDPOINT_IDENTIFICATION", self.ssl_endpoint_identification, _VERIFICATIONS)
-        sasl = {"SASL_MECHANISM": self.sasl_mechanism}
-        credentials = {"SASL_USERNAME": self.sasl_username, "SASL_PASSWORD": self.sasl_password}
-        token = {"SASL_TOKEN": self.sasl_token}
-        files = {
-            "SSL_CA_LOCATION": self.ssl_ca_location,
-            "SSL_CERTIFICATE_LOCATION": self.ssl_certificate_location,
-            "SSL_KEY_LOCATION": self.ssl_key_location,
-        }
+        credentials, token = ("sasl_username", "sasl_password"), ("sasl_token",)
         unused = f"{_VARIABLE}SECURITY_PROTOCOL={self.security_protocol} does not use it"
         if "SASL" in self.security_protocol:
             _one_of("SASL_MECHANISM", self.sasl_mechanism, (*_WITH_PASSWORD, TOKEN))
             wanted, other = (token, credentials) if self.sasl_mechanism == TOKEN else (credentials, token)
-            _given(wanted, f"{_VARIABLE}SASL_MECHANISM={self.sasl_mechanism} needs it")
-            _not_given(other, f"{_VARIABLE}SASL_MECHANISM={self.sasl_mechanism} does not use it")
+            self._check(wanted, True, f"{_VARIABLE}SASL_MECHANISM={self.sasl_mechanism} needs it")
+            self._check(other, False, f"{_VARIABLE}SASL_MECHANISM={self.sasl_mechanism} does not use it")
         else:
             # A password that is silently not used would be an open door that looks closed.
-            _not_given(sasl | credentials | token, unused)
+            self._check(("sasl_mechanism", *credentials, *token), False, unused)
         if "SSL" not in self.security_protocol:
-            _not_given(files, unused)
+            self._check(("ssl_ca_location", "ssl_certificate_location", "ssl_key_location"), False, unused)
         elif self.ssl_key_location and not self.ssl_certificate_location:
             raise ConfigError(f"{_VARIABLE}SSL_KEY_LOCATION is set and {_VARIABLE}SSL_CERTIFICATE_LOCATION is not")
+
+    def _check(self, names: tuple[str, ...], given: bool, why: str) -> None:
+        for name in names:
+            if bool(getattr(self, name)) is not given:
+                raise ConfigError(f"{_VARIABLE}{name.upper()} is {'not set' if given else 'set'}, and {why}")
 
     def __str__(self) -> str:
         return self.address
@@ -181,15 +179,3 @@ def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: b
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:
     if value not in values:
         raise ConfigError(f"{_VARIABLE}{name} must be one of {', '.join(values)}, not {value!r}")
-
-
-def _given(settings: dict[str, str], why: str) -> None:
-    for name, value in settings.items():
-        if not value:
-            raise ConfigError(f"{_VARIABLE}{name} is not set, and {why}")
-
-
-def _not_given(settings: dict[str, str], why: str) -> None:
-    for name, value in settings.items():
-        if value:
-            raise ConfigError(f"{_VARIABLE}{name} is set, and {why}")

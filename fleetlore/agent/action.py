@@ -19,10 +19,6 @@ OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", defau
 OPEN_ACTION: ContextVar[Action | None] = ContextVar("fleetlore_action", default=None)
 
 
-# Look up which session, and which call of it, the running code belongs to.
-#
-# A framework runs tools in tasks and threads of its own and copies the context into them, so whatever it runs finds the
-# session of the agent that started it.
 def current_session() -> Session | None:
     """The session that this code runs in: the innermost one that was entered and not left; None where there is none."""
     session = OPEN_SESSION.get()

@@ -32,7 +32,6 @@ _models: WeakValueDictionary[str, CallModel] = WeakValueDictionary()
 _READING = threading.Lock()
 
 
-# Hold the version of the call model that an agent runs, checked before it is used.
 class _LoadedCalls(NamedTuple):
     """A version that passed every check."""
 
@@ -51,14 +50,12 @@ class CallModelSlot:
     @property
     def model(self) -> CallModel | None:
         """The version in use."""
-        current = self._current
-        return current.model if current else None
+        return self._current.model if self._current else None
 
     @property
     def version(self) -> str | None:
         """sha256 of the version in use."""
-        current = self._current
-        return current.version if current else None
+        return self._current.version if self._current else None
 
     def prepare(self, weights: bytes, manifest: CallsManifest) -> _LoadedCalls:
         """Check everything and read; the version in use is not touched. Safe on another thread.

@@ -18,6 +18,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -120,21 +121,21 @@ class Fleet:
             raise ConfigError("give a Fleet one of data=…, broker=… and relay=…: each says where the fleet is")
         if relay is None and (data is not None or broker is not None):
             relay = ""  # what the environment says is for an agent that does not say it itself
-        given: dict[str, Any] = {"broker": broker, "fetch_wait_ms": fetch_wait_ms, "holdout_share": holdout_share}
-        # What is unknown is logged: the agent's work goes on.
-        given |= {
-            "relay": relay,
-            "relay_token": relay_token,
-            "hold": hold,
-            "mask_personal": mask_personal,
-            "unknown_refused": False,
-        }
-        self.settings = Settings.from_env(**given) if data is None else Settings.from_data_dir(data, **given)
-        personal = self.personal = personal_data_of(self.settings.mask_personal)
+        self.settings = (Settings.from_env if data is None else partial(Settings.from_data_dir, data))(
+            unknown_refused=False,  # it is logged: the agent's work goes on
+            broker=broker,
+            relay=relay,
+            relay_token=relay_token,
+            fetch_wait_ms=fetch_wait_ms,
+            holdout_share=holdout_share,
+            hold=hold,
+            mask_personal=mask_personal,
+        )
+        self.personal = personal_data_of(self.settings.mask_personal)
         # What a relay sends is signed by the relay, which knows its agents by their tokens.
         cluster, key = self._where(), "" if self.settings.relay else self.settings.principal_key
         self.emitter = Emitter(
-            cluster, self.tenant, max_events=max_buffered_events, personal=personal, principal_key=key
+            cluster, self.tenant, max_events=max_buffered_events, personal=self.personal, principal_key=key
         )
         self.reviews = Emitter(cluster, self.tenant, name="feedback", principal_key=key)
         self.definitions = DefinitionSender(cluster, self.tenant, self.clock, self.personal)
@@ -164,6 +165,10 @@ class Fleet:
             return settings.cluster
         return Relay(address=settings.relay, agent=self.agent, tenant=self.tenant, token=settings.relay_token)
 
+    @property
+    def _senders(self) -> tuple[Emitter, Emitter, DefinitionSender]:
+        return self.emitter, self.reviews, self.definitions
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.agent} of tenant {self.tenant} at {self._where()}, {self._lifetime}>"
 
@@ -175,10 +180,8 @@ class Fleet:
         """
         self._lifetime.enter()
         await self.adapters.start()
-        await self.emitter.start()
-        await self.reviews.start()
-        await self.definitions.start()
-        await self.replica.start()
+        for each in (*self._senders, self.replica):
+            await each.start()
         with _counting:
             _fleets.add(self)
         self._warns_of_missing_lore = True
@@ -196,8 +199,7 @@ class Fleet:
             return
         self._lifetime.leave()
         self.lore_search.close()
-        senders = (self.emitter, self.reviews, self.definitions)
-        await asyncio.gather(*(sender.close(timeout_seconds) for sender in senders))
+        await asyncio.gather(*(sender.close(timeout_seconds) for sender in self._senders))
         await asyncio.gather(self.replica.close(), self.adapters.close())
         with _counting:
             if self in _fleets:  # a counter never falls: what it sent outlives it
@@ -276,8 +278,7 @@ class Fleet:
 
     async def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything sent so far has been acknowledged; False when the time is up."""
-        senders = (self.emitter, self.reviews, self.definitions)
-        return all(await asyncio.gather(*(sender.flush(timeout_seconds) for sender in senders)))
+        return all(await asyncio.gather(*(sender.flush(timeout_seconds) for sender in self._senders)))
 
     @property
     def sent(self) -> int:

@@ -34,9 +34,8 @@ __all__ = ["CallHistory", "SessionAdvice"]
 _KEPT_CALLS = 32
 
 
-# Remember what the calls of a session met: what advice is made of.
 class CallHistory:
-    """What the calls of one session met, those that ended only.
+    """What the calls of one session met, those that ended only: what advice is made of.
 
     Attributes:
         calls, errors: how many calls ended so far, and how many of them failed.
@@ -58,9 +57,8 @@ class CallHistory:
         """Take in a call that ended. `result`: as text; `failure`: None where it worked."""
         tool, error = action.tool, action.error
         said = (error[1] or error[0]) if error else result
-        text = text_of(call.text)
         self.calls += 1
-        self.context.record(tool, text, said, failure and failure.family, arguments=call.text)
+        self.context.record(tool, text_of(call.text), said, failure and failure.family, arguments=call.text)
         if failure is not None and error is not None:
             self._record_failure(action, call, error, failure)
             return

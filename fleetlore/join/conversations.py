@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from fleetlore.agent.action import current_session
-from fleetlore.agent.model_texts import after_call, prompt_prefix
+from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.join.dialects import Body, Dialect, Made, Turn, call_of_item, response_of
 from fleetlore.wire.events import Outcome

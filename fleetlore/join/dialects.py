@@ -12,21 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.agent.model_texts import joined
+from fleetlore.agent.doors import joined
 from fleetlore.transcripts.session import says_failure, text_of_content
-
-__all__ = [
-    "ANTHROPIC_MESSAGES",
-    "CHAT_COMPLETIONS",
-    "RESPONSES",
-    "Body",
-    "Dialect",
-    "Made",
-    "Result",
-    "Turn",
-    "call_of_item",
-    "response_of",
-]
 
 Body = dict[str, Any]
 

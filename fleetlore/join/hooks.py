@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from fleetlore.agent.action import Action
-from fleetlore.agent.model_texts import after_call, prompt_prefix
+from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.transcripts.session import says_failure
 

@@ -19,7 +19,7 @@ from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from fleetlore.agent.action import Action, current_session
-from fleetlore.agent.model_texts import after_call, joined, prompt_prefix
+from fleetlore.agent.doors import after_call, joined, prompt_prefix
 from fleetlore.agent.session import Session
 
 __all__ = ["FleetMiddleware"]

@@ -22,7 +22,7 @@ from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from fleetlore.agent.action import OPEN_ACTION, current_session
-from fleetlore.agent.model_texts import after_call, joined, prompt_prefix
+from fleetlore.agent.doors import after_call, joined, prompt_prefix
 
 __all__ = ["function_tool", "tell"]
 

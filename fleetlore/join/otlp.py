@@ -78,6 +78,11 @@ class Traces:
         self._spans[span.trace] = self._fleet.clock.monotonic(), spans
         self._held += 1
 
+    def take(self, body: bytes, form: str, *, logs: bool) -> None:
+        """Hold the spans of an export. Raises one of `_NO_OTLP` where it is none."""
+        for span in spans_of(body, form, logs=logs):
+            self.add(span)
+
     def close(self, trace: str) -> None:
         """Send what is known of a trace."""
         _, spans = self._spans.pop(trace, (0.0, []))
@@ -126,8 +131,7 @@ def receiving_app(traces: Traces, *, silent_seconds: float = _SILENT_SECONDS) ->
             body = await _body(request)
             if body is None:
                 return Response(f"more than {_MAX_BODY} bytes", 413)
-            for span in spans_of(body, form, logs=logs):
-                traces.add(span)
+            traces.take(body, form, logs=logs)
         except _NO_OTLP as error:
             return Response(f"no OTLP: {error}", 400)
         answer = b"{}" if form == "application/json" else b""  # protobuf's empty answer
@@ -192,8 +196,7 @@ def _exporter(traces: Traces, *, logs: bool) -> Callable[[bytes, Any], Awaitable
         if traces.full:  # a code by which exporters send it again
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the buffer is full")
         try:
-            for span in spans_of(body, "application/x-protobuf", logs=logs):
-                traces.add(span)
+            traces.take(body, "application/x-protobuf", logs=logs)
         except _NO_OTLP as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no OTLP: {error}")
         return b""

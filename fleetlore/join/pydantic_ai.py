@@ -21,7 +21,7 @@ from pydantic_ai.exceptions import (
 )
 
 from fleetlore.agent.action import current_session
-from fleetlore.agent.model_texts import after_call, joined, prompt_prefix
+from fleetlore.agent.doors import after_call, joined, prompt_prefix
 from fleetlore.agent.session import Session
 
 __all__ = ["FleetLore"]

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
-from fleetlore.agent.named_sessions import NamedSessions
 from fleetlore.agent.session import Session
 from fleetlore.errors import FleetloreError, InvalidEvent
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words

@@ -15,17 +15,6 @@ import orjson
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
 
-__all__ = [
-    "MALFORMED",
-    "Conversation",
-    "LoggedSession",
-    "repeatable_id",
-    "says_failure",
-    "seconds_of",
-    "text_of_content",
-    "timed_events",
-]
-
 # Between two events of which the log has no time.
 _TICK_SECONDS = 0.001
 #: What reading a log raises that is not of its form: no JSON, or JSON of another shape.

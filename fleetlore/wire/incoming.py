@@ -15,22 +15,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from fleetlore.errors import InvalidEvent
 from fleetlore.wire import events as ev
 
-__all__ = [
-    "ACTION",
-    "ENDED",
-    "FEEDBACK",
-    "MESSAGE",
-    "OUTCOME",
-    "STARTED",
-    "Data",
-    "Incoming",
-    "incoming",
-    "invalid",
-    "latest_from",
-    "refusal",
-]
-
-Name = Annotated[str, Meta(min_length=1, max_length=ev.MAX_ID_LENGTH)]
+_Name = Annotated[str, Meta(min_length=1, max_length=ev.MAX_ID_LENGTH)]
 
 STARTED: Final = "ai.fleetlore.session.started.v1"
 ACTION: Final = "ai.fleetlore.action.v1"
@@ -43,7 +28,7 @@ FEEDBACK: Final = "ai.fleetlore.feedback.v1"
 class Data(msgspec.Struct, kw_only=True, gc=False):
     """What the stages read of an event's `data`; the names are those of `fleetlore.wire.events`."""
 
-    tool: Name | None = field(default=None, name=ev.TOOL)
+    tool: _Name | None = field(default=None, name=ev.TOOL)
     arguments: Any = field(default=None, name=ev.ARGUMENTS)
     result: Any = field(default=None, name=ev.RESULT)
     error_type: str | None = field(default=None, name=ev.ERROR_TYPE)
@@ -76,8 +61,8 @@ class Incoming(msgspec.Struct, kw_only=True, gc=False):
         "ai.fleetlore.session.ended.v1",
         "ai.fleetlore.feedback.v1",
     ]
-    agent: Name
-    session: Name
+    agent: _Name
+    session: _Name
     sequence: Annotated[int, Meta(ge=0, le=ev.MAX_SEQUENCE)]
     time: Annotated[datetime, Meta(tz=True)]
     data: Data

@@ -23,8 +23,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
-from fleetlore.agent.named_sessions import NamedSessions
 from fleetlore.join.mcp.proxy import McpCalls
 
 __all__ = ["forwarding_app"]

@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from fleetlore.agent.action import Action
-from fleetlore.agent.model_texts import after_call, joined, prompt_prefix, tool_note
+from fleetlore.agent.doors import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
 

@@ -15,8 +15,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from fleetlore.advice.advice import chosen
 from fleetlore.advice.changes import item_tip
 from fleetlore.advice.situation import Situation
+from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
-from fleetlore.agent.named_sessions import NamedSessions
 from fleetlore.agent.session import Session
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.text_index import TextIndex

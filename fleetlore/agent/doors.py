@@ -1,17 +1,61 @@
-"""Keep sessions open under the names that somebody else gives them, as those of a connection."""
+"""Hold what the doors share: what a model is given to read besides the answers to its calls, and sessions by name.
+
+A model reads at three moments. Before its first choice: a prefix of its prompt, the same in every turn. Providers cache
+a prompt by its prefix; a system message that changes is paid for again with all that follows it. What comes to be known
+later is said behind it: in place of a call that is sure to fail (`Session.hold`), and at the end of an answer.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from weakref import WeakKeyDictionary
 
 from fleetlore.agent.session import Session
 
-__all__ = ["NamedSessions"]
+__all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"]
 
-_MOST = 1024
+# Every request for the model sends the descriptions of all tools.
+_MAX_NOTE = 300
+_MOST_SESSIONS = 1024
 # After so long without a word a session is left; nobody says when it is over.
 _SILENT_SECONDS = 600.0
+
+_PREFIXES: WeakKeyDictionary[Session, dict[frozenset[str], str]] = WeakKeyDictionary()
+_NOTES: WeakKeyDictionary[Session, dict[str, str]] = WeakKeyDictionary()
+
+
+def prompt_prefix(session: Session, tools: Collection[str] = ()) -> str:
+    """For the model's system message: how to read advice, and the brief of these tools.
+
+    The same text in every turn of the session, until its tools change.
+    """
+    known = _PREFIXES.setdefault(session, {})
+    key = frozenset(tools)
+    if key not in known:
+        # A system message is made anew for each turn: with other tools the brief of the first ones is gone.
+        known[key] = joined(session.introduction, session.brief(tuple(tools), unseen=False).text)
+    return known[key]
+
+
+def tool_note(session: Session, tool: str) -> str:
+    """For the description of a tool: what its brief says that the session was not told yet. The same text each time."""
+    known = _NOTES.setdefault(session, {})
+    if tool not in known:
+        known[tool] = session.brief((tool,), most=1, max_chars=_MAX_NOTE).text
+    return known[tool]
+
+
+def after_call(session: Session, *, failed: bool) -> str:
+    """For the end of the answer to a call that was made: what led others past its failure, and what the session itself
+    gives cause to warn of. Mostly empty.
+    """
+    return session.advise().text if session.is_open and (failed or session.cautions()) else ""
+
+
+def joined(*texts: str | None) -> str:
+    """Those of the texts that say something, as paragraphs."""
+    return "\n\n".join(filter(None, texts))
 
 
 class NamedSessions(dict[str, Session]):
@@ -34,7 +78,7 @@ class NamedSessions(dict[str, Session]):
         """The open session of this name; a new one, made and entered, where there is none."""
         if name not in self:
             self[name] = make().__enter__()
-            if len(self) > _MOST:
+            if len(self) > _MOST_SESSIONS:
                 self.leave(next(iter(self)))
         self.heard(name)
         return self[name]
