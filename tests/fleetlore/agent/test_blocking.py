@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from fleetlore import BlockingFleet, Budget, ConfigError, Fleet, FleetloreError, Session
-from fleetlore.agent.blocking import BlockingSession
-from fleetlore.testing import FakeClock
+from fleetlore import BlockingFleet, Budget, ConfigError, FleetloreError
 from streams.embedded.broker import EmbeddedBroker
 
 
@@ -38,23 +35,6 @@ def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) ->
     assert (fleet.sent, fleet.dropped) == (9, 0)
 
 
-def test_several_threads_share_a_fleet(broker: EmbeddedBroker, tenant: str) -> None:
-    def work(fleet: BlockingFleet) -> None:
-        with fleet.session("g") as session:
-            for _ in range(5):
-                with session.action("sql", {"query": "x"}):
-                    pass
-
-    with BlockingFleet("agent", broker=broker.address, tenant=tenant) as fleet:
-        threads = [threading.Thread(target=work, args=(fleet,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert fleet.flush(30)
-        assert fleet.sent == 4 * 7
-
-
 def test_a_missing_broker_neither_blocks_nor_breaks(unused_address: str) -> None:
     started = time.perf_counter()
     with BlockingFleet("agent", broker=unused_address, ready_seconds=0) as fleet, fleet.session("g") as session:
@@ -70,24 +50,3 @@ def test_mistakes_are_told_at_once() -> None:
     with pytest.raises(ConfigError), BlockingFleet("a\nb", broker="x:1"):
         pass
     assert threading.active_count() == before
-
-
-@pytest.mark.parametrize(("blocking", "original"), [(BlockingFleet, Fleet), (BlockingSession, Session)])
-def test_arguments_are_those_of_the_original(blocking: type, original: type) -> None:
-    def arguments(of: type, name: str) -> list[tuple[str, Any, Any]]:
-        parameters = inspect.signature(getattr(of, name)).parameters.values()
-        return [(each.name, each.kind, each.default) for each in parameters]
-
-    shared = [
-        name for name in vars(blocking) if callable(getattr(original, name, None)) and name[0] != "_" and name != "wait"
-    ]
-    assert shared
-    for name in [*shared, *(["__init__"] if blocking is BlockingFleet else [])]:
-        assert arguments(blocking, name) == arguments(original, name), name
-
-
-def test_a_fleet_takes_a_clock(broker: EmbeddedBroker, tenant: str) -> None:
-    clock = FakeClock(1000.0)
-    with BlockingFleet("agent", broker=broker.address, tenant=tenant, clock=clock) as fleet:
-        assert fleet.feedback("s1", "failure")
-        assert fleet.flush(30)
