@@ -33,7 +33,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
 from models.backtest.heard import CallLog
-from models.backtest.splitting import split
+from models.backtest.report import split
 from models.calls.training import CallTraining, kind_of, said_by
 from streams.offline.hear import call_log
 from streams.offline.memory_pipeline import run_logs

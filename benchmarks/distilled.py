@@ -37,10 +37,9 @@ from models.cases import telling
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from models.judge.session_state import notable
-from models.llm.answers import Answers
-from models.llm.client import Client
+from models.llm.client import Answers, Client
 from models.llm.distiller import LlmDistiller
-from models.llm.recording import brief, recording
+from models.llm.judge import brief, recording
 from models.memory.candidate import Candidate
 from models.memory.identities import without_identities
 from models.memory.item_state import ItemState

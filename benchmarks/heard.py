@@ -42,8 +42,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from models.backtest.heard import Call, CallLog, Heard, Shown, Told, Turn, plain_text
-from models.backtest.report import words
-from models.backtest.splitting import split
+from models.backtest.report import split, words
 from streams.offline.hear import hear, learned_of
 from streams.offline.memory_pipeline import run_logs
 

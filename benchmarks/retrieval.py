@@ -4,7 +4,7 @@
 
 Logged sessions of others' agents. A case is a failed call and the next call of its tool that worked, where that one
 holds words which the session had not met (`models.adapter.pairs`). A fifth of the agents and of the tasks is held out,
-drawn anew for each seed (`models.backtest.splitting`); the cases of the others are the memory, and what the adapter is
+drawn anew for each seed (`models.backtest.report`); the cases of the others are the memory, and what the adapter is
 learned from. Each held-out case asks: how high does the first case of another session, at another task, stand that
 holds all the words which were lacking? The figure is the mean reciprocal rank, less that of the same texts by tf-idf
 and by BM25, in the same run; the interval is by bootstrap over tasks. Cases that no other holds are left out and
@@ -38,7 +38,7 @@ from fleetlore.transcripts.session import LoggedSession
 from models.adapter.contrastive import train
 from models.adapter.gate import reciprocal_rank
 from models.adapter.pairs import Case, Memory, cases_of
-from models.backtest.splitting import split
+from models.backtest.report import split
 from streams.offline.memory_pipeline import run_logs
 
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "dev"

@@ -24,14 +24,13 @@ import orjson
 from benchmarks.advice import percentile
 from benchmarks.random_adapters import manifest_for, random_weights
 from benchmarks.report import Report, Row
-from fleetlore.adapters.signatures import public_keys
+from fleetlore.adapters.signatures import create_signing_key, public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.retrieval.adapter import LoadedRetrieval, RetrievalSlot
 from fleetlore.wire.adapter_manifest import AdapterPointer, RetrievalManifest
 from sinks.adapter_publisher import AdapterPublisher
-from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.embedded.broker import EmbeddedBroker
 

@@ -12,8 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sinks.metric_types import PREFIX, AnySpec
-from sinks.metrics import CATALOGUE
+from sinks.metrics import CATALOGUE, PREFIX, MetricSpec
 
 TARGET = Path(__file__).parent / "grafana" / "dashboards" / "fleetlore.json"
 DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
@@ -22,7 +21,7 @@ WIDTH, HEIGHT = 24 // PANELS_A_ROW, 8
 UNITS = {"seconds": "s", "bytes": "bytes"}
 
 
-def queries(spec: AnySpec) -> Iterator[tuple[str, str]]:
+def queries(spec: MetricSpec[Any]) -> Iterator[tuple[str, str]]:
     """PromQL and legend of one metric. A role that a label tells apart is never summed away by its instance."""
     legend = " ".join(f"{{{{{label}}}}}" for label in spec.labels)
     if spec.kind == "counter":
@@ -39,14 +38,14 @@ def queries(spec: AnySpec) -> Iterator[tuple[str, str]]:
         yield spec.name, f"{legend} {{{{instance}}}}".strip()
 
 
-def unit(spec: AnySpec) -> str:
+def unit(spec: MetricSpec[Any]) -> str:
     """Grafana's unit for the values of a panel."""
     if spec.kind == "counter":
         return "ops"
     return UNITS.get(spec.name.rpartition("_")[2], "short")
 
 
-def panel(spec: AnySpec, number: int, x: int, y: int) -> dict[str, Any]:
+def panel(spec: MetricSpec[Any], number: int, x: int, y: int) -> dict[str, Any]:
     """One panel: a graph over time, or a table for what is only there to be read."""
     info = spec.name.endswith("_info")
     targets = [

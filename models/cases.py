@@ -1,16 +1,21 @@
-"""Find the failed calls of a session that something can be learned from, and the later calls that worked.
+"""Find the failed calls of a session that something can be learned from, and the later calls that worked; say both.
 
 All that learns from failures starts here: recoveries, names that were looked up, look-ups, programs, pairs for
-training.
+training. What items are made of is said on one line, with literals masked.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
+from fleetlore.fingerprint.literals import masked_text, names
+from fleetlore.fingerprint.template import head_line, template
 from fleetlore.wire.trajectory import Judgment, Step
+from models.memory import candidate
 from models.memory.candidate import SUCCESS_ABOVE
-from models.memory.quality import is_verdict
+from models.memory.quality import is_verdict, named_class
 
 __all__ = ["is_shown_to_work", "telling", "tells", "worked_after"]
 
@@ -48,3 +53,68 @@ def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
     """
     shown = bool(call.result) or call is not judgment.trajectory.steps[-1]
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
+
+
+VERSION = "extractive-5"
+
+_QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
+
+Calls = tuple[Step, ...]
+
+MAX_GOAL = 160
+MAX_STEP = 200
+_MAX_ERROR = 300
+
+# Shortened texts that are cached: goals, errors and calls repeat. At most 2,000 characters each: some ten megabytes.
+REMEMBERED = 4096
+
+
+def item_id(tenant: str, kind: str, *key: str) -> str:
+    """Id of an item of this distiller."""
+    return candidate.item_id(VERSION, tenant, kind, *key)
+
+
+def said(failed: Step) -> str:
+    return failed.error_message or failed.error_type or ""
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _error_names(message: str) -> frozenset[str]:
+    """The words of an error that are the same for all who meet it: those of its template."""
+    return names(template(message))
+
+
+def known_of(failed: Step) -> frozenset[str]:
+    """What everybody knows who meets the same error."""
+    return _error_names(said(failed))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _quoted(message: str) -> frozenset[str]:
+    quoted = [match[2] for match in _QUOTED.finditer(template(message))]
+    return frozenset(part for name in quoted for part in (name, *name.split(".")) if part)
+
+
+def named_by(failed: Step) -> frozenset[str]:
+    """What the error quotes, in lower case: it is that which was wrong."""
+    return _quoted(said(failed))
+
+
+def error_text(step: Step) -> str:
+    """The whole error: its class, where a program named it, and the line that says what is wrong."""
+    return _error_text(named_class(step.error_type), said(step))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _error_text(class_: str, message: str) -> str:
+    text = masked_text(line(head_line(message), _MAX_ERROR), _error_names(message))
+    return text if class_ in text else f"{class_}: {text}"
+
+
+@lru_cache(maxsize=REMEMBERED)
+def line(text: str, limit: int) -> str:
+    """The text on one line, cut at `limit` characters."""
+    if len(text) <= limit and "  " not in text and text.isprintable():
+        return text.strip()  # the fast path of most texts
+    whole = " ".join(text[: 4 * limit].split())
+    return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"

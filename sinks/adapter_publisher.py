@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaError
 
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.registry import RegistryView
-from fleetlore.adapters.signatures import Manifest, SigningKey, public_keys
+from fleetlore.adapters.signatures import Manifest, SigningKey, load_signing_key, public_keys
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
@@ -32,7 +32,6 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
-from sinks.signing_key import load_signing_key
 
 __all__ = ["AdapterPublisher"]
 

@@ -1,6 +1,6 @@
 """List every metric of the pipeline in one typed table.
 
-The body of `Metrics` is the catalogue: one `MetricSpec` a line. The exporter, `docs/reference/metrics.md`, the Grafana
+The body of `Metrics` is the catalogue: one metric a line. The exporter, `docs/reference/metrics.md`, the Grafana
 dashboard and the alert rules are made from this table or checked against it. Names follow the Prometheus conventions:
 one prefix, base units, `_total` for counters.
 
@@ -11,22 +11,25 @@ error as a label would make one series for each of them and exhaust the memory o
 from __future__ import annotations
 
 import platform
+from typing import Any, Generic, TypeVar, cast, overload
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from sinks.health_endpoint import Endpoint, Readiness, package_version
-from sinks.metric_types import MetricSpec, MetricTable
 
 __all__ = ["Metrics"]
 
+PREFIX = "fleetlore_"
 _LATENCY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+M = TypeVar("M", Counter, Gauge, Histogram)
 
 LABELS = {
     "adapter": "name of an adapter",
     "advice": "what was done with advice for a call: given or withheld",
     "collection": "Milvus collection",
     "ending": "how a session ended: success, failure, unknown or continued",
-    "kind": "kind of a memory item: recovery, strategy or fact",
+    "kind": "kind of a memory item: recovery or strategy",
     "label": "label of a verdict: success, failure or abstained",
     "partition": "partition number",
     "python": "version of Python",
@@ -43,7 +46,93 @@ LABELS = {
 }
 
 
-class Metrics(MetricTable):
+class _Family(Generic[M]):
+    """The series of one metric. Calling it with the label values, in the order of the table, gives one series.
+
+    The series are cached: prometheus_client's own `labels()` costs three times as much as the increment itself.
+    """
+
+    def __init__(self, collector: M, labels: tuple[str, ...]) -> None:
+        self._collector: M = collector
+        self._labels = labels
+        self._series: dict[tuple[str | int, ...], M] = {}
+
+    def __call__(self, *values: str | int) -> M:
+        """The series with these label values.
+
+        Raises:
+            ValueError: their number is not that of the table.
+        """
+        series = self._series.get(values)
+        if series is None:
+            if len(values) != len(self._labels):
+                raise ValueError(f"expected the labels {self._labels}, got {values}")
+            series = self._collector.labels(*values) if self._labels else self._collector
+            self._series[values] = series
+        return series
+
+    def remove(self, *values: str | int) -> None:
+        """Forget one series, so that a partition that moved away does not show its last lag for ever."""
+        if self._series.pop(values, None) is not None:
+            self._collector.remove(*values)
+
+    def clear(self) -> None:
+        """Forget every series."""
+        self._series.clear()
+        self._collector.clear()
+
+
+class MetricSpec(Generic[M]):
+    """One line of the catalogue. On an object of the table it reads as the `_Family` made from it.
+
+    Attributes:
+        stem: its name without the prefix: that of the attribute, its unit, and `total` of a counter.
+        kind: `counter`, `gauge` or `histogram`.
+    """
+
+    def __init__(
+        self, metric: type[M], row: str, help: str, labels: tuple[str, ...], unit: str, **options: Any
+    ) -> None:
+        self.row, self.help, self.labels = row, help, labels
+        self.kind = metric.__name__.lower()
+        self._metric: type[M] = metric
+        self._unit, self._options = unit, options
+
+    def __set_name__(self, owner: type[Metrics], name: str) -> None:
+        self.stem = "_".join(filter(None, (name, self._unit)))
+
+    @property
+    def name(self) -> str:
+        """The name as it is scraped; a histogram appends `_bucket`, `_sum` and `_count` to it."""
+        return PREFIX + self.stem
+
+    def build(self, registry: CollectorRegistry) -> _Family[M]:
+        """The metric itself, registered."""
+        return _Family(self._metric(self.name, self.help, self.labels, registry=registry, **self._options), self.labels)
+
+    @overload
+    def __get__(self, metrics: None, owner: type[Metrics]) -> MetricSpec[M]: ...
+    @overload
+    def __get__(self, metrics: Metrics, owner: type[Metrics]) -> _Family[M]: ...
+    def __get__(self, metrics: Metrics | None, owner: type[Metrics]) -> MetricSpec[M] | _Family[M]:
+        return self if metrics is None else cast("_Family[M]", metrics._families[self.stem])
+
+
+def _counter(row: str, help: str, *labels: str) -> MetricSpec[Counter]:
+    return MetricSpec(Counter, row, help, labels, "total")
+
+
+def _gauge(row: str, help: str, *labels: str, unit: str = "") -> MetricSpec[Gauge]:
+    return MetricSpec(Gauge, row, help, labels, unit)
+
+
+def _histogram(
+    row: str, help: str, *labels: str, unit: str = "seconds", buckets: tuple[float, ...] = _LATENCY_SECONDS
+) -> MetricSpec[Histogram]:
+    return MetricSpec(Histogram, row, help, labels, unit, buckets=buckets)
+
+
+class Metrics:
     """The metrics of one process, in a registry of their own.
 
     `metrics.dead_letters("bad_json").inc(3)`, `metrics.stage_duration("sessions").observe(0.012)`. Update once a
@@ -52,308 +141,209 @@ class Metrics(MetricTable):
     Safe to use from several threads. `role` is the role of the process, shown in `fleetlore_build_info`.
     """
 
-    received_records = MetricSpec(
-        "received_records_total",
-        Counter,
-        "traffic",
-        "Kafka records read. Worry when it stands still while agents work.",
-        ("topic",),
-    )
-    received_events = MetricSpec(
-        "received_events_total",
-        Counter,
+    received_records = _counter("traffic", "Kafka records read. Worry when it stands still while agents work.", "topic")
+    received_events = _counter(
         "traffic",
         "Events in the records read, bad ones included. Divided by the records it gives the batch size of the agents.",
-        ("topic",),
+        "topic",
     )
-    processed_events = MetricSpec(
-        "processed_events_total",
-        Counter,
+    processed_events = _counter(
         "traffic",
         "Events, or records of a later topic, that a stage has finished. Worry when it falls behind what was received.",
-        ("stage",),
+        "stage",
     )
-    duplicate_events = MetricSpec(
-        "duplicate_events_total",
-        Counter,
+    duplicate_events = _counter(
         "traffic",
         "Events seen before and ignored. A burst after a restart or a rebalance is normal; a steady rate means that an "
         "agent sends twice.",
     )
-    dead_letters = MetricSpec(
-        "dead_letters_total",
-        Counter,
+    dead_letters = _counter(
         "errors",
         "Events and records written to the dead-letter topic. Worry when above 1 % of the events: an agent speaks "
         "another format.",
-        ("reason",),
+        "reason",
     )
-    lost_run = MetricSpec(
-        "lost_run_records",
-        Gauge,
+    lost_run = _gauge(
         "errors",
         "Records in a row without a usable part. Worry when it grows: at the limit the topic stops, because a "
         "producer or the worker itself was deployed with a fault.",
-        ("stream",),
+        "stream",
+        unit="records",
     )
-    stage_duration = MetricSpec(
-        "stage_duration_seconds",
-        Histogram,
-        "latency",
-        "Time a stage takes for one batch, its sinks included.",
-        ("stage",),
-        _LATENCY_SECONDS,
-    )
-    end_to_end_latency = MetricSpec(
-        "end_to_end_latency_seconds",
-        Histogram,
+    stage_duration = _histogram("latency", "Time a stage takes for one batch, its sinks included.", "stage")
+    end_to_end_latency = _histogram(
         "latency",
         "From the time of an event to the end of a stage that handled it. Worry when the 99th percentile passes 2 s.",
-        ("stage",),
-        _LATENCY_SECONDS,
+        "stage",
     )
-    consumer_lag = MetricSpec(
-        "consumer_lag_records",
-        Gauge,
+    consumer_lag = _gauge(
         "lag",
         "Records (not events) on a partition that are not processed yet. Worry when it grows for minutes.",
-        ("topic", "partition"),
+        "topic",
+        "partition",
+        unit="records",
     )
-    uncommitted_records = MetricSpec(
-        "uncommitted_records",
-        Gauge,
+    uncommitted_records = _gauge(
         "lag",
         "Records (not events) of a partition that are processed and not committed: a restart reads them again. Worry "
         "when it grows for an hour: sessions that never end hold the commit back.",
-        ("topic", "partition"),
+        "topic",
+        "partition",
     )
-    expired_records = MetricSpec(
-        "expired_records_total",
-        Counter,
+    expired_records = _counter(
         "errors",
         "Records that retention deleted before a worker came to them. Worry at the first: their events are lost.",
-        ("topic",),
+        "topic",
     )
-    truncated_records = MetricSpec(
-        "truncated_records_total",
-        Counter,
+    truncated_records = _counter(
         "errors",
         "Records that a broker had acknowledged and has no more, at least. Worry at the first: a replica that was not "
         "in sync was elected, events may be lost, and all that the partition holds is read again.",
-        ("topic",),
+        "topic",
     )
-    paused_partitions = MetricSpec(
-        "paused_partitions",
-        Gauge,
+    paused_partitions = _gauge(
         "lag",
         "Partitions that are not fetched from, because what was fetched of them has not been worked on yet. Worry when "
         "it stays above 0: Milvus or the worker is too slow.",
     )
-    commits = MetricSpec(
-        "commits_total",
-        Counter,
+    commits = _counter(
         "lag",
         "Commits of offsets. A failed one after a rebalance is normal: the new owner does the batch again.",
-        ("result",),
+        "result",
     )
-    last_commit = MetricSpec(
-        "last_commit_timestamp_seconds",
-        Gauge,
+    last_commit = _gauge(
         "lag",
         "Unix time of the last commit of offsets. Worry when it is old while there is lag: a sink fails.",
+        unit="timestamp_seconds",
     )
-    rebalances = MetricSpec(
-        "rebalances_total",
-        Counter,
+    rebalances = _counter(
         "lag",
         "Times the partitions were handed out anew. Worry above 10 in 10 minutes: a worker restarts or misses its "
         "heartbeats.",
     )
-    open_sessions = MetricSpec(
-        "open_sessions",
-        Gauge,
+    open_sessions = _gauge(
         "sessions",
         "Sessions that have not ended. Offsets are not committed past the first event of one, so many of them make a "
         "restart slow.",
     )
-    sessions_closed = MetricSpec(
-        "sessions_closed_total",
-        Counter,
-        "sessions",
-        "Sessions closed. Many that are continued mean that agents do not send their end.",
-        ("ending",),
+    sessions_closed = _counter(
+        "sessions", "Sessions closed. Many that are continued mean that agents do not send their end.", "ending"
     )
-    reopened_sessions = MetricSpec(
-        "reopened_sessions_total",
-        Counter,
+    reopened_sessions = _counter(
         "sessions",
         "Sessions that went on after they were closed. Many mean that agents pause for longer than "
         "FLEETLORE_SILENT_SECONDS, or that their clocks are behind.",
     )
-    judgments = MetricSpec(
-        "judgments_total",
-        Counter,
-        "lore",
-        "Verdicts on sessions. Worry when most are abstained: nothing is learned from those.",
-        ("label", "source"),
+    judgments = _counter(
+        "lore", "Verdicts on sessions. Worry when most are abstained: nothing is learned from those.", "label", "source"
     )
-    judge_cases = MetricSpec(
-        "judge_cases_total",
-        Counter,
+    judge_cases = _counter(
         "lore",
         "Verdicts of a judge on sessions that have feedback or a reward too: agreed or contradicted. Worry when a "
         "fifth are contradicted: from there on the judge no longer counts for that family of tools.",
-        ("source", "result"),
+        "source",
+        "result",
     )
-    judge_silenced = MetricSpec(
-        "judge_silenced_total",
-        Counter,
+    judge_silenced = _counter(
         "lore",
         "Verdicts that were ignored because their judge had been contradicted too often. Worry at any: see "
         "`fleetlore judges`.",
-        ("source",),
+        "source",
     )
-    llm_questions = MetricSpec(
-        "llm_questions_total",
-        Counter,
+    llm_questions = _counter(
         "lore",
         "Questions to the language model by how they ended: ok, cached, malformed, budget, timeout, refused or failed; "
         "and unkept, besides, for answers that could not be written, as on a full disk. Worry when most are anything "
         "but ok or cached: the model judges nothing.",
-        ("result",),
+        "result",
     )
-    llm_tokens = MetricSpec(
-        "llm_tokens_total",
-        Counter,
-        "lore",
-        "Tokens that the language model's endpoint has counted, or that were reserved where it counts none.",
+    llm_tokens = _counter(
+        "lore", "Tokens that the language model's endpoint has counted, or that were reserved where it counts none."
     )
-    llm_session_tokens = MetricSpec(
-        "llm_session_tokens",
-        Histogram,
+    llm_session_tokens = _histogram(
         "lore",
         "Tokens that one answered question about a session cost; a session that failed is asked about at most twice.",
-        (),
-        (250, 500, 1_000, 2_000, 4_000, 8_000, 16_000),
+        unit="",
+        buckets=(250, 500, 1_000, 2_000, 4_000, 8_000, 16_000),
     )
-    items = MetricSpec(
-        "items_total",
-        Counter,
-        "lore",
-        "Memory items written, new or changed.",
-        ("kind",),
-    )
-    advised_calls = MetricSpec(
-        "advised_calls_total",
-        Counter,
+    items = _counter("lore", "Memory items written, new or changed.", "kind")
+    advised_calls = _counter(
         "lore",
         "Calls that advice was given for, or withheld from at random (`advice`). Worry when none is given any more.",
-        ("advice",),
+        "advice",
     )
-    junk_items = MetricSpec(
-        "junk_items_total",
-        Counter,
+    junk_items = _counter(
         "lore",
         "Memory items not written because no agent should recall them. Beside the items written it gives the junk "
         "rate; worry when it passes a fifth: tools report empty errors, or a distiller was changed for the worse.",
-        ("reason",),
+        "reason",
     )
-    tool_calls = MetricSpec(
-        "tool_calls",
-        Gauge,
+    tool_calls = _gauge(
         "lore",
         "Calls in the newest hour of event time, by tool, of those whose health this worker keeps.",
-        ("tenant", "tool"),
+        "tenant",
+        "tool",
     )
-    tool_failures = MetricSpec(
-        "tool_failures",
-        Gauge,
+    tool_failures = _gauge(
         "lore",
         "Those of them that failed. Worry when their share grows: `fleetlore health --hours 1` says where and of what.",
-        ("tenant", "tool"),
+        "tenant",
+        "tool",
     )
-    degraded_tools = MetricSpec(
-        "degraded_tools",
-        Gauge,
+    degraded_tools = _gauge(
         "lore",
         "1 where more than 10 % of the tool's calls failed in that hour, even at the lower end of the 95 % interval.",
-        ("tenant", "tool"),
+        "tenant",
+        "tool",
     )
-    sink_rows = MetricSpec(
-        "sink_rows_total",
-        Counter,
-        "sinks",
-        "Rows that Milvus has acknowledged.",
-        ("collection",),
-    )
-    sink_duration = MetricSpec(
-        "sink_duration_seconds",
-        Histogram,
-        "sinks",
-        "Time of one upsert, retries included.",
-        ("collection",),
-        _LATENCY_SECONDS,
-    )
-    sink_retries = MetricSpec(
-        "sink_retries_total",
-        Counter,
+    sink_rows = _counter("sinks", "Rows that Milvus has acknowledged.", "collection")
+    sink_duration = _histogram("sinks", "Time of one upsert, retries included.", "collection")
+    sink_retries = _counter(
         "sinks",
         "Upserts tried again. Worry when it grows: Milvus is away or overloaded, and lag will follow.",
-        ("collection",),
+        "collection",
     )
-    trainer_sessions = MetricSpec(
-        "trainer_sessions_total",
-        Counter,
+    trainer_sessions = _counter(
         "training",
         "Sessions that an adapter is learned from. Worry when it stands still while sessions end.",
-        ("adapter",),
+        "adapter",
     )
-    trainer_updates = MetricSpec(
-        "trainer_updates_total",
-        Counter,
+    trainer_updates = _counter(
         "training",
         "Versions learned, whether or not they pass the gate. Worry when it stands still while sessions come.",
-        ("adapter",),
+        "adapter",
     )
-    gate_decisions = MetricSpec(
-        "gate_decisions_total",
-        Counter,
+    gate_decisions = _counter(
         "training",
         "Candidate adapters that the promotion gate has decided on. Worry when many in a row are rejected.",
-        ("result",),
+        "result",
     )
-    adapters_published = MetricSpec(
-        "adapters_published_total",
-        Counter,
-        "adapters",
-        "Attempts to publish an adapter version. Worry at any result but ok.",
-        ("result",),
+    adapters_published = _counter(
+        "adapters", "Attempts to publish an adapter version. Worry at any result but ok.", "result"
     )
-    adapters_refused = MetricSpec(
-        "adapters_refused_total",
-        Counter,
+    adapters_refused = _counter(
         "adapters",
         "Adapter versions that failed their checks and were not loaded. Worry at any: someone else writes to the "
         "adapter topics, or the bytes were damaged.",
-        ("reason",),
+        "reason",
     )
-    adapter_info = MetricSpec(
-        "adapter_info",
-        Gauge,
-        "adapters",
-        "1 for the adapter version that this process published or loaded last.",
-        ("adapter", "version"),
+    adapter_info = _gauge(
+        "adapters", "1 for the adapter version that this process published or loaded last.", "adapter", "version"
     )
-    build_info = MetricSpec(
-        "build_info",
-        Gauge,
+    build_info = _gauge(
         "process",
         "1, with the version of the package, of Python and the role of the process.",
-        ("version", "python", "role"),
+        "version",
+        "python",
+        "role",
     )
 
     def __init__(self, role: str) -> None:
-        super().__init__()
+        # Without this every counter and histogram exports a second series with the time of its creation.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._families: dict[str, Any] = {spec.stem: spec.build(self.registry) for spec in CATALOGUE}
         self.role = role
         self._shown_adapters: dict[str, str] = {}
         self.build_info(package_version(), platform.python_version(), role).set(1)
@@ -377,4 +367,4 @@ class Metrics(MetricTable):
         return Endpoint(self.registry, health or Readiness(), self.role, host, port)
 
 
-CATALOGUE = Metrics.specs()
+CATALOGUE: tuple[MetricSpec[Any], ...] = tuple(each for each in vars(Metrics).values() if isinstance(each, MetricSpec))

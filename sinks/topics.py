@@ -91,6 +91,12 @@ class Found(NamedTuple):
 
 def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: Allowed) -> list[Difference]:
     """Return how an existing topic differs from `new`, the topic that would be created."""
+
+    def differs(kind: _Kind, there: object, stated: object, why: str, state: _State, setting: str = "") -> Difference:
+        return Difference(
+            topic=new.name, kind=kind, found=str(there), stated=str(stated), setting=setting, state=state, why=why
+        )
+
     differences = []
     if found.partitions != new.num_partitions:
         why = ""
@@ -101,33 +107,16 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
                 "a key would go to another partition than before: sessions would be split, and two workers would write "
                 "one pattern. With no agent and no worker running and nothing left to read, --grow-keyed does it"
             )
-        differences.append(
-            Difference(
-                topic=new.name,
-                kind="partitions",
-                found=str(found.partitions),
-                stated=str(new.num_partitions),
-                state="refused" if why else "open",
-                why=why,
-            )
-        )
+        state: _State = "refused" if why else "open"
+        differences.append(differs("partitions", found.partitions, new.num_partitions, why, state))
     if found.replication != new.replication_factor:
-        differences.append(
-            Difference(
-                topic=new.name,
-                kind="replication",
-                found=str(found.replication),
-                stated=str(new.replication_factor),
-                state="refused",
-                why="replicas are moved with kafka-reassign-partitions",
-            )
-        )
+        why = "replicas are moved with kafka-reassign-partitions"
+        differences.append(differs("replication", found.replication, new.replication_factor, why, "refused"))
     for setting, stated in new.topic_configs.items():
         there = None if found.configs is None else found.configs.get(setting)
         if there == stated:
             continue
-        state: _State = "open"
-        why = ""
+        state, why = "open", ""
         if setting == "min.insync.replicas" and found.replication < new.replication_factor:
             # Two of one replica would refuse every write.
             state, why = "refused", "there are not enough replicas yet"
@@ -135,11 +124,7 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
             state, why = "unsupported", "this broker does not return it"
         elif _may_delete(setting, there, stated) and not allowed.delete:
             state, why = "refused", "the broker may delete records that it keeps now; --allow-delete does it"
-        differences.append(
-            Difference(
-                topic=new.name, kind="config", setting=setting, found=there or "", stated=stated, state=state, why=why
-            )
-        )
+        differences.append(differs("config", there or "", stated, why, state, setting))
     return differences
 
 

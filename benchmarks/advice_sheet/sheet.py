@@ -18,8 +18,7 @@ from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem, standing
 from models.backtest.heard import Call, Heard
-from models.backtest.report import Learned
-from models.backtest.splitting import split
+from models.backtest.report import Learned, split
 from streams.offline.hear import hear, learned_of
 from streams.offline.memory_pipeline import run_logs
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.backtest.cases import Case
 from benchmarks.backtest.scores import balanced_accuracy, cohen_kappa, kappa_with_silence
-from models.backtest.splitting import Slice
+from models.backtest.report import Slice
 from models.judge.chain import JudgeChain
 
 

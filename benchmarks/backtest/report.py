@@ -8,8 +8,7 @@ from typing import Any
 from benchmarks.backtest.cases import Case
 from benchmarks.backtest.judging import judging
 from benchmarks.backtest.memory_quality import harmless_patterns, harmless_warnings, junk_reasons, recurrence
-from models.backtest.report import Learned
-from models.backtest.splitting import slices_of
+from models.backtest.report import Learned, slices_of
 from models.judge.chain import JudgeChain, RulesJudge
 
 

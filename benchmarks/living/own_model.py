@@ -36,11 +36,11 @@ from benchmarks.living.past import play_past, seed_of
 from benchmarks.living.sql.world import SqlWorld
 from benchmarks.living.states import State, calls_after_failure
 from benchmarks.living.world import Call, Ran, World, drawn, split
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.output import print_json
 from fleetlore.lora.follow import LoraFollower
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS
-from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 
 NAME, TEACHER, TENANT = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "default"

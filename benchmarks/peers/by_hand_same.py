@@ -33,8 +33,7 @@ from models.judge.chain import JudgeChain
 from models.judge.record import measurable, tool_family
 from models.judge.session_state import SessionState
 from models.memory.bottom_k import SessionCounts
-from models.memory.candidate import Candidate, Shown, shown_items
-from models.memory.consolidation import is_unconfirmed
+from models.memory.candidate import Candidate, Shown, is_unconfirmed, shown_items
 from models.memory.identities import without_identities
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState

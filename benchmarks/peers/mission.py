@@ -38,7 +38,7 @@ from fleetlore.redact.personal import personal_data
 from fleetlore.redact.redact import redact, suspects
 from fleetlore.wire import events as ev
 from fleetlore.wire.trajectory import Step as ToldStep
-from models.memory.danger import is_dangerous
+from models.memory.quality import is_dangerous
 
 # Sessions kept of a thing, agents that are named, examples of an item; events between two writes, as at 5,000 a second.
 SESSIONS, AGENTS, EXAMPLES, WRITE_EVENTS = 256, 48, 3, 25_000

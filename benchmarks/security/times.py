@@ -48,8 +48,8 @@ from fleetlore.wire.events import (
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.distil.distiller import distil
 from models.judge.chain import gave_up
-from models.llm.recording import recording
-from models.memory import facts, quality
+from models.llm.judge import recording
+from models.memory import quality
 from models.memory.identities import identities
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import OpenSession
@@ -163,10 +163,6 @@ def _call(text: str) -> object:
     return Call("bash", text_of(text)).names
 
 
-def _fact(text: str) -> object:
-    return [list(facts._markdown(text, "f")), list(facts._packed(facts._paragraphs(text.splitlines())))]
-
-
 # Nobody's: nothing is sent, and what it says comes of the session alone.
 _FLEET = Fleet("agent", broker="nowhere:1", ready_seconds=0)
 
@@ -228,7 +224,6 @@ READERS = (
     Reader("template", template.template),
     Reader("argument_shape", fingerprint.argument_shape),
     Reader("words of a search", text_index.words),
-    Reader("a document's facts", _fact),
     Reader("identities", lambda text: identities([text])),
     Reader("safe", lambda text: (safe(text), safe_lines(text))),
 )  # fmt: skip

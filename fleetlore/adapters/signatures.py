@@ -1,15 +1,18 @@
 """Sign and verify what is said about adapters.
 
 The signature is checked over the parsed object as it came, so a field that this release does not know yet is covered.
+The trainer's key lies in a PEM file that only its owner may read.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -19,6 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.files import write_whole
 from fleetlore.wire.adapter_manifest import SCHEMA, AdapterManifest, AdapterPointer, Revocation
 
 __all__ = ["Manifest", "SigningKey", "public_keys"]
@@ -160,3 +164,28 @@ def _signer(data: bytes, trusted: tuple[tuple[str, bytes], ...]) -> str:
 
 def _canonical(body: dict[str, Any]) -> bytes:
     return orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+
+
+def load_signing_key(file: str | Path) -> SigningKey:
+    """Load the key in `file`. Raises ConfigError if it is missing or no Ed25519 key."""
+    try:
+        return SigningKey.from_pem(Path(file).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"the signing key {file} cannot be read: {error.strerror}") from error
+
+
+def create_signing_key(file: str | Path) -> SigningKey:
+    """Load the key in `file`, or make it if it is missing (mode 0600, in a folder of mode 0700)."""
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = SigningKey(Ed25519PrivateKey.generate())
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    write_whole(draft, key.to_pem())
+    try:
+        # A link, because it is made whole or not at all: of two processes that start together, both use the same key.
+        os.link(draft, path)
+    except FileExistsError:
+        return load_signing_key(path)
+    finally:
+        draft.unlink()
+    return key

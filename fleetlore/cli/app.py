@@ -28,18 +28,7 @@ GROUP = "fleetlore.commands"
 # The order and the panels of `fleetlore --help`.
 PANELS = {
     "Start": ("up",),
-    "Read": (
-        "health",
-        "patterns",
-        "items",
-        "places",
-        "tools",
-        "adapters",
-        "facts",
-        "judges",
-        "dead-letters",
-        "console",
-    ),
+    "Read": ("health", "patterns", "items", "places", "tools", "adapters", "judges", "dead-letters", "console"),
     "Join": ("install", "relay", "mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
     "Check": ("doctor", "replay", "backtest"),
@@ -129,7 +118,9 @@ def _load(app: typer.Typer, entry: EntryPoint) -> None:
     try:
         register = entry.load()
     except (ImportError, ModelUnavailable) as error:
-        _stand_in(app, entry.name, str(error))
+        # A command whose own module is gone was one of an earlier installation from the same checkout.
+        if not (isinstance(error, ModuleNotFoundError) and error.name == entry.module):
+            _stand_in(app, entry.name, str(error))
     else:
         register(app)
 

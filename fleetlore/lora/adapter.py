@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from safetensors import SafetensorError, deserialize, safe_open
 
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.stats.hashing import stable_hash
@@ -52,54 +52,21 @@ _PLAIN: Mapping[str, object] = {
 # These change the base before it is trained: the difference to the base is not what the file holds.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 
-_BLOCK = 1 << 20
-_HEAD = 16 * 1024 * 1024
-
-# Bytes of an element. Others are no weights of a LoRA.
-_SIZES = {"F32": 4, "F16": 2, "BF16": 2}
-_MOST_HEADER = 4 * 1024 * 1024
+# Elements of a LoRA's weights.
+_DTYPES = ("F32", "F16", "BF16")
 _METADATA = "__metadata__"
-# Elements that are looked at in one go.
-_CHUNK = 1 << 22
-
-
-# Read what a safetensors file says of its tensors, believing nothing: somebody else wrote it.
-class _Tensor(NamedTuple):
-    """Where a tensor lies: `dtype` as safetensors names it, `begin` and `end` in bytes after the header."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
 
 
 class TensorFile(NamedTuple):
-    """The parts of a safetensors file: its tensors by name, what else its header says, and the data."""
+    """The parts of a safetensors file: its tensors by name and what else its header says, as they stand there; data."""
 
-    tensors: dict[str, _Tensor]
+    tensors: dict[str, dict[str, Any]]
     metadata: dict[str, str]
-    data: memoryview
+    data: bytes
 
-
-def read_header(head: bytes) -> tuple[dict[str, Any], int]:
-    """The header of a file as it is written there, and where the data begins.
-
-    Args:
-        head: the first bytes of a file, of which the header must be part.
-
-    Raises:
-        AdapterRefused: `structure`: it is none.
-    """
-    size = int.from_bytes(head[:8], "little")
-    if len(head) < 8 or not 2 <= size <= min(_MOST_HEADER, len(head) - 8):
-        raise AdapterRefused("structure", "no header of safetensors")
-    try:
-        header = orjson.loads(head[8 : 8 + size])
-    except orjson.JSONDecodeError as error:
-        raise AdapterRefused("structure", f"the header is no JSON: {error}") from None
-    if not isinstance(header, dict):
-        raise AdapterRefused("structure", "the header is no JSON object")
-    return header, 8 + size
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(tensor["shape"]) for name, tensor in self.tensors.items()}
 
 
 def read_tensors(file: bytes) -> TensorFile:
@@ -108,59 +75,35 @@ def read_tensors(file: bytes) -> TensorFile:
     Raises:
         AdapterRefused: `structure` or `not_finite`.
     """
-    header, begin = read_header(file)
-    metadata = header.pop(_METADATA, None) or {}
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise AdapterRefused("structure", "the metadata is not text by name")
-    tensors = {name: _tensor(name, entry) for name, entry in header.items()}
-    data, reached = memoryview(file)[begin:], 0
-    for name, tensor in sorted(tensors.items(), key=lambda each: each[1].begin):
-        if tensor.begin != reached:
-            raise AdapterRefused("structure", f"{name[:100]!r} does not begin where the one before ends")
-        reached = tensor.end
-    if reached != len(data):
-        raise AdapterRefused("structure", f"tensors of {reached} bytes in {len(data)}")
-    for name, tensor in tensors.items():
-        if not _is_finite(tensor, data):
+    size = int.from_bytes(file[:8], "little")
+    try:
+        tensors = deserialize(file)  # type: ignore[no-untyped-call]
+        header = orjson.loads(file[8 : 8 + size])
+    except (SafetensorError, orjson.JSONDecodeError) as error:
+        raise AdapterRefused("structure", f"no safetensors: {error}") from None
+    for name, tensor in tensors:
+        if tensor["dtype"] not in _DTYPES:
+            raise AdapterRefused("structure", f"{name[:100]!r} is no tensor of {', '.join(_DTYPES)}")
+        if not _is_finite(tensor["dtype"], tensor["data"]):
             raise AdapterRefused("not_finite", name[:100])
-    return TensorFile(tensors, metadata, data)
+    metadata = header.pop(_METADATA, None) or {}
+    return TensorFile(header, metadata, file[8 + size :])
 
 
 def write_tensors(file: TensorFile) -> bytes:
     """The file in one form: the same tensors and metadata in the same order give the same bytes."""
     header: dict[str, Any] = {
-        name: {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [tensor.begin, tensor.end]}
-        for name, tensor in file.tensors.items()
+        name: {key: tensor[key] for key in ("dtype", "shape", "data_offsets")} for name, tensor in file.tensors.items()
     }
     encoded = orjson.dumps(header | {_METADATA: file.metadata}, option=orjson.OPT_SORT_KEYS)
     encoded += b" " * (-len(encoded) % 8)
     return len(encoded).to_bytes(8, "little") + encoded + file.data
 
 
-def _tensor(name: str, entry: Any) -> _Tensor:
-    try:
-        dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        whole = all(type(each) is int and each >= 0 for each in (*shape, begin, end))
-        fits = whole and end - begin == math.prod(shape) * _SIZES[dtype]
-    except (KeyError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise AdapterRefused("structure", f"{name[:100]!r} is no tensor of {', '.join(_SIZES)}")
-    return _Tensor(dtype, shape, begin, end)
-
-
-def _is_finite(tensor: _Tensor, data: memoryview) -> bool:
-    whole = data[tensor.begin : tensor.end]
-    size = _SIZES[tensor.dtype]
-    for begin in range(0, len(whole), _CHUNK * size):
-        part = whole[begin : begin + _CHUNK * size]
-        if tensor.dtype == "BF16":  # numpy has none; its exponent is that of float32
-            finite = bool(((np.frombuffer(part, "<u2") & 0x7F80) != 0x7F80).all())
-        else:
-            finite = bool(np.isfinite(np.frombuffer(part, "<f4" if size == 4 else "<f2")).all())
-        if not finite:
-            return False
-    return True
+def _is_finite(dtype: str, data: bytes) -> bool:
+    if dtype == "BF16":  # numpy has none; its exponent is that of float32
+        return bool(((np.frombuffer(data, "<u2") & 0x7F80) != 0x7F80).all())
+    return bool(np.isfinite(np.frombuffer(data, "<f4" if dtype == "F32" else "<f2")).all())
 
 
 # Record in a manifest which sessions a version was learned from, by hash, so that an erasure finds it.
@@ -200,9 +143,11 @@ def base_of(folder: Path) -> Base:
     hashes: list[tuple[str, str]] = []
     for file in files:
         try:
-            shapes |= _shapes(file)
-            hashes.append((_sha256(file), file.name))
-        except (AdapterRefused, KeyError, TypeError) as error:
+            with safe_open(file, "np") as tensors:
+                shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+            with file.open("rb") as opened:
+                hashes.append((hashlib.file_digest(opened, "sha256").hexdigest(), file.name))
+        except SafetensorError as error:
             raise ConfigError(f"{file} is damaged: {error}") from None
         except OSError as error:
             raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
@@ -210,20 +155,6 @@ def base_of(folder: Path) -> Base:
         return Base(hashes[0][0], shapes)
     listed = "".join(f"{sha256}  {name}\n" for sha256, name in hashes)
     return Base(hashlib.sha256(listed.encode()).hexdigest(), shapes)
-
-
-def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    with file.open("rb") as opened:
-        header, _ = read_header(opened.read(_HEAD))
-    return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as opened:
-        while block := opened.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 class Lora(NamedTuple):
@@ -258,7 +189,7 @@ def read_lora(folder: Path, base: Base) -> Lora:
     except orjson.JSONDecodeError as error:
         raise AdapterRefused("structure", f"{CONFIG} is no JSON: {error}") from None
     rank, alpha, stabilized = _scale_of(stated)
-    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    shapes = file.shapes
     targets = _check_names(shapes, rank)
     _check_base(shapes, base)
     scale = orjson.dumps({"alpha": alpha, "base_sha256": base.sha256, "rank": rank, "rank_stabilized": stabilized})
@@ -273,7 +204,7 @@ def check_lora(weights: bytes, manifest: LanguageModelManifest) -> None:
         AdapterRefused: `structure` or `not_finite`.
     """
     file = read_tensors(weights)
-    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    shapes = file.shapes
     if shapes != manifest.tensors or _check_names(shapes, manifest.rank) != manifest.targets:
         raise AdapterRefused("structure", "the tensors are not the ones the manifest names")
     try:

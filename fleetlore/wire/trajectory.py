@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MAX_TEXT = 2000
-# Of a result that says what there is (`models.data.place_names.shows_schema`): databases of 24 tables take half of it.
+# Of a result that says what there is (`models.place_names.shows_schema`): databases of 24 tables take half of it.
 MAX_SCHEMA = 6000
 
 # Of a digest: it fits a Milvus field (65,535 bytes) with room for what is kept beside it.

@@ -1,7 +1,7 @@
 """Learn by which calls sessions look up the names and ids that they lack, after a call failed.
 
 A look-up is a call that worked, right after a failure or as the first of its session, and whose result held names or
-ids, unseen so far, that a later call held, or said what there is (`models.data.place_names.shows_schema`). Which words
+ids, unseen so far, that a later call held, or said what there is (`models.place_names.shows_schema`). Which words
 of it belong to the call and which to the session is told by how many look-ups of the tool hold them: `SHOW`,
 `COLUMNS` and `FROM` do, a table does not. Of arguments that are no free text the names belong to the call, the values
 to the session. No tool and no command is known beforehand.
@@ -23,7 +23,7 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import LEAST_AGENTS, Evidence, Fleet, Who
 from models.cases import worked_after
-from models.data.place_names import shows_schema
+from models.place_names import shows_schema
 
 # Of failures and of what worked next, the newest.
 KEPT = 4_000

@@ -9,7 +9,7 @@ from fleetlore.calls.document import Place
 from fleetlore.calls.places import Ended, PlaceNames
 from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who
 from models.calls.look_ups import Form
-from models.data.place_names import Told
+from models.place_names import Told
 
 # Of each place, those met the longest ago are forgotten first.
 KEPT = 4_096

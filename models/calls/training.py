@@ -28,8 +28,8 @@ from models.calls.needs import NeedRecords
 from models.calls.places import PlaceRecords
 from models.calls.programs import ProgramRecords
 from models.calls.thresholds import Foreseen, Trial, thresholds
-from models.data.place_names import told_of_place
 from models.memory.identities import identities
+from models.place_names import told_of_place
 
 __all__ = ["CallTraining", "TrainedCalls", "kind_of", "said_by", "train"]
 

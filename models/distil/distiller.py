@@ -1,9 +1,10 @@
 """Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
-recovery    a call failed, and worked once it was changed, or once another call had been made (`recovery`); a name that
-            was looked up after an error had rejected another (`looked_up`)
-strategy    the calls that solved a task (`strategy`), an item once several agents solved it by the very same
-            (`models.memory.way`)
+recovery    a call failed, and worked once it was changed, or once another call had been made
+            (`models.distil.recovery`); a name that was looked up after an error had rejected another (`_looked_up`)
+strategy    the calls that solved a task, an item once several agents solved it by the very same
+            (`models.memory.candidate`). A session that failed says nothing here: where an error tells why, that is
+            a recovery's business, and where none does, the way of those that succeeded is what is missing
 
 Whole calls are compared, and none that was cut. What others read of them has no literals
 (`fleetlore.fingerprint.literals`). Transient errors teach nothing, nor do errors that say only that the call failed
@@ -13,14 +14,38 @@ of what was learned, so contributions of many sessions meet in one item in any o
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import product
+
+import orjson
 from msgspec.structs import replace
 
-from fleetlore.wire.trajectory import Judgment
-from models.cases import telling
-from models.distil.looked_up import looked_up
+from fleetlore.advice.changes import says_where
+from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, WORD, text_of, words_of
+from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, parsed
+from fleetlore.fingerprint.names import failure_kind
+from fleetlore.wire.lore import INSTEAD_OF
+from fleetlore.wire.trajectory import Judgment, Step
+from models.cases import (
+    MAX_GOAL,
+    MAX_STEP,
+    REMEMBERED,
+    VERSION,
+    Calls,
+    error_text,
+    is_shown_to_work,
+    item_id,
+    line,
+    said,
+    telling,
+    worked_after,
+)
 from models.distil.recovery import recoveries
-from models.distil.strategy import strategies
-from models.memory.candidate import Candidate
+from models.memory.candidate import SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
+from models.memory.quality import ERROR, is_dangerous, is_plain, names_all
 
 
 def distil(judgment: Judgment) -> list[Candidate]:
@@ -32,7 +57,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     found = strategies(judgment, calls)
     if failed := telling(calls):
         past = recoveries(judgment, calls, failed)
-        news = looked_up(judgment, calls, failed)
+        news = _looked_up(judgment, calls, failed)
         said = {each.pattern for each in news}
         # One thing is news once.
         past = [replace(each, delayed=False) if each.pattern in said else each for each in past]
@@ -42,3 +67,164 @@ def distil(judgment: Judgment) -> list[Candidate]:
         best.setdefault(each.item_id, each)
     shown = {id for step in judgment.trajectory.steps for id in step.advice}
     return [each for each in best.values() if each.item_id not in shown or each.side != "success"]
+
+
+_MAX_OUTLINE_BYTES = 3_000
+_MAX_OUTLINE = 24
+THOUGHT = "thought"
+
+# Of arguments that are cut, or spelled as Python does: they cannot be parsed.
+_THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
+
+
+def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
+    """The way of a session that solved its task, without the calls that failed; none of any other session."""
+    trajectory = judgment.trajectory
+    if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].failed:
+        return []
+    way = [call for call in calls if not call.failed and not _is_thought(call)]
+    if not way:
+        return []
+    return [
+        Candidate(
+            **origin(trajectory),
+            item_id=item_id(trajectory.tenant, "strategy", trajectory.task),
+            kind="strategy",
+            side="success",
+            title=line(trajectory.goal, MAX_GOAL),
+            when=f"the task is {trajectory.task}",
+            task=trajectory.task,
+            calls=_outline(way),
+            danger=any(map(is_dangerous, way)),
+            version=VERSION,
+        )
+    ]
+
+
+def _is_thought(call: Step) -> bool:
+    """Whether a call only takes down what the agent thinks, as tools of that kind name it (`think(thought=…)`, the MCP
+    server `sequentialthinking`): nobody else is to repeat that.
+    """
+    value = parsed(call.arguments)
+    return THOUGHT in value if isinstance(value, dict) else _THOUGHT.match(call.arguments) is not None
+
+
+def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
+    """One text a call, so that equal calls of two sessions are equal texts."""
+    half = _MAX_OUTLINE // 2
+    kept = calls if len(calls) <= _MAX_OUTLINE else [*calls[:half], *calls[-half:]]
+    limit = MAX_STEP
+    while True:
+        texts = tuple([_outlined(call.tool, call.arguments, limit) for call in kept])
+        # A state holds eight outlines and must fit a field of the store: up to six bytes a character in escaped JSON.
+        short = 6 * sum(map(len, texts)) <= _MAX_OUTLINE_BYTES
+        if short or limit <= 8 or len(orjson.dumps(texts)) <= _MAX_OUTLINE_BYTES:
+            return texts
+        limit //= 2
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _outlined(tool: str, arguments: str, limit: int) -> str:
+    """A call with its JSON in one spelling."""
+    if arguments[:1] in ("{", "["):
+        arguments = arguments_text(parsed(arguments))
+    return line(f"{tool}({arguments})", limit)
+
+
+_MAX_NAMES = 12
+# Of an error: names, and names beside each.
+MAX_TOLD, MAX_BESIDE = 4, 3
+
+
+def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
+    """For each error that names something of its call, one candidate a name that worked instead."""
+    last = {calls[place].pattern: place for place in telling}
+    found = []
+    for place in last.values():
+        failed = calls[place]
+        later = [calls[at] for at in worked_after(calls, place, failed.tool)]
+        if not any(is_shown_to_work(judgment, call) for call in later):
+            continue  # asked first: most errors are met to the end
+        rejected = _rejected(failed)
+        if rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
+            beside = [""]
+            if not says_where(said(failed)):
+                beside = [name for name in _beside(judgment, calls, place) if name not in rejected] or beside
+            for name, next_to in product(names[:MAX_TOLD], beside[:MAX_BESIDE]):
+                found.append(_candidate(judgment, failed, rejected, name, next_to))
+    return found
+
+
+def _rejected(failed: Step) -> tuple[str, ...]:
+    """Names of the call that the error is about."""
+    failure = failure_of(failed.tool, failed.arguments, failed.error_type, failed.error_message)
+    return failure_kind(failure.error_class, failure.template, said(failed), text_of(failed.arguments)).names
+
+
+def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
+    """Names in later calls that worked, which a result had shown and which no failed call of the pattern holds."""
+    failed = calls[place]
+    tried = {name for call in calls if call.pattern == failed.pattern for name in _names(call)}
+    shown: set[str] = set()
+    for call in calls[:place]:
+        shown |= _shown(call)
+    names: dict[str, None] = {}
+    for call in calls[place + 1 :]:
+        if call.tool == failed.tool and is_shown_to_work(judgment, call):
+            names.update(dict.fromkeys(name for name in _names(call) if name in shown and name not in tried))
+        shown |= _shown(call)
+    return list(names)[:_MAX_NAMES]
+
+
+def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
+    """The name spelled like each rejected one; where none is, those that share a part with one: `section_name` for
+    `name`. The others are about the task.
+    """
+    close = [match for name in rejected for match in get_close_matches(name, names, n=1)]
+    parts = frozenset[str]().union(*map(_name_parts, rejected))
+    return list(dict.fromkeys(close)) or [name for name in names if not parts.isdisjoint(_name_parts(name))]
+
+
+def _name_parts(name: str) -> frozenset[str]:
+    return frozenset(part for part in name.split("_") if part)
+
+
+def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
+    """What stands in the failed call and in the next one of its tool that worked: they are about the same thing."""
+    failed = calls[place]
+    later = [calls[at] for at in worked_after(calls, place, failed.tool) if is_shown_to_work(judgment, calls[at])]
+    kept = {name for call in later if not set(_names(call)).isdisjoint(_names(failed)) for name in _names(call)}
+    return [name for name in dict.fromkeys(_names(failed)) if name in kept and name not in KEYWORDS][:_MAX_NAMES]
+
+
+def _names(step: Step) -> list[str]:
+    return [word.lower() for word in WORD.findall(text_of(step.arguments)[:CALL_CHARACTERS])]
+
+
+def _shown(step: Step) -> set[str]:
+    return set() if step.failed else words_of(step.result, RESULT_CHARACTERS) - KEYWORDS
+
+
+def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name: str, beside: str) -> Candidate:
+    trajectory, tool, error = judgment.trajectory, failed.tool, error_text(failed)
+    told = f"{INSTEAD_OF}{f' beside `{beside}`' if beside else ''}: `{name}`"
+    return Candidate(
+        **origin(trajectory),
+        item_id=item_id(trajectory.tenant, "recovery", "looked up", tool, failed.pattern or "", error, told, *rejected),
+        kind="recovery",
+        side="success",
+        delayed=True,
+        least_goals=SEVERAL_GOALS,
+        title=f"{tool}: {line(error, 90)}{told}",
+        description="Sessions that met this error looked up another name, and calls with it worked.",
+        content=f"{ERROR}{error}\nWorked instead{told.removeprefix(INSTEAD_OF)}",
+        when=f"{tool} fails with: {error}",
+        tool=tool,
+        pattern=failed.pattern,
+        remedy={"tool": tool},
+        was=rejected,
+        now=(name,),
+        plain=is_plain(rejected, (name,)),
+        named=names_all(error, (name,)),
+        version=VERSION,
+    )

@@ -27,12 +27,10 @@ from typing import Any, NamedTuple
 from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, cause_text, failure_of, parsed
 from fleetlore.fingerprint.literals import masked_text, masked_value
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
-from models.cases import is_shown_to_work
+from models.cases import MAX_STEP, VERSION, Calls, error_text, is_shown_to_work, item_id, known_of, line, named_by, said
 from models.distil.call_diff import Difference, distance, is_of_one_value, masked_difference
-from models.distil.formatting import MAX_STEP, VERSION, Calls, error_text, item_id, known_of, line, named_by, said
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
-from models.memory.danger import is_dangerous, is_plain, names_all
-from models.memory.quality import ERROR
+from models.memory.quality import ERROR, is_dangerous, is_plain, names_all
 
 __all__ = ["LESS"]
 

@@ -1,22 +1,88 @@
-"""Make pairs of calls of judged sessions, and only of what a model may learn from."""
+"""Make pairs of calls of judged sessions, and only of what a model may learn from, as the chat that a model was in."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from fleetlore.advice.provenance import MARK
+from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.redact.named_values import REDACTED
 from fleetlore.wire.events import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.cases import is_shown_to_work, tells, worked_after
 from models.distil.call_diff import distance
 from models.distil.recovery import LESS
-from models.export.conversation import Message, calling, conversation_of, result_of
+
+_ASSISTANT = frozenset({"assistant", "model", "agent", "ai"})
+# The parameter of a tool that is called with plain text.
+_TEXT_PARAMETER = "input"
+
+
+class Message(NamedTuple):
+    """A message of a chat.
+
+    Attributes:
+        role: `system`, `user`, `assistant` or `tool`.
+        call: that an assistant's message makes.
+        answers: the call whose result a tool's message is.
+    """
+
+    role: str
+    content: str
+    call: Step | None = None
+    answers: Step | None = None
+
+
+def read_before(session: Trajectory, call: int, system: str = "") -> list[Message]:
+    """What a model had read when it made the call of this number: a system text, the goal, then steps in order."""
+    messages = [Message("system", system)] if system else []
+    if session.goal and not any(step.role == "user" for step in session.steps[:2]):
+        messages.append(Message("user", session.goal))
+    for step in session.steps:
+        if step.role != "tool":
+            messages.append(Message(_role(step.role), step.result))
+            continue
+        said = ""
+        if messages and messages[-1].role == "assistant" and messages[-1].call is None:
+            said = messages.pop().content
+        if call == 0:
+            break
+        call -= 1
+        messages += [Message("assistant", said, call=step), Message("tool", result_of(step), answers=step)]
+    return messages
+
+
+def calling(step: Step) -> Message:
+    """The assistant's message that makes a call and says nothing else."""
+    return Message("assistant", "", call=step)
+
+
+def result_of(step: Step) -> str:
+    """What a call gave, as the model read it: its result, or its error."""
+    return (step.error_message or step.error_type or "") if step.failed else step.result
+
+
+def arguments_of(step: Step) -> dict[str, Any]:
+    """Arguments of a call by name; plain text is the argument `_TEXT_PARAMETER`."""
+    value = parsed(step.arguments)
+    if isinstance(value, dict):
+        with suppress(orjson.JSONEncodeError):  # nested deeper than can be written, which is less than can be read
+            orjson.dumps(value)
+            return value
+    return {_TEXT_PARAMETER: step.arguments} if step.arguments else {}
+
+
+def _role(role: str) -> str:
+    if role in _ASSISTANT:
+        return "assistant"
+    return "system" if role == "system" else "user"
+
 
 #: No agent gives a greater share of the rows, or than twice its equal part where there are few agents.
 AGENT_SHARE = 0.05
@@ -183,7 +249,7 @@ def rows_of(judgments: Sequence[Judgment], given: Mapping[str, Definitions]) -> 
     for pair in pairs_of(judgments):
         session = pair.session
         named = given.get(session.definitions)
-        prompt = conversation_of(session, named.system if named else "").until(pair.at)
+        prompt = read_before(session, pair.at, named.system if named else "")
         sessions = tuple(dict.fromkeys((session.id, pair.other.id)))
         chosen, rejected = calling(pair.chosen), calling(pair.rejected)
         rows.append(

@@ -1,19 +1,45 @@
-"""Define what one session contributes to a memory item: what it learned, or that it was shown the item."""
+"""Define what one session contributes to a memory item: what it learned, or that it was shown the item; and weigh that.
+
+near-duplicates   meet in one id, made of what was learned and not of its wording
+contradictions    count on the item itself; the newer and better backed side wins
+age               halves a session's weight every half-life of event time
+harm              what could do some waits until several agents have done that very thing
+ways              are told on the word of a quorum: `QUORUM_AGENTS` agents made all of its calls. Of sessions with other
+                  goals only what two agents' calls share is quoted; the rest is not the task's, but somebody's
+
+All are functions of the set of contributions: no order of arrival, no clock.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, TypedDict
+from itertools import groupby
+from math import fsum
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
+from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
+from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.lore import ItemKind
+from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory, encode
 
-__all__ = ["FAILURE_BELOW", "SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "Shown", "item_id", "origin", "shown_items"]
+__all__ = [
+    "FAILURE_BELOW",
+    "SEVERAL_GOALS",
+    "SUCCESS_ABOVE",
+    "Candidate",
+    "Shown",
+    "is_unconfirmed",
+    "item_id",
+    "origin",
+    "shown_items",
+]
 
 Side = Literal["success", "failure", "withdrawn"]
 
@@ -146,3 +172,134 @@ def shown_items(trajectory: Trajectory) -> list[Shown]:
         Shown(item_id=id, tenant=trajectory.tenant, session=trajectory.session, agent=principal_of(trajectory.agent))
         for id in sorted(found)
     ]
+
+
+QUORUM_AGENTS = 3
+
+# Steps of a half-life; a session younger than one step counts as new.
+_AGE_STEPS = 32
+
+
+class Contributor(NamedTuple):
+    """The newest verdict on one session; the greater of two counts.
+
+    Attributes:
+        way, form: hashes of all that its contribution says, and of a way of a task with its literals masked.
+        goal: hash of its goal.
+        delayed: as in `models.memory.candidate.Candidate`.
+        danger: whether a call of it could do harm.
+    """
+
+    revision: tuple[int, float]
+    side: Side
+    agent: int
+    seen: float
+    way: int = 0
+    form: int = 0
+    goal: int = 0
+    delayed: bool = False
+    danger: bool = False
+
+
+def weight(seen: float, newest: float, half_life_seconds: float) -> float:
+    """Weight of a session beside the newest one, 0..1: half for each half-life that it is older.
+
+    Age counts in whole steps: hours must not decide between sessions of the same weight, or their order would.
+    """
+    steps = int((newest - seen) * _AGE_STEPS / half_life_seconds)
+    return float(2.0 ** (-steps / _AGE_STEPS))
+
+
+def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[Side, float]:
+    """Weight of each side, of the agents and not of their sessions (`_by_agents`)."""
+    weights: dict[Side, list[float]] = {"success": [], "failure": []}
+    for each, counts in _by_agents(contributors, half_life_seconds):
+        weights[each.side].append(counts)
+    # fsum: the result must not depend on the order.
+    return {side: fsum(some) for side, some in weights.items()}
+
+
+def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) -> list[tuple[Contributor, float]]:
+    """Each with its weight: all sessions of an agent together weigh as much as its newest one.
+
+    What many sessions of one agent say may be that agent's own, or a lie: it outweighs no second agent.
+    """
+    contributors = list(contributors)
+    newest = max((each.seen for each in contributors), default=0.0)
+    weights = [weight(each.seen, newest, half_life_seconds) for each in contributors]
+    of_agent: dict[int, list[float]] = {}
+    for each, counts in zip(contributors, weights, strict=True):
+        of_agent.setdefault(each.agent, []).append(counts)
+    share = {agent: max(some) / fsum(some) for agent, some in of_agent.items()}
+    return [(each, counts * share[each.agent]) for each, counts in zip(contributors, weights, strict=True)]
+
+
+def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: float) -> dict[int, tuple[int, float]]:
+    """Of each way: the agents that succeeded by it, and its weight.
+
+    A consistent environment lets all sessions of one way succeed or fail, so a way weighs its successes less its
+    failures, and a wrong verdict is outvoted.
+
+    Args:
+        contributors: each with its way.
+    """
+    ways, sessions = zip(*contributors, strict=True) if (contributors := list(contributors)) else ((), ())
+    weights: dict[int, list[float]] = {}
+    agents: dict[int, set[int]] = {}
+    for way, (each, counts) in zip(ways, _by_agents(sessions, half_life_seconds), strict=True):
+        weights.setdefault(way, []).append(counts if each.side == "success" else -counts)
+        agents.setdefault(way, set()).update([each.agent] if each.side == "success" else [])
+    return {way: (len(agents[way]), fsum(some)) for way, some in weights.items()}
+
+
+def is_unconfirmed(item: MemoryItem) -> bool:
+    """Whether fewer agents than a quorum back what could do harm."""
+    return item.danger and item.agents < QUORUM_AGENTS
+
+
+_MAX_LINES = 8
+_MAX_TITLE = 160
+_LEAST_VOICES = 2
+
+
+def way(shown: Sequence[Candidate], successes: Sequence[Candidate], *, is_masked: bool) -> Candidate:
+    """A strategy as it is told.
+
+    Args:
+        shown: the examples of the way, best first.
+        successes: all examples of the task.
+        is_masked: whether what fewer than two agents' calls hold is left out.
+    """
+    calls = [each.calls for each in shown]
+    if is_masked:
+        known = frozenset(_agreed(successes, lambda each: names("\n".join(each.calls))))
+        calls = [tuple([masked_text(call, known) for call in each]) for each in calls]
+    told = min(calls, key=lambda each: (-calls.count(each), each))
+    goals = _agreed(shown, lambda each: [each.title])
+    number = len(told)
+    return replace(
+        shown[0],
+        title=f"{HOW_TO}{goals[0] if goals else shown[0].task}"[:_MAX_TITLE],
+        description=f"Solved in {number} call{'' if number == 1 else 's'}.",
+        content="\n".join(["What worked:", *_numbered(told)]),
+    )
+
+
+def _agreed(examples: Iterable[Candidate], texts: Callable[[Candidate], Iterable[str]]) -> list[str]:
+    """Texts that examples of two agents hold, those of the most agents first, ties by text."""
+    held: dict[str, set[str]] = defaultdict(set)
+    for each in examples:
+        for text in texts(each):
+            held[text].add(each.agent)
+    found = [text for text, holders in held.items() if len(holders) >= _LEAST_VOICES]
+    return sorted(found, key=lambda text: (-len(held[text]), text))
+
+
+def _numbered(calls: Sequence[str]) -> list[str]:
+    """One numbered line a call, repetitions folded, the middle of a long list left out."""
+    runs = [(call, len(list(same))) for call, same in groupby(calls)]
+    lines = [f"{number}. {call}{f' (×{times})' if times > 1 else ''}" for number, (call, times) in enumerate(runs, 1)]
+    if len(lines) <= _MAX_LINES:
+        return lines
+    half = _MAX_LINES // 2
+    return [*lines[:half], f"… {len(lines) - _MAX_LINES} more …", *lines[-half:]]

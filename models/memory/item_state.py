@@ -27,9 +27,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
-from models.memory.candidate import Candidate, Shown, Side
-from models.memory.consolidation import QUORUM_AGENTS, Contributor, votes, weigh
-from models.memory.way import way
+from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Shown, Side, votes, way, weigh
 
 __all__ = ["ItemState"]
 

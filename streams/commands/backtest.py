@@ -67,7 +67,7 @@ def parts(
     if data is None and leave_out is not None:
         raise typer.BadParameter("--leave-out goes with --data")
     from fleetlore.transcripts.read import read_sessions
-    from models.backtest.splitting import split
+    from models.backtest.report import split
 
     say("reading the logs")
     if data is not None:

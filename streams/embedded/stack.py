@@ -23,11 +23,11 @@ from typing import IO
 
 import orjson
 
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import DEFAULT_TENANT, LOCK_FILE, STACK_FILE, Settings, embedded_environ
 from fleetlore.errors import FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
-from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port, held_port
 from streams.embedded.child import Child

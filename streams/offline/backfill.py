@@ -41,7 +41,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
-from streams.offline.facts import carry_over
 from streams.offline.memory_pipeline import Chain
 from streams.offline.republish import republish
 from streams.stage.base import Record
@@ -119,7 +118,6 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
             await backfill.fill()
             # Once more, for what came in meanwhile: the shorter the distance, the less is merged twice.
             await backfill.fill()
-            await backfill.take_facts()
             if not allow_loss:
                 await backfill.check_loss()
         await backfill.store.on_client(lambda client: make_live(client, name))
@@ -236,11 +234,6 @@ class _Backfill:
             seconds=round(clock.monotonic() - started, 3),
             event_seconds=round(max(0.0, newest - oldest), 3),
         )
-
-    async def take_facts(self) -> None:
-        """Copy the facts, which come from documents and not from events. Call it late: facts loaded later are lost."""
-        async with MilvusStore.from_settings(self._settings, Metrics("backfill")) as live:
-            await carry_over(live, self.store, {*self.tenants, *self._settings.tenants})
 
     async def check_loss(self) -> None:
         """Check that the version holds about what the live one does.

@@ -17,7 +17,7 @@ from typing import Literal
 import orjson
 from aiokafka.errors import KafkaError
 
-from fleetlore.adapters.signatures import public_keys
+from fleetlore.adapters.signatures import load_signing_key, public_keys
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import STACK_FILE, Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
@@ -29,7 +29,6 @@ from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.signing_key import load_signing_key
 from sinks.topics import Allowed, TopicAdmin
 from streams.offline.drain import FLOW, remaining
 

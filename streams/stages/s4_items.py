@@ -14,8 +14,7 @@ from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
-from models.memory.candidate import Candidate, Shown
-from models.memory.consolidation import is_unconfirmed
+from models.memory.candidate import Candidate, Shown, is_unconfirmed
 from models.memory.item_state import ItemState
 from models.memory.quality import is_junk
 from sinks.metrics import Metrics

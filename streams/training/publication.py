@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Generic
+
+from msgspec.structs import replace
 
 from fleetlore.adapters.signatures import Manifest
 from fleetlore.clock import Clock
@@ -16,12 +18,9 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 
 if TYPE_CHECKING:
-    from models.promotion.canary import CanaryTrial
+    from models.adapter.gate import CanaryTrial
 
 log = logging.getLogger(__name__)
-
-# Ordinal and parent of a version → its manifest.
-Describe = Callable[[int, str | None], Manifest]
 
 
 class Publication(Generic[Manifest]):
@@ -73,12 +72,11 @@ class Publication(Generic[Manifest]):
         if self.running is not None:
             self._metrics.show_adapter(self.name, self.running[1].version)
 
-    async def offer(
-        self, weights: bytes, version: str, describe: Describe[Manifest], principals: Collection[str]
-    ) -> None:
+    async def offer(self, weights: bytes, manifest: Manifest, principals: Collection[str]) -> None:
         """Publish a version. Not where a person or another trainer has moved the channel, pinned it or revoked it.
 
         Args:
+            manifest: its ordinal and parent are those of this moment.
             principals: whose sessions it learned; where not two of them would try it and two not, there is no trial.
         """
         published = await self._publisher.published(self._tenant)
@@ -89,10 +87,11 @@ class Publication(Generic[Manifest]):
             log.info("tenant %s: a person or another trainer pointed %s elsewhere", self._tenant, self.name)
             self.running = pointed
             return
+        version = manifest.version
         if published.revoked(version):
             return
         ordinal = max((known.ordinal for known in published.versions.values()), default=0) + 1
-        manifest = describe(ordinal, pointed[1].version if pointed is not None else None)
+        manifest = replace(manifest, ordinal=ordinal, parent=pointed[1].version if pointed is not None else None)
         share = self.canary_share if self.running is not None else 0.0
         # What is decided holds without any one principal, so nothing would be.
         tries = sum(in_cohort(each, share, version) for each in principals)
@@ -111,7 +110,7 @@ class Publication(Generic[Manifest]):
             await self.resume()
             return
         if share and self.running is not None:
-            from models.promotion.canary import CanaryTrial
+            from models.adapter.gate import CanaryTrial
 
             trial = CanaryTrial(version, self.running[1].version, share, self._clock.monotonic())
             self._trial = trial, weights, manifest

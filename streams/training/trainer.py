@@ -1,9 +1,8 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out.
 
-Each tenant has two adapters here: the call model (`streams.training.trainer`) and the retrieval adapter
-(`streams.training.retrieval`), which takes torch. Both are learned anew from the newest sessions of the log, so there
-are no offsets to commit, and a killed trainer goes on where the log is. They take a bounded share of a core; the
-retrieval adapter gets what the call model leaves of it.
+Each tenant has two adapters here: the call model, and the retrieval adapter, which takes torch. Both are learned anew
+from the newest sessions of the log, so there are no offsets to commit, and a killed trainer goes on where the log is.
+They take a bounded share of a core; the retrieval adapter gets what the call model leaves of it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
@@ -23,8 +23,12 @@ from fleetlore.calls.model import CallModel
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
+from fleetlore.retrieval.adapter import RetrievalAdapter, probe_answers, tensor_shapes
+from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.wire.adapter_manifest import CallsManifest, Probe, RetrievalManifest
 from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Trajectory
+from models.adapter.pairs import Case, cases_of
 from models.calls.gate import CallsReport, judge_candidate
 from models.calls.training import CallTraining, TrainedCalls
 from models.calls.window import KeptSession
@@ -33,9 +37,11 @@ from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
 from streams.stage.erased import Erased
-from streams.training.publication import Describe, Publication
-from streams.training.retrieval import RetrievalTrainer
-from streams.training.window import Decided, WindowTrainer, horizon_of, train
+from streams.training.publication import Publication
+from streams.training.window import Cadence, Decided, WindowTrainer, horizon_of, train
+
+if TYPE_CHECKING:
+    from models.adapter.contrastive import TrainedRetrieval
 
 __all__ = ["run_trainer"]
 
@@ -72,6 +78,87 @@ REASONS = frozenset(
     ]
 )
 _ACCEPTED = frozenset({"applied", "revoked"})
+_PROBE_SEED = 1
+# Learning takes seconds for each thousand cases; the newest say most.
+_MOST_CASES = 1_000
+
+
+class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
+    """Learns of the sessions in which a call failed and the next one of its tool that worked held something new."""
+
+    # Cases are rarer than sessions, and learning them costs more.
+    cadence: ClassVar[Cadence] = Cadence(new_sessions=50, patience_seconds=60.0)
+    _candidate: TrainedRetrieval
+
+    def _teaches(self, session: Trajectory) -> bool:
+        return next(cases_of(session), None) is not None
+
+    def _learned(self, chosen: list[KeptSession]) -> bytes | None:
+        candidate = _learned(_newest(chosen)[0])
+        if candidate is None:
+            return None
+        self._candidate = candidate
+        return candidate.weights
+
+    def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[RetrievalManifest]:
+        import torch
+
+        from models.adapter.gate import judge_retrieval
+
+        encoder = shared_encoder()
+        cases, ended = _newest(chosen)
+
+        def learn(some: Sequence[Case]) -> RetrievalAdapter | None:
+            trained = _learned(some)
+            return trained and trained.adapter(encoder.dimensions)
+
+        published, until = None, 0.0
+        if self.publication.running is not None:
+            running, manifest = self.publication.running
+            if manifest.encoder_sha256 == encoder.sha256:
+                published = RetrievalAdapter(running, manifest.rank, manifest.scale, encoder.dimensions)
+                until = manifest.until
+        report = judge_retrieval(cases, learn, encoder, published, until, ended)
+        if not report.passed:
+            return Decided(report.reason, report.figures, None)
+        candidate, config = self._candidate, self._candidate.config
+        probe = probe_answers(candidate.adapter(encoder.dimensions), _PROBE_SEED, encoder.dimensions)
+        manifest = RetrievalManifest(
+            **self._stated(version, weights, report.figures),
+            sessions=len({case.session for case in cases}),
+            agents=len({case.agent for case in cases}),
+            tools=tuple(sorted({case.tool for case in cases})),
+            pairs=candidate.pairs,
+            until=max(ended),
+            encoder=encoder.name,
+            encoder_sha256=encoder.sha256,
+            rank=config.rank,
+            alpha=config.alpha,
+            tensors=dict(tensor_shapes(config.rank, encoder.dimensions)),
+            probe=Probe(_PROBE_SEED, probe),
+            torch=str(torch.__version__),
+        )
+        return Decided(report.reason, report.figures, manifest)
+
+
+def _learned(cases: Sequence[Case]) -> TrainedRetrieval | None:
+    """Learn a version; None where no case is answered by another."""
+    # Importing torch takes seconds of CPU: not before there is something to learn.
+    import torch
+
+    from models.adapter.contrastive import train
+
+    # Two threads add up in another order than one, and another last bit is another hash. And they would spin while
+    # other processes need the cores.
+    torch.set_num_threads(1)
+    return train(cases, shared_encoder())
+
+
+def _newest(chosen: Sequence[KeptSession]) -> tuple[list[Case], list[float]]:
+    """The last cases of sessions, and when the session of each ended."""
+    sessions = [each.session() for each in chosen]
+    found = [(case, session.ended) for session in sessions for case in cases_of(session)][-_MOST_CASES:]
+    return [case for case, _ in found], [ended for _, ended in found]
 
 
 # Train the call model of a tenant: from closed sessions to versions in service.
@@ -92,8 +179,17 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
         return self._candidate.weights
 
     def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[CallsManifest]:
-        report = self._report(chosen)
-        return Decided(report.reason, report.figures, self._described(version, report) if report.passed else None)
+        report, candidate = self._report(chosen), self._candidate
+        if not report.passed:
+            return Decided(report.reason, report.figures, None)
+        manifest = CallsManifest(
+            **self._stated(version, weights, report.figures),
+            sessions=candidate.sessions,
+            agents=candidate.agents,
+            tools=candidate.tools,
+            calls=candidate.calls,
+        )
+        return Decided(report.reason, report.figures, manifest)
 
     def _report(self, chosen: Sequence[KeptSession]) -> CallsReport:
         if self.publication.running is None:
@@ -109,27 +205,6 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
             # The log lost what the published version learned. One that knows less must be measured against it.
             return CallsReport("too_few", report.figures)
         return report
-
-    def _described(self, version: str, report: CallsReport) -> Describe[CallsManifest]:
-        candidate = self._candidate
-
-        def describe(ordinal: int, parent: str | None) -> CallsManifest:
-            return CallsManifest(
-                version=version,
-                ordinal=ordinal,
-                parent=parent,
-                tenant=self._tenant,
-                size_bytes=len(candidate.weights),
-                data=self._data(),
-                sessions=candidate.sessions,
-                agents=candidate.agents,
-                tools=candidate.tools,
-                metrics={name: round(value, 6) for name, value in report.figures.items()},
-                created=self._clock.now(),
-                calls=candidate.calls,
-            )
-
-        return describe
 
 
 # Count the adapter versions that agents refused, as a metric to alert on: agents export no metrics.
@@ -184,11 +259,9 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
                 # If Linux groups processes by session, a nice value counts within the session only, and each role is
                 # one.
                 _AUTOGROUP.write_text(str(niceness))
-            horizon, share = horizon_of(settings), settings.canary_share
+            some: dict[str, Any] = {"horizon": horizon_of(settings), "erased": erased}
             calls_trainers = [
-                CallsTrainer(
-                    tenant, Publication(tenant, calls, metrics, clock), metrics, clock, horizon=horizon, erased=erased
-                )
+                CallsTrainer(tenant, Publication(tenant, calls, metrics, clock), metrics, clock, **some)
                 for tenant in settings.tenants
             ]
             work = [
@@ -201,14 +274,10 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
             if missing:
                 log.warning("only the call model is trained: the retrieval adapter needs %s", ", ".join(missing))
             else:
+                share = settings.canary_share
                 retrieval_trainers = [
                     RetrievalTrainer(
-                        tenant,
-                        Publication(tenant, retrieval, metrics, clock, share),
-                        metrics,
-                        clock,
-                        horizon=horizon,
-                        erased=erased,
+                        tenant, Publication(tenant, retrieval, metrics, clock, share), metrics, clock, **some
                     )
                     for tenant in settings.tenants
                 ]

@@ -12,9 +12,9 @@ import hashlib
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeVar
 
 from aiokafka import ConsumerRecord
 
@@ -31,7 +31,7 @@ from models.calls.window import SESSIONS, KeptSession, SessionWindow
 from sinks.metrics import Metrics
 from streams.stage.base import split
 from streams.stage.erased import Erased
-from streams.training.publication import Describe, Publication
+from streams.training.publication import Publication
 
 __all__ = ["Cadence", "Decided", "WindowTrainer", "horizon_of", "train", "values_of"]
 
@@ -81,7 +81,7 @@ class Decided(NamedTuple, Generic[Manifest]):
 
     reason: str
     figures: dict[str, float]
-    describe: Describe[Manifest] | None
+    manifest: Manifest | None
 
 
 class WindowTrainer(ABC, Generic[Manifest]):
@@ -202,9 +202,8 @@ class WindowTrainer(ABC, Generic[Manifest]):
                     decided.reason,
                     decided.figures,
                 )
-                if decided.describe is not None:
-                    principals = {each.agent for each in chosen}
-                    await self.publication.offer(weights, version, decided.describe, principals)
+                if decided.manifest is not None:
+                    await self.publication.offer(weights, decided.manifest, {each.agent for each in chosen})
         self._new = 0
         self._learned_at = self._clock.monotonic()
 
@@ -217,9 +216,19 @@ class WindowTrainer(ABC, Generic[Manifest]):
         finally:
             self.cpu_seconds += time.thread_time() - began
 
-    def _data(self) -> tuple[DataRange, ...]:
+    def _stated(self, version: str, weights: bytes, figures: Mapping[str, float]) -> dict[str, Any]:
+        """What a manifest of any adapter says; its ordinal and parent are known when it is offered."""
         firsts = sorted(self._window.first_offsets().items())
-        return tuple(DataRange(self.name, part, first, self._read_to[part]) for part, first in firsts)
+        return {
+            "version": version,
+            "ordinal": 0,
+            "parent": None,
+            "tenant": self._tenant,
+            "size_bytes": len(weights),
+            "data": tuple(DataRange(self.name, part, first, self._read_to[part]) for part, first in firsts),
+            "metrics": {name: round(value, 6) for name, value in figures.items()},
+            "created": self._clock.now(),
+        }
 
 
 def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, A
 from confluent_kafka.admin import ResourceType as Kind
 from typer.testing import CliRunner
 
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.agent.fleet import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
@@ -24,7 +25,6 @@ from fleetlore.kafka.client import connected, make_producer
 from fleetlore.kafka.read import read_dead_letters, read_to_end
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import NAMES, topic
-from sinks.signing_key import create_signing_key
 from sinks.topics import Allowed, TopicAdmin
 from streams.commands.topics import register
 from streams.embedded.broker import free_port

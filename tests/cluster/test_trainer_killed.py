@@ -14,7 +14,7 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from benchmarks.random_adapters import version_of
-from fleetlore.adapters.signatures import public_keys
+from fleetlore.adapters.signatures import create_signing_key, public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_producer
@@ -23,7 +23,6 @@ from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.wire.adapter_manifest import CHANNEL, RetrievalManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import AdapterPublisher
-from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.test_compaction import COMPACTED_SECONDS, SOON

@@ -15,9 +15,9 @@ import pytest
 import typer
 import yaml
 
+from fleetlore.adapters.signatures import load_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings, variables
-from sinks.signing_key import load_signing_key
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("worker", "trainer")

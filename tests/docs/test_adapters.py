@@ -22,11 +22,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tokenizers import Tokenizer
 
 from benchmarks.random_adapters import manifest_for, random_weights
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.retrieval.ranking import query_text
 from fleetlore.wire.adapter_manifest import RetrievalManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 
 Numbers = Any

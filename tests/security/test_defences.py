@@ -12,8 +12,9 @@ from fleetlore.advice.gate import Tip
 from fleetlore.emit import encode
 from fleetlore.wire.events import RESULT, TOOL, Event
 from fleetlore.wire.lore import MemoryItem
-from models.memory import bottom_k, consolidation
-from models.memory.consolidation import is_unconfirmed
+from models.memory import bottom_k
+from models.memory import candidate as contributions
+from models.memory.candidate import is_unconfirmed
 from models.memory.item_state import ItemState
 from tests.build import memory_item
 from tests.candidates import candidate
@@ -67,8 +68,8 @@ def by_sessions(contributors: Any, half_life_seconds: float) -> Any:
     [
         (a_secret_leaves_the_agent, encode, "redact_value", unchanged),
         (a_text_closes_the_fence, gate, "clean", unchanged),
-        (one_agent_has_others_fetch_and_run, consolidation, "QUORUM_AGENTS", 1),
-        (one_liar_silences_what_ten_found, consolidation, "_by_agents", by_sessions),
+        (one_agent_has_others_fetch_and_run, contributions, "QUORUM_AGENTS", 1),
+        (one_liar_silences_what_ten_found, contributions, "_by_agents", by_sessions),
         (one_liar_fills_the_sample, bottom_k, "TURN", 64),
     ],
 )

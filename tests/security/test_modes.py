@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from models.llm.answers import Answers
+from fleetlore.adapters.signatures import create_signing_key
+from models.llm.client import Answers
 from sinks.adapter_files import LocalMirror
-from sinks.signing_key import create_signing_key
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 

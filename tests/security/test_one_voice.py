@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from fleetlore.stats.hashing import stable_hash
-from models.judge.llm_opinion import Notes
-from models.llm.corrections import corrections
+from models.judge.session_state import Notes
+from models.llm.distiller import corrections
 from models.memory.item_state import ItemState
 from tests.build import call as step
 from tests.build import judgment, memory_item

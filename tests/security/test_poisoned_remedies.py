@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetlore.wire.topics import topic
-from models.memory.consolidation import QUORUM_AGENTS, is_unconfirmed
+from models.memory.candidate import QUORUM_AGENTS, is_unconfirmed
 from tests.build import memory_item
 from tests.streams.log_pipeline import LogPipeline
 

@@ -16,7 +16,7 @@ from benchmarks.random_adapters import manifest_for, pointer_to, random_weights,
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
 from fleetlore.adapters.registry import RegistryView
-from fleetlore.adapters.signatures import public_keys
+from fleetlore.adapters.signatures import create_signing_key, public_keys
 from fleetlore.adapters.subscriber import REFETCH_SECONDS, AdapterHolder, AdapterSubscriber
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.clock import Clock
@@ -34,7 +34,6 @@ from fleetlore.wire.adapter_manifest import (
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.mock_cluster import MockCluster
 

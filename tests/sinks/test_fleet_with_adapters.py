@@ -14,11 +14,11 @@ import pytest
 from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore import Fleet
 from fleetlore.adapters.listing import read_adapters, read_to_end
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 
 MakeTopics = Callable[..., Awaitable[None]]

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from fleetlore.stats.hashing import stable_hash
 from models.backtest.heard import CallLog
-from models.backtest.splitting import Logged
+from models.backtest.report import Logged
 
 L = TypeVar("L", bound=Logged)
 

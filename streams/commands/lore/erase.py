@@ -47,7 +47,7 @@ def erase(
     everything = tenant is not None and not (session or agent or user)
     name = check_tenant(tenant or DEFAULT_TENANT)
     settings = with_key(stack.settings, stack.data)
-    from sinks.signing_key import load_signing_key
+    from fleetlore.adapters.signatures import load_signing_key
     from streams.offline.erase.found import Wanted
     from streams.offline.erase.job import erase as run
 

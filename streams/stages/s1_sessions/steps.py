@@ -13,9 +13,9 @@ from fleetlore.fingerprint.loops import LoopPattern
 from fleetlore.wire.incoming import Data
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step, clip
-from models.data.place_names import shows_schema
 from models.memory.bottom_k import BADLY, WELL
 from models.memory.pattern_state import Subject
+from models.place_names import shows_schema
 
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:

@@ -14,8 +14,7 @@ from fleetlore.stats.text_index import words
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.cases import telling
 from models.judge.session_state import notable
-from models.llm.answers import Answers
-from models.llm.client import Client
+from models.llm.client import Answers, Client
 from models.llm.distiller import LlmDistiller
 from models.llm.judge import LlmJudge
 from sinks.metrics import Metrics

@@ -24,9 +24,8 @@ from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, Verdict, encode
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
-from models.judge.llm_opinion import Notes, Opinion
 from models.judge.record import measurable, tool_family
-from models.judge.session_state import SessionState
+from models.judge.session_state import Notes, Opinion, SessionState
 from models.memory.candidate import Candidate, Shown, shown_items
 from models.memory.identities import without_identities
 from sinks.metrics import Metrics

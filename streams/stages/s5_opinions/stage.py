@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Judgment
-from models.judge.llm_opinion import Notes, Opinion
+from models.judge.session_state import Notes, Opinion
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
 from streams.stage.distrusted import Distrusted
 from streams.stage.erased import Erased

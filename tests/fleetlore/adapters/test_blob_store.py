@@ -1,8 +1,15 @@
+"""Weights in a shared folder, or in an object store behind the protocol of S3."""
+
 from __future__ import annotations
 
 import hashlib
 import os
 import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +24,64 @@ WEIGHTS = random_weights(1)
 VERSION = hashlib.sha256(WEIGHTS).hexdigest()
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """What answers as AWS' object store does."""
+    pytest.importorskip("moto")
+    pytest.importorskip("s3fs")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 50
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert process.poll() is None and time.monotonic() < deadline, "the server did not start"
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def agent_host(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The variables that AWS' own clients take, and no client that knows those of another test."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "agent")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()
+    yield
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def bucket(agent_host: None) -> str:
+    import s3fs
+
+    files = s3fs.S3FileSystem()
+    if not files.exists("fleet"):
+        files.mkdir("fleet")
+    return "s3://fleet/adapters"
+
+
+@pytest.fixture(params=["file", "memory", pytest.param("s3", marks=pytest.mark.slow)])
 def blob_store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    """A shared folder, and what stands for an object store."""
-    return BlobStore(f"file://{tmp_path}/adapters" if request.param == "file" else f"memory://{tmp_path.name}")
+    """A shared folder, what stands for an object store, and one."""
+    match request.param:
+        case "file":
+            return BlobStore(f"file://{tmp_path}/adapters")
+        case "memory":
+            return BlobStore(f"memory://{tmp_path.name}")
+    return BlobStore(request.getfixturevalue("bucket"))
 
 
 def refused(blob_store: BlobStore, reference: WeightsReference) -> str:
@@ -142,3 +203,28 @@ def test_an_odd_reference_is_refused(value: bytes, reason: str) -> None:
     with pytest.raises(AdapterRefused) as found:
         parse_reference(value)
     assert found.value.reason == reason
+
+
+@pytest.mark.slow
+def test_a_bucket_is_never_made(bucket: str) -> None:
+    import s3fs
+
+    blob_store = BlobStore("s3://misspelt/adapters")
+    with pytest.raises(BrokerUnavailable, match="misspelt"):
+        blob_store.put("acme", VERSION, WEIGHTS)
+    assert not s3fs.S3FileSystem().exists("misspelt")
+    reference = WeightsReference(f"s3://misspelt/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))
+    assert refused(blob_store, reference) == "missing"
+
+
+@pytest.mark.slow
+def test_without_credentials_it_says_so(agent_host: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    blob_store = BlobStore("s3://fleet/adapters")
+    with pytest.raises(BrokerUnavailable, match="credentials"):
+        blob_store.put("acme", VERSION, WEIGHTS)
+    reference = WeightsReference(f"s3://fleet/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))
+    assert refused(blob_store, reference) == "unreachable"

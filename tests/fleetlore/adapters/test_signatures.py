@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import stat
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from benchmarks.random_adapters import manifest_for, pointer_to, random_weights
-from fleetlore.adapters.signatures import SigningKey, public_keys, verify_manifest, verify_pointer
+from fleetlore.adapters.signatures import (
+    SigningKey,
+    create_signing_key,
+    load_signing_key,
+    public_keys,
+    verify_manifest,
+    verify_pointer,
+)
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.wire.adapter_manifest import DataRange, RetrievalManifest
 
@@ -110,3 +118,29 @@ def test_a_bad_public_key_is_a_config_error(text: str) -> None:
 
 def test_a_key_does_not_print_itself() -> None:
     assert repr(KEY) == "SigningKey()"
+
+
+def test_a_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "keys" / "adapter_ed25519"
+    public = create_signing_key(file).public_base64
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert create_signing_key(file).public_base64 == public
+    assert load_signing_key(file).public_base64 == public
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+
+
+def test_two_keys_differ(tmp_path: Path) -> None:
+    assert create_signing_key(tmp_path / "a").key_id != create_signing_key(tmp_path / "b").key_id
+
+
+def test_a_missing_key_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_signing_key(tmp_path / "none")
+
+
+def test_a_damaged_key_is_never_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"damaged")
+    with pytest.raises(ConfigError):
+        create_signing_key(file)
+    assert file.read_bytes() == b"damaged"

@@ -79,7 +79,7 @@ def test_version_and_help(app: typer.Typer) -> None:
 
 
 def test_a_command_whose_extra_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = "a_package_that_is_not_installed:register"
+    missing = "a_package_that_is_not_installed.commands:register"
     _entries(monkeypatch, _entry("demo", missing), _entry("adapters.rollback", missing))
     app = cli_app.build_app()
     for arguments in (["demo", "--agents", "3"], ["adapters", "rollback", "x", "--yes"]):
@@ -118,7 +118,6 @@ HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafk
         ("worker --partitions 3", 2),
         ("patterns --data no-folder", 1),
         ("dead-letters list --data no-folder", 1),
-        ("facts load no-file", 2),
         ("erase --session a --data no-folder", 1),
         ("backfill switch new --data no-folder", 1),
         ("console --data no-folder", 1),

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
+from fleetlore.advice.advice import Advice
+from fleetlore.advice.gate import Tip
+from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.names import FailureKind
-from models.backtest.report import advice_rows, asked, known_errors
+from models.backtest.heard import CallLog, told
+from models.backtest.report import advice_rows, asked, hit_rate, known_errors, slices_of, split, ways_out, words
 from tests.models.backtest.made import SILENT, call, heard, log
 
 GONE = "KeyError: 'cars'"
@@ -39,3 +45,153 @@ def test_an_error_of_another_agent_is_one_that_could_be_known() -> None:
     assert known_errors([ann], [other, again])["shop"] == {"family": 1.0, "class": 0.5, "exact": 0.5}
     assert known_errors([ann], [ann])["shop"] == {"family": 0.0, "class": 0.0, "exact": 0.0}  # its own
     assert known_errors([ann], [log(call("select 1"))])["shop"] == {"family": None, "class": None, "exact": None}
+
+
+@pytest.fixture
+def cases() -> list[CallLog]:
+    return [
+        log(session=f"{source}/{agent}/{task}", agent=f"agent-{agent}", task=f"task-{task}", source=source)
+        for source in ("shop", "bank")
+        for agent in range(5)
+        for task in range(10)
+    ]
+
+
+def test_the_slices_come_out_by_themselves(cases: list[CallLog]) -> None:
+    train, test = split(cases, seed=1, share=0.2)
+    slices = slices_of(train, test)
+    # Of each source one of five agents and two of ten tasks.
+    assert {name: slices.count(name) for name in set(slices)} == {"A": 16, "T": 16, "AT": 4}
+    assert len(train) == 64
+
+
+def test_the_split_depends_on_seed_and_names_alone(cases: list[CallLog]) -> None:
+    names = [{case.session for case in part} for part in split(cases, 1, 0.2)]
+    assert names == [{case.session for case in part} for part in split(cases[::-1], 1, 0.2)]
+    assert names != [{case.session for case in part} for part in split(cases, 2, 0.2)]
+
+
+def test_a_source_is_left_out_whole(cases: list[CallLog]) -> None:
+    train, test = split(cases, 1, 0.2, leave_out="bank")
+    assert {case.source for case in train} == {"shop"}
+    assert slices_of(train, test).count("S") == 50
+
+
+def test_set_ups_of_one_model_are_held_out_together() -> None:
+    agents = [*(f"big/{each}" for each in "abcdef"), "small/react", "small/plan", "other/react", "last/react"]
+    cases = [log(session=f"{agent} {task}", agent=agent, task=f"task-{task}") for agent in agents for task in range(10)]
+    for seed in range(5):
+        train, test = split(cases, seed, share=0.2)
+        known = {case.agent for case in train}
+        held = {case.agent for case in test} - known
+        # Two of ten, and never one of two set-ups.
+        assert len(held) == 2
+        assert not {agent.partition("/")[0] for agent in held} & {agent.partition("/")[0] for agent in known}
+    of_two, other = split(
+        [case for case in cases if case.agent[0] in "bs"], 0, 0.1
+    )  # none is small enough: the smaller
+    assert {case.agent for case in other} - {case.agent for case in of_two} == {"small/react", "small/plan"}
+
+
+def test_what_cannot_be_split_is_refused(cases: list[CallLog]) -> None:
+    with pytest.raises(ConfigError, match="no source 'mine' to leave out; there are: bank, shop"):
+        split(cases, 1, 0.2, leave_out="mine")
+    with pytest.raises(ConfigError, match="too few agents and tasks"):
+        split(cases[:1], 1, 0.2)
+
+
+def test_each_session_is_sorted_into_its_slice() -> None:
+    train = [log(agent="ann", task="cook"), log(agent="ben", task="bake")]
+    test = [
+        log(agent="new", task="cook"),
+        log(agent="ann", task="roast"),
+        log(agent="new", task="roast"),
+        log(agent="ann", task="bake"),
+        log(agent="ann", task="cook", source="elsewhere"),
+    ]
+    assert slices_of(train, test) == ["A", "T", "AT", "K", "S"]
+
+
+def test_an_agent_of_another_source_is_a_new_agent() -> None:
+    train = [log(agent="ann", task="cook"), log(agent="ben", task="cook", source="elsewhere")]
+    assert slices_of(train, [log(agent="ann", task="cook", source="elsewhere")]) == ["A"]
+
+
+NO_TABLE = "no such table: cars"
+
+
+def test_a_way_out_is_the_next_call_of_the_tool_that_worked_with_words_not_seen() -> None:
+    of = log(
+        call("select * from cars", error=NO_TABLE),
+        call("select * from car", error="no such table: car"),
+        call("ls", tool="bash"),
+        call("select * from car_makers"),
+        call("select * from other", error="no such table: other"),
+        call("select * from cars, car_makers"),  # nothing new
+    )
+    told = {0: SILENT._replace(way_out="`cars` -> `car_makers`"), 1: SILENT._replace(way_out="look")}
+    (way_out,) = ways_out(heard(of, after=told))
+    # What two failures led to counts once, for the first of them.
+    assert way_out.new == {"car_makers"} and way_out.told == "`cars` -> `car_makers`"
+    assert hit_rate([way_out]) == 1.0
+
+
+def test_what_was_told_before_the_call_counts_where_nothing_is_told_after_it() -> None:
+    of = log(call("select * from cars", error=NO_TABLE), call("select * from car_makers"))
+    (way_out,) = ways_out(heard(of, SILENT._replace(way_out="`car_makers`")))
+    assert way_out.told == "`car_makers`"
+
+
+def test_what_the_session_has_seen_is_nothing_new() -> None:
+    of = log(call("select * from cars", error=f"{NO_TABLE}; known: car_makers"), call("select * from car_makers"))
+    assert list(ways_out(heard(of))) == []
+
+
+def test_a_passing_fault_needs_no_way_out() -> None:
+    of = log(call("select * from cars", error="503 Service Unavailable"), call("select * from car_makers"))
+    assert list(ways_out(heard(of))) == []
+
+
+def test_words_are_names_and_the_parts_of_dotted_ones() -> None:
+    assert words("SELECT Car_Makers.Id, x FROM t1 ON 'Ford'") == {
+        "select",
+        "car_makers",
+        "id",
+        "from",
+        "t1",
+        "on",
+        "ford",
+    }
+
+
+def test_silence_is_no_miss() -> None:
+    of = log(call("select * from cars", error=NO_TABLE), call("select * from car_makers"))
+    (told,) = ways_out(heard(of, after={0: SILENT._replace(way_out="`car_makers`")}))
+    quiet = told._replace(told="")
+    assert hit_rate([told, quiet]) == 1.0 and hit_rate([quiet]) is None
+
+
+WARNING = Tip(
+    "w", "foreseen", (), kind="no such table: <name>", rejected=("cars",), chance=0.7, text="sql fails with `cars`."
+)
+WAY_OUT = Tip("i", "renamed", (), brings=("makers",), text="Use `makers` instead of `maker`.")
+
+
+def test_silence() -> None:
+    assert told(Advice(risk=0.1)) == (0.1, False, None, "", "", ())
+
+
+def test_a_warning_names_the_failure_that_it_is_of() -> None:
+    said = told(Advice((WARNING,), risk=0.7))
+    assert said.warned and said.risk == 0.7 and WARNING.text in said.text
+    assert said.named == FailureKind("no such table: <name>", ("cars",))
+
+
+def test_a_way_out_is_no_warning() -> None:
+    said = told(Advice((WAY_OUT,)))
+    assert said.way_out == WAY_OUT.text and not said.warned and said.way_out in said.text
+
+
+def test_each_thing_shown_has_its_source() -> None:
+    shown = told(Advice((WARNING, WAY_OUT))).shown
+    assert shown == (("foreseen", WARNING.text, (), True), ("renamed", WAY_OUT.text, ("makers",), False))

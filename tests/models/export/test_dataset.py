@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from fleetlore.errors import ConfigError
 from fleetlore.wire.trajectory import CUT, Judgment, Step
-from models.export.conversation import Message
-from models.export.dataset import write_dataset
-from models.export.rows import AGENT_SHARE, Row, _bounded, is_test
-from models.export.tool_schemas import as_functions, tools_by_agent
+from models.export.dataset import as_functions, tools_by_agent, write_dataset
+from models.export.rows import AGENT_SHARE, Message, Row, _bounded, is_test
 from tests.build import call, judgment
 
 NO_COLUMN = "no such column: nme"

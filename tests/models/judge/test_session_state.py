@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire.trajectory import DIGEST_BYTES, Feedback, Step, Trajectory, Verdict
-from models.judge.llm_opinion import Note, Notes, Opinion
-from models.judge.session_state import MAX_TAUGHT, SessionState
+from models.judge.session_state import MAX_TAUGHT, Note, Notes, Opinion, SessionState
 from models.memory.candidate import Candidate
 from tests import build as sessions
 from tests.candidates import candidate

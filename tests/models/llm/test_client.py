@@ -18,8 +18,7 @@ import pytest
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.testing import FakeClock
-from models.llm.answers import Answers
-from models.llm.client import ANSWER_TOKENS, Client, Prompt
+from models.llm.client import ANSWER_TOKENS, Answers, Client, Prompt
 from models.llm.judge import SCHEMA
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
 
@@ -301,7 +300,7 @@ def test_without_the_package_it_says_which_extra_brings_it() -> None:
         "import sys; sys.modules['openai'] = None\n"
         "from fleetlore.config import Settings\n"
         "from fleetlore.errors import ModelUnavailable\n"
-        "from models.llm.answers import Answers\n"
+        "from models.llm.client import Answers\n"
         "from models.llm.client import Client\n"
         "try:\n    Client(Settings(llm_url='http://x/v1', llm_model='m'), Answers(':memory:'))\n"
         "except ModelUnavailable as error:\n    assert 'fleetlore-server[llm]' in str(error)\n"

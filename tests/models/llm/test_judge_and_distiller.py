@@ -16,13 +16,10 @@ from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import tell
 from fleetlore.config import Settings
 from fleetlore.wire.trajectory import Judgment, Trajectory
-from models.judge.llm_opinion import Note, Notes
-from models.llm.answers import Answers
-from models.llm.client import Client
-from models.llm.corrections import MOST_NOTES, corrections
-from models.llm.distiller import LlmDistiller
-from models.llm.judge import LlmJudge
-from models.llm.recording import brief, recording
+from models.judge.session_state import Note, Notes
+from models.llm.client import Answers, Client
+from models.llm.distiller import MOST_NOTES, LlmDistiller, corrections
+from models.llm.judge import LlmJudge, brief, recording
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE
 from models.memory.item_state import ItemState
 from tests import build as sessions

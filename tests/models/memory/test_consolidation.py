@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from itertools import permutations
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.memory.consolidation import Contributor, votes, weigh, weight
+from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.trajectory import Judgment, Step
+from models.distil.distiller import distil
+from models.memory.candidate import QUORUM_AGENTS, Contributor, votes, weigh, weight
+from models.memory.item_state import ItemState
+from tests import build as sessions
 
 DAY = 86_400.0
 HALF_LIFE = 30 * DAY
@@ -59,3 +65,93 @@ def test_the_newer_side_wins_at_even_numbers() -> None:
     old = [Contributor((1, 0.0), "failure", 1, 0.0), Contributor((1, 0.0), "failure", 2, 0.0)]
     new = [Contributor((1, 0.0), "success", 3, 2 * HALF_LIFE)]
     assert weigh(old + new, HALF_LIFE) == {"success": 1.0, "failure": 0.5}
+
+
+def call(arguments: str, result: str = "ok", error: str | None = None) -> Step:
+    return sessions.call("sql", arguments, result, error=error)
+
+
+def session(
+    number: int, *steps: Step, good: bool = True, agent: str = "", goal: str = "count the cars", task: str = "cars"
+) -> Judgment:
+    return sessions.judgment(
+        *steps,
+        label="success" if good else "failure",
+        session=f"s{number}",
+        agent=agent or f"a{number}",
+        goal=goal,
+        ended=9,
+        task=task,
+    )
+
+
+TABLES, GUESS = call("SHOW TABLES", "cars_data"), call("SELECT 1 FROM cars", error="no such table: 'cars'")
+COUNT, DESCRIBE = call("SELECT count(*) FROM cars_data", "406"), call("DESCRIBE cars_data")
+SOLVED = [session(0, TABLES, COUNT), session(1, GUESS, TABLES, COUNT), session(2, TABLES, COUNT)]
+OTHERS = [session(3, TABLES, DESCRIBE, COUNT), session(4, TABLES, DESCRIBE, COUNT)]
+
+
+def items(judgments: list[Judgment]) -> dict[str, MemoryItem]:
+    """By id, strategies alone."""
+    states: dict[str, ItemState] = {}
+    for judgment in judgments:
+        for each in distil(judgment):
+            states.setdefault(each.item_id, ItemState.empty()).merge(each)
+    made = [item for state in states.values() if (item := state.to_item()) is not None]
+    return {item.id: item for item in made if item.kind == "strategy"}
+
+
+def test_the_way_of_most_agents_is_told_without_the_calls_that_failed() -> None:
+    (item,) = items([*SOLVED, *OTHERS]).values()
+    assert item.content.splitlines() == [
+        "What worked:",
+        "1. sql(SHOW TABLES)",
+        "2. sql(SELECT count(*) FROM cars_data)",
+    ]
+    assert (item.title, item.description) == ("How to: count the cars", "Solved in 2 calls.")
+    assert (item.task, item.support, item.agents, item.against) == ("cars", 3, 3, 0)
+
+
+def test_a_way_waits_for_a_quorum_of_agents_who_made_all_of_its_calls() -> None:
+    assert items(SOLVED[: QUORUM_AGENTS - 1]) == items([*SOLVED[:2], *OTHERS]) == {}
+    assert items([session(number, TABLES, COUNT, agent="one") for number in range(9)]) == {}
+    assert items([session(number, TABLES, COUNT, task="") for number in range(3)]) == {}
+
+
+@pytest.mark.parametrize("failed", [(GUESS,), (TABLES, COUNT), (COUNT,)])
+def test_a_session_that_failed_says_nothing(failed: tuple[Step, ...]) -> None:
+    assert items([*SOLVED, *[session(number, *failed, good=False) for number in range(5, 9)]]) == items(SOLVED)
+
+
+def test_no_order_and_no_repetition_makes_another_item() -> None:
+    every = [*SOLVED, *OTHERS]
+    for order in permutations(every, 3):
+        assert items([*order, *every]) == items(every)
+
+
+def test_of_a_long_way_the_middle_is_left_out_and_repetitions_are_folded() -> None:
+    steps = [call(f"STEP {letter}") for letter in "abcdefghij"]
+    (item,) = items([session(number, steps[0], steps[0], *steps[1:]) for number in range(3)]).values()
+    lines = item.content.splitlines()
+    assert lines[1:3] == ["1. sql(STEP a) (×2)", "2. sql(STEP b)"] and lines[-1] == "10. sql(STEP j)"
+    assert "… 2 more …" in lines
+
+
+def test_what_differs_between_sessions_of_a_task_with_other_goals_is_not_quoted() -> None:
+    def refund(number: int, goal: str) -> Judgment:
+        order = f"#W100{number}"
+        steps = [
+            sessions.call("get_order", f'{{"order_id":"{order}"}}'),
+            sessions.call("refund", f'{{"order_id":"{order}","policy":"P-2024-7"}}'),
+        ]
+        return session(number, *steps, goal=goal or f"refund {order} for ann@example.org", task="refund")
+
+    (item,) = items([refund(number, "") for number in range(3)]).values()
+    assert "P-2024-7" in item.content and "<order id>" in item.content and item.title == "How to: refund"
+    assert not any(private in item.content for private in ("#W100", "ann@"))
+
+
+def test_of_one_goal_the_values_are_the_tasks_own() -> None:
+    steps = sessions.call("get_order", '{"order_id":"#W1001"}'), sessions.call("refund", '{"order_id":"#W1001"}')
+    (item,) = items([session(number, *steps, task="refund") for number in range(3)]).values()
+    assert "#W1001" in item.content

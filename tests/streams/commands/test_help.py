@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fleetlore.cli.app import build_app
 
 LONGEST = 60
-GROUPS = ([], ["adapters"], ["backfill"], ["dead-letters"], ["facts"], ["ingest"], ["topics"])
+GROUPS = ([], ["adapters"], ["backfill"], ["dead-letters"], ["ingest"], ["topics"])
 
 
 def commands(of: Any, name: str = "fleetlore") -> Iterator[tuple[str, str]]:

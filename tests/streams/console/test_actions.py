@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("starlette")
 from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.adapters.listing import read_adapters
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.adapter_manifest import RetrievalManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.producer import BatchProducer
-from sinks.signing_key import create_signing_key
 from streams.console.actions import Actions
 from streams.embedded.broker import EmbeddedBroker
 from streams.stage.base import Outgoing

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.clock import Clock
 from fleetlore.config import STACK_FILE, Settings
@@ -18,7 +19,6 @@ from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.signing_key import create_signing_key
 from sinks.topics import ensure_topics
 from streams.commands.run import TO_BE_SEEN_TO, register_doctor
 from streams.embedded.broker import EmbeddedBroker

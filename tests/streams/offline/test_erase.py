@@ -12,7 +12,7 @@ import typer
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from fleetlore.adapters.signatures import public_keys, signed_by
+from fleetlore.adapters.signatures import create_signing_key, public_keys, signed_by
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.kafka.client import connected, make_producer
@@ -24,7 +24,6 @@ from fleetlore.wire.events import Definitions, Event, definitions_id
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.signing_key import create_signing_key
 from streams.commands.lore.erase import register
 from streams.offline.erase.found import Wanted
 from streams.offline.erase.job import Erasing, erase, remaining

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.random_adapters import version_of
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
@@ -15,7 +16,6 @@ from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, Data
 from fleetlore.wire.topics import topic
 from sinks.adapter_files import LocalMirror
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.erase.found import Found
 from streams.offline.erase.job import has_learned, learned_versions

@@ -17,6 +17,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from fleetlore.adapters.listing import AdapterListing, read_adapters
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
@@ -27,7 +28,6 @@ from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
-from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 from streams.stage.erased import Erased
 from streams.training.publication import Publication

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from msgspec.structs import replace
 
 from fleetlore.adapters.listing import read_adapters
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
@@ -23,16 +24,15 @@ from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import RETRIEVAL, RetrievalManifest, in_cohort
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
-from models.promotion import canary
+from models.adapter.gate import VOTE_SECONDS
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
-from sinks.signing_key import create_signing_key
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.erase.found import Found
 from streams.offline.erase.job import has_learned
 from streams.stage.erased import Erased
 from streams.training.publication import Publication
-from streams.training.retrieval import RetrievalTrainer
+from streams.training.trainer import RetrievalTrainer
 from tests.build import call, judgment
 from tests.models.adapter.inflected import sessions
 
@@ -207,7 +207,7 @@ async def test_a_share_of_the_agents_tries_a_version_first(
             tries = in_cohort(agent, share, tried)
             votes.append(voted(agent, number, tried if tries else stable[1].version, label if tries else "success"))
         trainer.take(record(trainer.verdicts, votes, number))
-        clock.advance(canary.VOTE_SECONDS)
+        clock.advance(VOTE_SECONDS)
         await trainer.publication.end_trial()
         if not trainer.publication.on_trial:
             break

@@ -14,6 +14,7 @@ from peft import PeftModel
 from transformers import LlamaForCausalLM
 from typer.testing import CliRunner, Result
 
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.errors import ConfigError
 from fleetlore.lora.adapter import pack, unpack
@@ -21,7 +22,6 @@ from fleetlore.lora.follow import LoraFollower
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS
-from sinks.signing_key import create_signing_key
 from streams.commands.adapters.publish_llm import read_gate
 from streams.embedded.broker import EmbeddedBroker
 from streams.offline.erase.found import Found

@@ -10,11 +10,11 @@ from typer.testing import CliRunner, Result
 
 from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore.adapters.listing import read_adapters
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from sinks.signing_key import create_signing_key
 from streams.commands.adapters.rollback import register
 from streams.embedded.broker import EmbeddedBroker
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire.trajectory import MAX_SCHEMA
-from models.data.place_names import MAX_NAME, shows_schema, told_of_place
+from models.place_names import MAX_NAME, shows_schema, told_of_place
 from tests.build import call
 
 
