@@ -1,9 +1,7 @@
 """Publish adapter versions: manifest, then weights, then pointer, each acknowledged before the next.
 
-Readers keep no weights that no manifest names, so the manifest comes first.
-
-So an agent that sees a pointer finds the version, and a publisher that dies in between leaves a version that no agent
-runs. Publishing the same version again changes nothing.
+Readers keep no weights that no manifest names. So an agent that sees a pointer finds the version, and a publisher that
+dies in between leaves a version that no agent runs. Publishing the same version again changes nothing.
 
 Of two pointers with one epoch, readers follow the first (optimistic locking). A publisher that moves a channel learns
 from the log whether another one came first. A person's decision is then made again, a trainer's is dropped.
@@ -14,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Generic, Self
 
 from aiokafka import AIOKafkaProducer
@@ -27,17 +26,56 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
+from fleetlore.files import write_whole
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
 from fleetlore.wire.topics import topic
-from sinks.adapter_files import LocalMirror
 
 __all__ = ["AdapterPublisher"]
 
 _KEY_ID = re.compile("[0-9a-f]{16}")
 _KEPT_VERSIONS = 32
 ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
+
+
+class LocalMirror:
+    """Published versions as files of one process, so that a broker that lost them can be filled again.
+
+        FOLDER/TENANT/ADAPTER/VERSION.weights   the weights as on the topic: themselves, or the reference to them
+        FOLDER/TENANT/ADAPTER/VERSION.json      the signed manifest
+        FOLDER/TENANT/ADAPTER/CHANNEL.pointer   the signed pointer
+        FOLDER/TENANT/KIND-WHAT.revoked         a signed revocation
+
+    Only the owner may read them, and a file appears whole or not at all.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def records(self, tenant: str, adapter: str) -> Iterator[tuple[str, bytes, bytes]]:
+        """All that is kept (topic, key, value), nothing verified; a version without a manifest is none."""
+        folder = self.folder / tenant / adapter
+        for manifest in sorted(folder.glob("*.json")):
+            yield "adapters.manifests", f"{adapter}/{manifest.stem}".encode(), manifest.read_bytes()
+            yield "adapters.weights", manifest.stem.encode(), manifest.with_suffix(".weights").read_bytes()
+        for pointer in folder.glob("*.pointer"):
+            yield "adapters.pointers", f"{adapter}/{pointer.stem}".encode(), pointer.read_bytes()
+        for revocation in sorted(folder.parent.glob("*.revoked")):
+            yield "adapters.pointers", REVOKED.encode(), revocation.read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Keep a file below the folder."""
+        file = self.folder / name
+        for folder in reversed((file.parent, *file.parent.parents)):
+            if not folder.exists():
+                folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would make those above by the umask
+        write_whole(file, data)
+
+    def drop(self, tenant: str, adapter: str, version: str) -> None:
+        """Forget a version; the manifest goes first."""
+        for suffix in ("json", "weights"):
+            (self.folder / tenant / adapter / f"{version}.{suffix}").unlink(missing_ok=True)
 
 
 class AdapterPublisher(Generic[Manifest]):
@@ -119,14 +157,8 @@ class AdapterPublisher(Generic[Manifest]):
 
     async def _read_all(self, tenant: str) -> RegistryView[Manifest]:
         registry = await self._read_topics(tenant)
-        if self._store is not None:
-            name = self.kind.name
-            for version, (weights, manifest) in self._store.versions(tenant, name).items():
-                _take(registry, "adapters.manifests", f"{name}/{version}".encode(), manifest)
-                _take(registry, "adapters.weights", version.encode(), weights)
-            _take(registry, "adapters.pointers", f"{name}/{CHANNEL}".encode(), self._store.pointer(tenant, name))
-            for revocation in self._store.revocations(tenant):
-                _take(registry, "adapters.pointers", REVOKED.encode(), revocation)
+        for record in self._store.records(tenant, self.kind.name) if self._store is not None else ():
+            _take(registry, *record)
         return registry
 
     async def publish(
@@ -152,7 +184,9 @@ class AdapterPublisher(Generic[Manifest]):
             reference = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
             weights = reference.to_json()
         if self._store is not None:
-            self._store.save(manifest.tenant, manifest.name, manifest.version, weights, signed)
+            # In this order: a version with a manifest is complete.
+            self._store.write(f"{manifest.tenant}/{manifest.name}/{manifest.version}.weights", weights)
+            self._store.write(f"{manifest.tenant}/{manifest.name}/{manifest.version}.json", signed)
         await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
         await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
         channel, share = (CANARY, canary_share) if canary_share > 0 else (CHANNEL, 1.0)
@@ -186,7 +220,7 @@ class AdapterPublisher(Generic[Manifest]):
 
     async def matching(self, tenant: str, version: str) -> list[str]:
         """Return the published versions whose hash begins so."""
-        return _matching(await self._read_all(tenant), version)
+        return [known for known in (await self._read_all(tenant)).versions if known.startswith(version)]
 
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
@@ -250,7 +284,7 @@ class AdapterPublisher(Generic[Manifest]):
         revocation = Revocation(tenant, kind, what, reason, self._clock.now())
         signed = self._key.sign(revocation)
         if self._store is not None:
-            self._store.revoke(tenant, kind, what, signed)
+            self._store.write(f"{tenant}/{kind}-{what}.revoked", signed)
         await self._send(tenant, "adapters.pointers", revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
@@ -315,7 +349,7 @@ class AdapterPublisher(Generic[Manifest]):
         if followed is None or (followed.epoch, followed.version, followed.pinned) != (pointer.epoch, version, pinned):
             raise ChannelMoved(f"the channel {channel} of tenant {known.tenant} was moved while it was being moved")
         if self._store is not None and channel == CHANNEL:  # a canary does not outlive its broker
-            self._store.point(known.tenant, self.kind.name, signed)
+            self._store.write(f"{known.tenant}/{self.kind.name}/{CHANNEL}.pointer", signed)
         return pointer
 
     async def _forget_old(self, registry: RegistryView[Manifest], newest: Manifest) -> None:
@@ -346,14 +380,10 @@ class AdapterPublisher(Generic[Manifest]):
 
 
 def _find_version(registry: RegistryView[Manifest], version: str) -> str:
-    matching = _matching(registry, version)
+    matching = [known for known in registry.versions if known.startswith(version)]
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
     return matching[0]
-
-
-def _matching(registry: RegistryView[Manifest], version: str) -> list[str]:
-    return [known for known in registry.versions if known.startswith(version)]
 
 
 def _unchanged(registry: RegistryView[Manifest]) -> tuple[str, str, bool]:

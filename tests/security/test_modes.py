@@ -12,7 +12,7 @@ import yaml
 
 from fleetlore.adapters.signatures import create_signing_key
 from models.llm.client import Answers
-from sinks.adapter_files import LocalMirror
+from sinks.adapter_publisher import LocalMirror
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 
@@ -39,8 +39,8 @@ def check(folder: Path) -> None:
 
 def test_versions_keys_and_answers(tmp_path: Path) -> None:
     mirror = LocalMirror(tmp_path / "adapters")
-    mirror.save("acme", "calls", "v1", b"weights", b"manifest")
-    mirror.revoke("acme", "version", "v1", b"revoked")
+    mirror.write("acme/calls/v1.json", b"manifest")
+    mirror.write("acme/version-v1.revoked", b"revoked")
     create_signing_key(tmp_path / "keys" / "adapter_ed25519")
     answers = Answers(tmp_path / "cache" / "llm.sqlite3")
     answers.put("key", "what a model said")

@@ -32,8 +32,7 @@ from fleetlore.wire.adapter_manifest import (
     in_cohort,
 )
 from fleetlore.wire.topics import topic
-from sinks.adapter_files import LocalMirror
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
 from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.mock_cluster import MockCluster
 
@@ -525,10 +524,11 @@ async def test_what_a_retired_key_signed_stays_in_the_store(
     store = LocalMirror(tmp_path / "store")
     old, new = create_signing_key(tmp_path / "old"), create_signing_key(tmp_path / "new")
     weights, manifest = version(1)
-    store.save(tenant, kind.name, manifest.version, weights, old.sign(manifest))
-    store.point(tenant, kind.name, old.sign(pointer_to(manifest, 1)))
+    store.write(f"{tenant}/{kind.name}/{manifest.version}.weights", weights)
+    store.write(f"{tenant}/{kind.name}/{manifest.version}.json", old.sign(manifest))
+    store.write(f"{tenant}/{kind.name}/stable.pointer", old.sign(pointer_to(manifest, 1)))
     revocation = Revocation(tenant, "version", "0" * 64, "bad", 0.0)
-    store.revoke(tenant, "version", "0" * 64, old.sign(revocation))
+    store.write(f"{tenant}/version-{revocation.what}.revoked", old.sign(revocation))
     async with AdapterPublisher(kind, broker.address, new, store) as publisher:
         assert await publisher.restore(tenant) == 0
     async with AdapterPublisher(kind, broker.address, new, store, trusted=old.public_base64) as publisher:
@@ -536,6 +536,19 @@ async def test_what_a_retired_key_signed_stays_in_the_store(
     listing = await read_adapters(broker.address, tenant)
     assert [each["version"] for each in listing.pointers] == [manifest.version]
     assert [each["what"] for each in listing.revocations] == ["0" * 64]
+
+
+def test_a_mirror_holds_whole_versions_and_no_drafts(tmp_path: Path) -> None:
+    store = LocalMirror(tmp_path / "store")
+    assert list(store.records("acme", "calls")) == []
+    for pointer in (b"1", b"2"):
+        store.write("acme/calls/stable.pointer", pointer)
+    store.write("acme/calls/v1.weights", b"weights of which no manifest was written")
+    assert list(store.records("acme", "calls")) == [("adapters.pointers", b"calls/stable", b"2")]
+    assert list(store.records("acme", "retrieval")) == []
+    for _ in range(2):
+        store.drop("acme", "calls", "v1")
+    assert [each.name for each in (tmp_path / "store" / "acme" / "calls").iterdir()] == ["stable.pointer"]
 
 
 async def test_a_stale_store_never_moves_the_channel_back(
@@ -564,7 +577,7 @@ async def test_old_versions_are_forgotten(
     async with AdapterPublisher(kind, broker.address, key, store, kept_versions=2) as two:
         for number in range(1, 5):
             await two.publish(*version(number, number))
-        assert len(store.versions(tenant, kind.name)) == 2
+        assert Counter(name for name, _, _ in store.records(tenant, kind.name))["adapters.weights"] == 2
         assert len((await two.published(tenant)).versions) == 2
     assert (await follow()).version == version(4)[1].version
 
