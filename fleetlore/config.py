@@ -311,7 +311,6 @@ class Settings:
         }
 
     def with_(self, **changes: Any) -> Settings:
-        """A copy with some fields changed."""
         return replace(self, **changes)
 
 

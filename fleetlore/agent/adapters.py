@@ -49,7 +49,6 @@ class CallModelSlot:
 
     @property
     def model(self) -> CallModel | None:
-        """The version in use."""
         return self._current.model if self._current else None
 
     @property
@@ -77,11 +76,9 @@ class CallModelSlot:
         return _LoadedCalls(manifest.version, model)
 
     def apply(self, loaded: _LoadedCalls) -> None:
-        """Put a prepared version into use: one assignment."""
         self._current = loaded
 
     def reset(self) -> None:
-        """Run no version: one assignment."""
         self._current = None
 
     def is_loaded(self, manifest: CallsManifest) -> bool:
@@ -135,7 +132,6 @@ class AgentAdapters:
             await subscriber.start()
 
     async def close(self) -> None:
-        """Follow no more."""
         await asyncio.gather(*(each.close() for each in self.subscribers))
 
     @property

@@ -98,11 +98,9 @@ class NamedSessions(dict[str, Session]):
                 self.leave(name)
 
     def rename(self, name: str, new: str) -> None:
-        """Give a session another name."""
         self[new], self._used[new] = self.pop(name), self._used.pop(name)
 
     def leave(self, name: str) -> None:
-        """End the session of this name, if there is one."""
         session = self.pop(name, None)
         self._used.pop(name, None)
         if session is not None:
@@ -110,6 +108,5 @@ class NamedSessions(dict[str, Session]):
             session.__exit__(None, None, None)
 
     def leave_all(self) -> None:
-        """End all of them."""
         for name in list(self):
             self.leave(name)

@@ -28,7 +28,6 @@ class Lifetime:
 
     @property
     def is_new(self) -> bool:
-        """Whether it was never entered."""
         return not self._entered
 
     @property
@@ -48,7 +47,6 @@ class Lifetime:
         self._entered, self.open_in = True, getpid()
 
     def leave(self) -> None:
-        """Note that it is left."""
         self.open_in = 0
 
     def check(self) -> None:

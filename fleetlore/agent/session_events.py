@@ -95,7 +95,6 @@ class SessionEvents:
         self._definitions = defined
 
     def start(self) -> None:
-        """Send that the session begins."""
         given = self._options
         data: dict[str, Any] = {names.GOAL: redact_fenced(given.goal), names.TASK: given.task}
         data |= _known(
@@ -117,7 +116,6 @@ class SessionEvents:
         self._emit("session.ended", data)
 
     def message(self, role: str, text: str) -> None:
-        """Send a message."""
         self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
 
     def begin_call(self, action: Action, adapter: str | None) -> BegunCall:

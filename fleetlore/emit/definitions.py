@@ -110,7 +110,6 @@ class DefinitionSender:
             await asyncio.wait([self._sending], timeout=3 * STOP_SECONDS)
 
     def _definitions(self, given: bytes) -> Definitions:
-        """What was given, masked."""
         masked = redact_value(orjson.loads(given))
         system, tools = masked if self._personal is None else self._personal.masked(masked)
         return msgspec.convert({"system": system, "tools": tools}, Definitions)

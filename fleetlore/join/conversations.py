@@ -71,7 +71,6 @@ class Conversation:
         dialect.tell(body, prompt_prefix(self.session, _tools_of(body)))
 
     def _record(self, call: Made, text: str, failed: bool, now: float) -> str:
-        """Record a call; what to put behind its result."""
         seconds = max(0.0, now - self.answered_at) if self.answered_at is not None else 0.0
         said: dict[str, Any] = {"error_text": text} if failed else {"result": text}
         self.session.record(call.tool, call.arguments, call_id=call.id, duration_seconds=seconds, **said)
@@ -153,7 +152,6 @@ class Conversations:
         return True
 
     def leave_all(self) -> None:
-        """End all of them."""
         for each in list(self._open):
             self._leave(each)
 

@@ -51,7 +51,6 @@ class Result(NamedTuple):
         return says_failure(text) or (text[:1] == "{" and says_failure(_parsed(text)))
 
     def add(self, text: str, part: str) -> None:
-        """Put a text behind it."""
         self.holder[self.key] = _longer(self.holder.get(self.key), text, part)
 
 

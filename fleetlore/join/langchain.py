@@ -91,7 +91,6 @@ class FleetMiddleware(AgentMiddleware):
 
 
 def _held(session: Session, call: Any) -> ToolMessage | None:
-    """The answer to a call that is not made."""
     advice = session.hold(call["name"], call["args"])
     if advice is None:
         return None

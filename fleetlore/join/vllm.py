@@ -33,7 +33,6 @@ class _FleetLoraResolver(LoRAResolver):  # type: ignore[misc]  # vLLM is no requ
         self._ready: asyncio.Task[None] | None = None
 
     async def resolve_lora(self, base_model_name: str, lora_name: str) -> LoRARequest | None:
-        """The version of this name for this base, or None."""
         if not lora_name.startswith(f"fleetlore:{self._follower.tenant}:"):
             return None
         if self._ready is None:
@@ -48,7 +47,6 @@ class _FleetLoraResolver(LoRAResolver):  # type: ignore[misc]  # vLLM is no requ
         return LoRARequest(lora_name=lora_name, lora_int_id=number, lora_path=str(found.path))
 
     async def close(self) -> None:
-        """Follow no more."""
         if self._ready is not None:
             await self._ready
             await self._follower.close()

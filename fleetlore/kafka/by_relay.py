@@ -84,7 +84,6 @@ class _RelayClient:
         self._http: Any = None
 
     async def start(self) -> None:
-        """Be ready to ask."""
         import httpx2  # takes 5 MB, which an agent of a broker is spared
 
         relay = self._relay
@@ -105,7 +104,6 @@ class _RelayClient:
         )
 
     async def stop(self) -> None:
-        """Close the connections."""
         if self._http is not None:
             await self._http.aclose()
 
@@ -143,7 +141,6 @@ class RelayProducer(_RelayClient):
         return {0}
 
     def create_batch(self) -> _Batch:
-        """An empty batch of records."""
         return _Batch()
 
     async def send_batch(self, batch: _Batch, topic: str, *, partition: int) -> asyncio.Future[None]:
@@ -198,26 +195,22 @@ class RelayConsumer(_RelayClient):
         self._heard = 0.0
 
     async def start(self) -> None:
-        """Ask which partitions there are."""
         await super().start()
         await self.end_offsets(())
 
     async def stop(self) -> None:
-        """Close the connections."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait([self._asking])
         await super().stop()
 
     def assignment(self) -> set[TopicPartition]:
-        """All partitions that hold something."""
         return set(self._ends)
 
     def assign(self, parts: Iterable[TopicPartition]) -> None:
         """Nothing: a follower reads all."""
 
     def last_stable_offset(self, part: TopicPartition) -> int | None:
-        """As the relay last said."""
         return self._ends.get(part)
 
     def last_poll_timestamp(self, part: TopicPartition) -> int:
@@ -225,7 +218,6 @@ class RelayConsumer(_RelayClient):
         return int(self._heard * 1000)
 
     def seek(self, part: TopicPartition, offset: int) -> None:
-        """Go on from there."""
         self._positions[part] = offset
         self._came.clear()
         if self._asking is not None:
@@ -233,7 +225,6 @@ class RelayConsumer(_RelayClient):
             self._asking = None
 
     async def seek_to_beginning(self, *parts: TopicPartition) -> None:
-        """Read them once more."""
         for part in parts:
             self.seek(part, 0)
 

@@ -91,7 +91,6 @@ def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
 
 
 def make_admin(bootstrap: Bootstrap) -> AIOKafkaAdminClient:
-    """A client that creates and alters topics."""
     return _made(AIOKafkaAdminClient, bootstrap)
 
 
@@ -260,7 +259,6 @@ async def _choose_server(settings: Mapping[str, Any]) -> None:
 
 
 async def _open(settings: Mapping[str, Any], host: str, port: int) -> Any:
-    """A connection as the client makes its own."""
     names = ["request_timeout_ms", "security_protocol", "ssl_context", "sasl_mechanism"]
     names += ["sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider"]
     return await create_conn(host, port, **{name: settings[name] for name in names if name in settings})

@@ -239,7 +239,6 @@ class _Full(HTTPException):
 
 
 def _correct(fleet: Fleet, event: Event) -> bool:
-    """Send a correction of how a session of the agent ended."""
     if event.sequence != NUMBERLESS:
         sent = fleet.emitter.emit(event)
     else:

@@ -115,7 +115,6 @@ _MALFORMED = (FleetloreError, msgspec.DecodeError)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """Say what was wrong with a request."""
     match error:
         case HTTPException():
             more = {"accepted": accepted} if (accepted := getattr(error, "accepted", 0)) else {}

@@ -93,11 +93,9 @@ class Gateway:
         self._client = httpx2.AsyncClient(limits=limits, timeout=timeout)
 
     async def close(self) -> None:
-        """Close the connections to the providers."""
         await self._client.aclose()
 
     async def forward(self, fleet: Fleet, caller: Caller, request: Request, provider: str) -> Response:
-        """Pass a request on and its answer back."""
         path, body = request.path_params["path"], await body_of(request, _MAX_BODY)
         dialect = _READ.get((provider, path)) if request.method == "POST" else None
         conversation: Conversation | None = None

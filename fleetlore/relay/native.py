@@ -49,7 +49,6 @@ class Native:
         self._last: OrderedDict[tuple[str, str, str], int] = OrderedDict()
 
     async def close(self) -> None:
-        """Follow no more."""
         await asyncio.gather(*(each.close() for each in self._mirrors.values()))
 
     async def follow(self, fleet: Fleet, body: bytes) -> bytes:
@@ -155,7 +154,6 @@ class Mirror:
         self._task = asyncio.create_task(self._follower.run(), name="fleetlore-mirror")
 
     async def close(self) -> None:
-        """Follow no more."""
         self._task.cancel()
         await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
 

@@ -173,6 +173,5 @@ class RemoteSessions:
         return held.next if held is not None else None
 
     def leave(self, tenant: str, agent: str, id: str) -> None:
-        """Forget a session."""
         with suppress(KeyError):
             del self._held[tenant, agent, id]

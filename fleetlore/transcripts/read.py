@@ -94,7 +94,6 @@ def read_sessions(path: Path) -> list[LoggedSession]:
 
 
 def _form_of(path: Path) -> str | None:
-    """The form of a file, by its ending or by how it begins."""
     if path.suffix == ".eval":
         return "inspect"
     if path.suffix == ".traj":

@@ -44,7 +44,6 @@ class Found:
     last: float = 0.0
 
     def add(self, session: LoggedSession, events: list[Event]) -> None:
-        """Count a session."""
         self.sessions += 1
         self.events += len(events)
         self.unanswered += session.unanswered
@@ -57,7 +56,6 @@ class Found:
         self.last = max(self.last, events[-1].time)
 
     def merge(self, other: Found) -> None:
-        """Count what was found in other logs too."""
         for name in ("sessions", "events", "calls", "failed", "messages", "unanswered", "unreadable"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.outcomes += other.outcomes

@@ -59,7 +59,6 @@ class LoggedSession:
     unanswered: int = 0
 
     def all_events(self) -> list[tuple[Kind, dict[str, Any]]]:
-        """Return its events with its start and end."""
         ended: dict[str, Any] = {ev.OUTCOME: self.outcome}
         if self.reward is not None:
             ended[ev.REWARD] = self.reward
