@@ -17,8 +17,8 @@ import typer
 
 from fleetlore.cli.app import build_app
 from fleetlore.config import describe
-from fleetlore.relay.asyncapi import asyncapi
 from fleetlore.relay.openapi import openapi
+from fleetlore.relay.schemas import asyncapi
 from fleetlore.wire.topics import TOPICS
 from sinks.metrics import CATALOGUE, LABELS
 

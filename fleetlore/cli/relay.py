@@ -174,7 +174,7 @@ def schema(
     ] = None,
 ) -> None:
     """Print what the topics hold, as AsyncAPI 3 or JSON Schema."""
-    from fleetlore.relay.asyncapi import SCHEMAS, asyncapi, json_schema
+    from fleetlore.relay.schemas import SCHEMAS, asyncapi, json_schema
 
     if topic is not None and topic not in SCHEMAS:
         raise typer.BadParameter(f"agents write and read {', '.join(SCHEMAS)}", param_hint="TOPIC")

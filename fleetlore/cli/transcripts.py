@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
@@ -23,13 +25,17 @@ from fleetlore.cli.output import moment, print_json
 from fleetlore.config import check_tenant
 from fleetlore.errors import BrokerUnavailable, ModelUnavailable
 from fleetlore.transcripts.read import FORMS, files_of, read_files
+from fleetlore.transcripts.session import LoggedSession, timed_events
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import MAX_EVENTS, Event, checked_name
 
 if TYPE_CHECKING:
     from fleetlore.config import Settings
-    from fleetlore.transcripts.send import Found
+    from fleetlore.emit.emitter import Emitter
 
 # A process of its own takes half a second to start; so much takes as long to import.
 _PART_BYTES = 8_000_000
+_FULL_SECONDS = 0.005
 
 _FormName = StrEnum("_FormName", {name.replace("-", "_"): name for name in FORMS})  # type: ignore[misc]
 
@@ -59,8 +65,6 @@ def import_logs(
 
     At their own times; importing them again changes nothing.
     """
-    from fleetlore.wire.events import checked_name
-
     if agent is not None:
         checked_name("agent", agent)
     check_tenant(tenant)
@@ -69,7 +73,8 @@ def import_logs(
     started = time.monotonic()
     settings = None if dry_run else connection(broker, data)
     size = sum(file.stat().st_size for file in files)
-    found = _import_in_parts(size, files, partial(_import, form.value, settings, tenant, agent, task, timeout))
+    send = partial(_send, form.value, settings, tenant, agent, task, timeout)
+    found = _import_in_parts(size, files, partial(_import, send))
     seconds = time.monotonic() - started
     if json:
         counted = {name: getattr(found, name) for name in found.__slots__}
@@ -78,7 +83,53 @@ def import_logs(
     _show(found, len(files), size, seconds, sent=not dry_run)
 
 
-def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], Found]) -> Found:
+@dataclass(slots=True)
+class _Found:
+    """What was found in logs.
+
+    Attributes:
+        events: with the starts and ends of the sessions.
+        unanswered: calls without a result in the log; nothing is known of how they ended.
+        unreadable: lines, samples and files that hold no session.
+        outcomes: of the sessions.
+        masked: secrets by kind; of what is sent only the emitter knows them.
+        first, last: times of the events, in seconds since the Unix epoch; 0 where there are none.
+    """
+
+    sessions: int = 0
+    events: int = 0
+    calls: int = 0
+    failed: int = 0
+    messages: int = 0
+    unanswered: int = 0
+    unreadable: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    masked: Counter[str] = field(default_factory=Counter)
+    first: float = 0.0
+    last: float = 0.0
+
+    def add(self, session: LoggedSession, events: list[Event]) -> None:
+        self.sessions += 1
+        self.events += len(events)
+        self.unanswered += session.unanswered
+        self.outcomes[session.outcome] += 1
+        for event in events:
+            self.calls += event.kind == "outcome"
+            self.failed += event.kind == "outcome" and ev.ERROR_MESSAGE in event.data
+            self.messages += event.kind == "message"
+        self.first = min(self.first or events[0].time, events[0].time)
+        self.last = max(self.last, events[-1].time)
+
+    def merge(self, other: _Found) -> None:
+        for name in ("sessions", "events", "calls", "failed", "messages", "unanswered", "unreadable"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.outcomes += other.outcomes
+        self.masked += other.masked
+        self.first = min(self.first or other.first, other.first or self.first)
+        self.last = max(self.last, other.last)
+
+
+def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], _Found]) -> _Found:
     """Have `work` done on parts of the files, each in a process, where they are large enough for several.
 
     Sessions do not depend on each other: what becomes of them is the same in any order.
@@ -94,16 +145,8 @@ def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], 
     return first
 
 
-def _import(
-    form: str,
-    settings: Settings | None,
-    tenant: str,
-    agent: str | None,
-    task: str | None,
-    timeout: float,
-    files: list[Path],
-) -> Found:
-    return asyncio.run(_send(form, settings, tenant, agent, task, timeout, files))
+def _import(send: Callable[[list[Path]], Coroutine[None, None, _Found]], files: list[Path]) -> _Found:
+    return asyncio.run(send(files))
 
 
 async def _send(
@@ -114,18 +157,17 @@ async def _send(
     task: str | None,
     timeout: float,
     files: list[Path],
-) -> Found:
+) -> _Found:
     from fleetlore.emit.emitter import Emitter
     from fleetlore.emit.encode import personal_data_of
-    from fleetlore.transcripts.send import send
 
     sessions, now = read_files(form, files), time.time()
     if settings is None:
-        return await send(sessions, None, tenant, end_time=now, agent=agent, task=task)
+        return await _send_sessions(sessions, None, tenant, end_time=now, agent=agent, task=task)
     emitter = Emitter(settings.cluster, tenant, personal=personal_data_of(settings.mask_personal))
     await emitter.start()
     try:
-        found = await send(sessions, emitter, tenant, end_time=now, agent=agent, task=task)
+        found = await _send_sessions(sessions, emitter, tenant, end_time=now, agent=agent, task=task)
         taken = await emitter.flush(timeout) and not emitter.dropped
         found.masked = emitter.masked
         if not taken:
@@ -137,7 +179,49 @@ async def _send(
         await emitter.close(0.0)
 
 
-def _show(found: Found, files: int, size: int, seconds: float, *, sent: bool) -> None:
+async def _send_sessions(
+    sessions: Iterable[LoggedSession | None],
+    emitter: Emitter | None,
+    tenant: str,
+    *,
+    end_time: float,
+    agent: str | None = None,
+    task: str | None = None,
+) -> _Found:
+    """Read and send sessions one after another; never more of them in memory than the emitter's buffer holds.
+
+    Args:
+        emitter: started, and used for nothing else; None only to look.
+        end_time: of sessions whose log has no times, in seconds since the Unix epoch.
+        agent, task: in place of what the log says.
+    """
+    from fleetlore.emit.encode import Encoded, encode, mask, masks_of
+
+    found = _Found()
+    looked_at: list[Encoded] = []
+    for session in sessions:
+        if session is None:
+            found.unreadable += 1
+            continue
+        session.agent, session.task = agent or session.agent, task or session.task
+        events = list(timed_events(session, tenant, end_time))
+        found.add(session, events)
+        if emitter is None:
+            looked_at += map(encode, events)
+            if len(looked_at) >= MAX_EVENTS:
+                found.masked += masks_of(looked_at, mask(looked_at))
+                looked_at.clear()
+            continue
+        for event in events:
+            while emitter.full:
+                await asyncio.sleep(_FULL_SECONDS)
+            emitter.emit(event)
+        await asyncio.sleep(0)  # let what is full be sent
+    found.masked += masks_of(looked_at, mask(looked_at))
+    return found
+
+
+def _show(found: _Found, files: int, size: int, seconds: float, *, sent: bool) -> None:
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(found.outcomes.items()))
     masked = ", ".join(f"{count} {name}" for name, count in found.masked.most_common())
     typer.echo(f"{found.sessions} sessions in {files} files ({size / 1e6:.1f} MB): {outcomes or 'none'}")

@@ -19,7 +19,7 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.join.conversations import Conversations
 from fleetlore.recall.index import LoreIndex
-from fleetlore.relay import types
+from fleetlore.relay import schemas
 from fleetlore.relay.native import Native
 from fleetlore.relay.requests import NUMBERLESS, Caller, events_of
 from fleetlore.relay.sessions import BufferFull, Member, RemoteSessions
@@ -57,24 +57,24 @@ class Api:
             raise HTTPException(404, f"this relay serves no tenant {caller.tenant!r}")
         return self._fleets[caller.tenant]
 
-    async def events(self, caller: Caller, request: Request, query: types.EventsQuery) -> types.EventsAnswer:
+    async def events(self, caller: Caller, request: Request, query: schemas.EventsQuery) -> schemas.EventsAnswer:
         fleet = self.fleet(caller)
         events = events_of(request.headers, await body_of(request), caller, fleet.clock.now())
         return await self._take_all(fleet, events, query.wait, whole=query.whole)
 
-    async def advise(self, caller: Caller, body: types.AdviseRequest) -> types.AdviceAnswer:
+    async def advise(self, caller: Caller, body: schemas.AdviseRequest) -> schemas.AdviceAnswer:
         session = self._session(caller, body)
         held = session.hold(body.tool, body.arguments) if body.hold and body.tool else None
         found = held or session.advise(body.tool, body.arguments, call_id=body.call_id)
         return _answer(session, found)
 
-    async def brief(self, caller: Caller, body: types.BriefRequest) -> types.AdviceAnswer:
+    async def brief(self, caller: Caller, body: schemas.BriefRequest) -> schemas.AdviceAnswer:
         session = self._session(caller, body)
         return _answer(session, session.brief(body.tools))
 
     async def end(
-        self, caller: Caller, request: Request, body: types.EndRequest, query: types.WaitQuery
-    ) -> types.EventsAnswer:
+        self, caller: Caller, request: Request, body: schemas.EndRequest, query: schemas.WaitQuery
+    ) -> schemas.EventsAnswer:
         fleet, id = self.fleet(caller), request.path_params["id"]
         if self.conversations.end(caller.tenant, caller.agent, id, body.outcome, body.reward):
             return await self._answered(fleet, 1, 0, query.wait)
@@ -85,7 +85,7 @@ class Api:
         event = Event("session.ended", caller.tenant, caller.agent, id, number, fleet.clock.now(), data)
         return await self._take_all(fleet, [event], query.wait)
 
-    async def lore(self, caller: Caller, query: types.LoreQuery) -> types.LoreAnswer:
+    async def lore(self, caller: Caller, query: schemas.LoreQuery) -> schemas.LoreAnswer:
         fleet, text = self.fleet(caller), query.text.casefold()
         index, model = fleet.replica.index, fleet.call_model
 
@@ -105,7 +105,7 @@ class Api:
         tools = [each for each in facts_of_tools(model) if wanted("tools", each.tool, each.says)] if model else []
         patterns.sort(key=lambda each: (-each.failures, each.id))
         items.sort(key=lambda each: each.worth(), reverse=True)
-        return types.LoreAnswer(
+        return schemas.LoreAnswer(
             tuple(patterns[: query.limit]), tuple(items[: query.limit]), tuple(tools[: query.limit])
         )
 
@@ -114,18 +114,18 @@ class Api:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._changes[caller.tenant].listen(), 200, headers, "text/event-stream")
 
-    async def health(self, caller: Caller) -> types.HealthAnswer:
+    async def health(self, caller: Caller) -> schemas.HealthAnswer:
         fleet = self.fleet(caller)
         waiting = fleet.emitter.waiting
-        return types.HealthAnswer(fleet.replica.loaded, fleet.sent, waiting, fleet.dropped, len(self.sessions))
+        return schemas.HealthAnswer(fleet.replica.loaded, fleet.sent, waiting, fleet.dropped, len(self.sessions))
 
-    def _session(self, caller: Caller, about: types.AdviseRequest | types.BriefRequest) -> Session:
+    def _session(self, caller: Caller, about: schemas.AdviseRequest | schemas.BriefRequest) -> Session:
         words = {"goal": about.goal, "task": about.task, "place": about.place}
-        return self.sessions.get(self.fleet(caller), caller.agent, about.session, **words).session
+        return self.sessions.of(self.fleet(caller), caller.agent, about.session, **words).session
 
     async def _take_all(
         self, fleet: Fleet, events: list[Event], wait: float, *, whole: bool = False
-    ) -> types.EventsAnswer:
+    ) -> schemas.EventsAnswer:
         """Take events, as many as the buffer holds, and wait for the broker to have them."""
         if not whole:
             self._check_numbers(events)
@@ -139,12 +139,12 @@ class Api:
                 raise _Full(number) from None
         return await self._answered(fleet, taken, len(events) - taken, wait)
 
-    async def _answered(self, fleet: Fleet, taken: int, repeated: int, wait: float) -> types.EventsAnswer:
+    async def _answered(self, fleet: Fleet, taken: int, repeated: int, wait: float) -> schemas.EventsAnswer:
         # Not hurried: with many agents somebody always waits, and each of their events would be a batch of its own.
         stored = wait > 0 and all(
             await asyncio.gather(fleet.emitter.flush(wait, hurried=False), fleet.definitions.flush(wait))
         )
-        return types.EventsAnswer(taken, repeated, stored, self._id)
+        return schemas.EventsAnswer(taken, repeated, stored, self._id)
 
     def _take(self, fleet: Fleet, event: Event, whole: bool) -> bool:
         """Take an event; False where it was taken before. Raises BufferFull."""
@@ -152,25 +152,25 @@ class Api:
             return _correct(fleet, event)
         if whole:
             return self.native.take(fleet, event)
+        key = fleet.tenant, event.agent, event.session
         if event.sequence == NUMBERLESS:
-            next = self.sessions.next_number(fleet.tenant, event.agent, event.session)
-            event = event._replace(sequence=next or 0)
-        session = self.sessions.get(fleet, event.agent, event.session)
+            event = event._replace(sequence=self.sessions.next_number(key) or 0)
+        session = self.sessions.of(fleet, event.agent, event.session)
         is_new = session.take(event)
         if session.is_over:
-            self.sessions.leave(fleet.tenant, event.agent, event.session)
+            self.sessions.pop(key)
         return is_new
 
     def _check_numbers(self, events: list[Event]) -> None:
         """Refuse what cannot be numbered here, before any of it is taken: it would be taken for another event."""
-        begun: set[tuple[str, str]] = set()
+        begun: set[tuple[str, str, str]] = set()
         for event in events:
-            key = event.agent, event.session
+            key = event.tenant, event.agent, event.session
             if event.kind == "session.started" or event.sequence != NUMBERLESS:
                 begun.add(key)
             elif event.kind == "feedback" or key in begun:
                 continue
-            elif self.sessions.next_number(event.tenant, *key) is None:
+            elif self.sessions.next_number(key) is None:
                 what = f"session {event.session!r} of agent {event.agent}"
                 raise HTTPException(
                     409, f"{what} is not open here: send session.started first, or number its events (sequence)"
@@ -248,9 +248,9 @@ def _correct(fleet: Fleet, event: Event) -> bool:
     return True
 
 
-def _answer(session: Session, advice: Advice) -> types.AdviceAnswer:
-    tips = tuple(types.Shown(tip.id, tip.source, tip.text) for tip in advice.tips)
-    return types.AdviceAnswer(
+def _answer(session: Session, advice: Advice) -> schemas.AdviceAnswer:
+    tips = tuple(schemas.Shown(tip.id, tip.source, tip.text) for tip in advice.tips)
+    return schemas.AdviceAnswer(
         advice.text, session.introduction, tips, advice.risk, advice.sure, advice.held, advice.call
     )
 
@@ -269,7 +269,7 @@ async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
     """An answer that says what was wrong."""
-    told = types.Problem(HTTPStatus(status).phrase, status, detail, **more)
+    told = schemas.Problem(HTTPStatus(status).phrase, status, detail, **more)
     return Response(msgspec.json.encode(told), status, headers, PROBLEM)
 
 
@@ -295,25 +295,26 @@ class Operation(NamedTuple):
 OPERATIONS = (
     Operation(
         "POST", "/v1/events", Api.events, "Record what agents did: CloudEvents, structured, binary or a batch",
-        types.EventsAnswer, query=types.EventsQuery, reads=True, status=202,
+        schemas.EventsAnswer, query=schemas.EventsQuery, reads=True, status=202,
     ),
     Operation(
         "POST", "/v1/advise", Api.advise, "What the fleet knows of a call that is about to be made, or after a failure",
-        types.AdviceAnswer, types.AdviseRequest,
+        schemas.AdviceAnswer, schemas.AdviseRequest,
     ),
     Operation(
         "POST", "/v1/brief", Api.brief, "What to tell a model before it chooses its first call",
-        types.AdviceAnswer, types.BriefRequest,
+        schemas.AdviceAnswer, schemas.BriefRequest,
     ),
     Operation(
         "POST", "/v1/sessions/{id}/end", Api.end, "Say how a session ended",
-        types.EventsAnswer, types.EndRequest, types.WaitQuery, reads=True, status=202,
+        schemas.EventsAnswer, schemas.EndRequest, schemas.WaitQuery, reads=True, status=202,
     ),
     Operation(
-        "GET", "/v1/lore", Api.lore, "What the agents of the tenant know now", types.LoreAnswer, query=types.LoreQuery
+        "GET", "/v1/lore", Api.lore, "What the agents of the tenant know now",
+        schemas.LoreAnswer, query=schemas.LoreQuery,
     ),
     Operation("GET", "/v1/stream", Api.stream, "Changes of the lore, as server-sent events", bytes),
-    Operation("GET", "/v1/health", Api.health, "How the relay fares", types.HealthAnswer),
+    Operation("GET", "/v1/health", Api.health, "How the relay fares", schemas.HealthAnswer),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fleetlore.relay import types
+from fleetlore.relay import schemas
 from fleetlore.relay.api import OPERATIONS, PROBLEM, Operation
 
 __all__ = ["openapi"]
@@ -40,15 +40,15 @@ def openapi() -> dict[str, Any]:
     used = [each for operation in OPERATIONS for each in (operation.takes, operation.gives)]
     named = {each for each in used if each is not None and _is_struct(each)}
     queries = list(dict.fromkeys(each.query for each in OPERATIONS if each.query is not None))
-    kinds = sorted({*named, types.Problem}, key=lambda each: each.__name__)
-    (event, *_), schemas = msgspec.json.schema_components([types.CloudEvent, *kinds, *queries], ref_template=_REF)
-    schemas["CloudEvent"] = event
-    parameters = {each.__name__: schemas.pop(each.__name__) for each in queries}
+    kinds = sorted({*named, schemas.Problem}, key=lambda each: each.__name__)
+    (event, *_), parts = msgspec.json.schema_components([schemas.CloudEvent, *kinds, *queries], ref_template=_REF)
+    parts["CloudEvent"] = event
+    parameters = {each.__name__: parts.pop(each.__name__) for each in queries}
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, parameters)
     tokens = {"type": "apiKey", "in": "header", "name": "Fleetlore-Token"}
-    told = {PROBLEM: _schema(types.Problem)}
+    told = {PROBLEM: _schema(schemas.Problem)}
     headers = {
         name: {"name": name, "in": "header", "schema": {"type": "string"}, "description": _NAMED} for name in _HEADERS
     }
@@ -59,7 +59,7 @@ def openapi() -> dict[str, Any]:
         "security": [{}, {"token": []}, {"bearer": []}],
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": parts,
             "parameters": headers,
             "responses": {f"Problem{each}": {"description": said, "content": told} for each, said in _FAILURES.items()},
             "securitySchemes": {"token": tokens, "bearer": {"type": "http", "scheme": "bearer"}},
@@ -84,11 +84,11 @@ def _operation(operation: Operation, parameters: dict[str, Any]) -> dict[str, An
     return made
 
 
-def _parameters(operation: Operation, schemas: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _parameters(operation: Operation, known: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name in re.findall(r"{(\w+)}", operation.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
     if operation.query is not None:
-        for name, schema in schemas[operation.query.__name__]["properties"].items():
+        for name, schema in known[operation.query.__name__]["properties"].items():
             yield {"name": name, "in": "query", "schema": schema}
     yield from ({"$ref": f"#/components/parameters/{name}"} for name in _HEADERS)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -144,34 +143,23 @@ def _key(data: dict[str, Any]) -> tuple[str, str]:
     return data[names.TOOL], _call_id(data) or arguments_text(data.get(names.ARGUMENTS))
 
 
-class RemoteSessions:
+class RemoteSessions(OrderedDict[tuple[str, str, str], _RemoteSession]):
     """Those of which something was heard, by tenant, agent and id; the longest silent first."""
 
-    def __init__(self) -> None:
-        self._held: OrderedDict[tuple[str, str, str], _RemoteSession] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def get(self, fleet: Fleet, agent: str, id: str, **about: str) -> _RemoteSession:
+    def of(self, fleet: Fleet, agent: str, id: str, **about: str) -> _RemoteSession:
         """The session of this id; a new one where there is none.
 
         Raises:
             ConfigError: a name in `about` is malformed.
         """
         key = fleet.tenant, agent, id
-        if key not in self._held:
-            self._held[key] = _RemoteSession(fleet, agent, id, **about)
-            if len(self._held) > MAX_SESSIONS:
-                self._held.popitem(last=False)
-        self._held.move_to_end(key)
-        return self._held[key]
+        if key not in self:
+            self[key] = _RemoteSession(fleet, agent, id, **about)
+            if len(self) > MAX_SESSIONS:
+                self.popitem(last=False)
+        self.move_to_end(key)
+        return self[key]
 
-    def next_number(self, tenant: str, agent: str, id: str) -> int | None:
+    def next_number(self, key: tuple[str, str, str]) -> int | None:
         """Number of the next event of a session; None where no event of it was seen here."""
-        held = self._held.get((tenant, agent, id))
-        return held.next if held is not None else None
-
-    def leave(self, tenant: str, agent: str, id: str) -> None:
-        with suppress(KeyError):
-            del self._held[tenant, agent, id]
+        return self[key].next if key in self else None

@@ -20,7 +20,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 
 from fleetlore.emit.emitter import Emitter
-from fleetlore.relay.types import EventsAnswer
+from fleetlore.relay.schemas import EventsAnswer
 from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from tests.chaos.fleet import fleet_events

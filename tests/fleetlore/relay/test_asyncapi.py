@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fleetlore.cli.app import build_app
-from fleetlore.relay.asyncapi import asyncapi, json_schema
+from fleetlore.relay.schemas import asyncapi, json_schema
 from fleetlore.wire.events import TYPES, Event, Kind, to_cloudevent
 from fleetlore.wire.topics import NAMES
 from tests.docs.test_topics import example
