@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from benchmarks.cpu import cpu_by_role
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.milvus import milvus_server
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, events_of, pack, publish, sessions
@@ -20,7 +21,6 @@ from fleetlore.config import Settings
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
-from streams.embedded.broker import EmbeddedBroker
 from streams.offline.backfill import BackfillReport, run_backfill, switch
 from streams.offline.replay import CONCURRENT_SESSIONS, Knowledge, read_knowledge
 

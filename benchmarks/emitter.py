@@ -16,11 +16,11 @@ from collections.abc import Callable
 from itertools import islice
 
 from benchmarks import peers
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.emitting import PEERS
 from benchmarks.report import Report, Row, need
 from benchmarks.traffic import events_of, publish, sessions
 from fleetlore.emit.encode import encode, encode_event, mask, record
-from streams.embedded.broker import EmbeddedBroker
 
 EVENTS = 200_000
 QUICK_EVENTS = 5_000

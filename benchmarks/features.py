@@ -37,7 +37,7 @@ FEATURES = {
 STAGES = {
     "models/distil/": "names that were looked up, ways that solved a task",
     "streams/stages/s1_sessions/": "sessions, the rest",
-    "streams/stages/s3_judgments/": "judgments, the rest",
+    "streams/stages/s3_judgments": "judgments, the rest",
     "streams/stage/": "states: cache, what waits",
     "streams/stages/": "states: cache, what waits",
 }

@@ -24,9 +24,9 @@ import typer
 
 from benchmarks.command import command_app
 from benchmarks.cpu import cores, cpu_by_role
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.traffic import publish
 from fleetlore.errors import StackError
-from streams.embedded.broker import EmbeddedBroker
 
 BAR = 20.0
 # One file a core at the least, so that all of them can work.

@@ -26,9 +26,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks import peers, stack
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.report import Report, Row, need
 from benchmarks.traffic import TOPIC, Traffic, publish, traffic
-from streams.embedded.broker import EmbeddedBroker
 
 EVENTS = 120_000
 QUICK_EVENTS = 4_000

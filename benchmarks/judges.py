@@ -92,7 +92,7 @@ def ask(judge: Callable[[Trajectory], Verdict | None], trajectories: Iterable[Tr
 async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> list[Judged]:
     """The same of a language model; an opinion that it does not give, for whatever reason, counts as abstained."""
     from sinks.metrics import Metrics
-    from streams.stages.s3_judgments.language_model import LanguageModel
+    from streams.stages.s5_opinions import LanguageModel
 
     model = LanguageModel(settings, Metrics("benchmark"))
     slots = asyncio.Semaphore(settings.llm_concurrency)

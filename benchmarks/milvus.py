@@ -27,6 +27,7 @@ from benchmarks.cpu import cpu_by_role
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, TOPIC, traffic
 from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR
@@ -96,7 +97,7 @@ def run(quick: bool) -> Report:
 def _rows(events: int) -> Rows:
     """What the pipeline makes of so many events, by collection."""
     store = MemoryStore()
-    chain = Chain(pipeline(store, Metrics("benchmark"), SystemClock(), 3600.0), store)
+    chain = Chain(pipeline(store, Metrics("benchmark"), SystemClock(), Settings(silent_seconds=3600.0)), store)
     headers = dict(BATCH_HEADERS)
     batch = [
         Record(TOPIC, sent.partition, offset, None, sent.value, headers)

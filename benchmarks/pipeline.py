@@ -31,7 +31,7 @@ from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Record, Values
 from streams.stages.s1_sessions.stage import SessionsStage
-from streams.stages.s3_judgments.stage import JudgmentsStage
+from streams.stages.s3_judgments import JudgmentsStage
 
 # As many as a worker takes at a time when it has a backlog of full records.
 BATCH_RECORDS = 64

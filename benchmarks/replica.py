@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 import psutil
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, traffic
 from benchmarks.volumes import BATCH_RECORDS, Flow
@@ -28,7 +29,6 @@ from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.lore import MemoryItem, Pattern
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
-from streams.embedded.broker import EmbeddedBroker
 
 ITEMS = 100_000
 SMALL = 10_000

@@ -30,7 +30,7 @@ STEPS = {
     "models/judge/": "judge",
     "models/distil/": "distil",
     "fleetlore/wire/trajectory": "encode and decode between the stages",
-    "streams/stages/s3_judgments/": "encode and decode between the stages",
+    "streams/stages/s3_judgments": "encode and decode between the stages",
     "sinks/producer": "encode and decode between the stages",
 }
 OTHER = "other"

@@ -25,12 +25,13 @@ from typing import Any
 
 from benchmarks import peers
 from benchmarks.cpu import cores, cpu_by_role
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, publish, traffic
 from benchmarks.worker import GROUP
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from streams.embedded.stack import SESSION_TIMEOUT_SECONDS
 from streams.offline.drain import wait_drained
 

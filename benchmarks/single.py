@@ -13,9 +13,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks import peers
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TOPIC, Traffic, publish, traffic
-from streams.embedded.broker import EmbeddedBroker
 
 RECORDS = 40_000
 QUICK_RECORDS = 1_000

@@ -21,13 +21,13 @@ import time
 from statistics import median
 
 from benchmarks.advice import Call, asked, learned, percentile
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.report import Report, Row
 from benchmarks.traffic import PARTITIONS, TENANT
 from fleetlore import Fleet, Session
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from sinks.topics import ensure_topics
-from streams.embedded.broker import EmbeddedBroker
 
 AGENTS = 64
 STEPS = 20_000

@@ -22,6 +22,7 @@ from pathlib import Path
 import orjson
 
 from benchmarks.advice import percentile
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights
 from benchmarks.report import Report, Row
 from fleetlore.adapters.signatures import create_signing_key, public_keys
@@ -32,7 +33,6 @@ from fleetlore.retrieval.adapter import LoadedRetrieval, RetrievalSlot
 from fleetlore.wire.adapter_manifest import AdapterPointer, RetrievalManifest
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.topics import ensure_topics
-from streams.embedded.broker import EmbeddedBroker
 
 TENANT = "default"
 SUBSCRIBERS = 1000

@@ -19,6 +19,7 @@ import cramjam
 
 from benchmarks.traffic import TENANT, Sent, traffic
 from fleetlore.clock import Clock, SystemClock
+from fleetlore.config import Settings
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.events import BATCH_HEADERS
 from fleetlore.wire.lore import Pattern
@@ -58,7 +59,7 @@ class Flow:
         self.values: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.cpu_seconds: dict[str, float] = defaultdict(float)
-        self._stages = pipeline(self.store, Metrics("worker"), clock or SystemClock(), 3600.0)
+        self._stages = pipeline(self.store, Metrics("worker"), clock or SystemClock(), Settings(silent_seconds=3600.0))
         self._offset = 0
 
     async def work(self, records: Sequence[Sent]) -> None:

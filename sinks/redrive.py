@@ -21,6 +21,8 @@ __all__ = ["Choice", "Redriven", "redrive"]
 
 # A record that lies in a topic was small enough for it, so the topic sets the limit and not this side.
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
+# A dead letter that has come back this often would come back once more.
+_MOST_RETURNS = 3
 # Topics that the pipeline reads. A compacted topic holds results: an old one sent back would undo a newer one.
 READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-letters", "adapters.acks"}
 
@@ -32,23 +34,15 @@ class Choice:
     Attributes:
         places: ids of dead letters.
         limit: the most to send back; the oldest of each partition are first.
-        again: include those that were sent back before.
-        max_returns: refuse a dead letter that has come back this often.
     """
 
     reasons: frozenset[str] = frozenset()
-    topic: str | None = None
     places: frozenset[str] = frozenset()
     limit: int = 1_000
-    again: bool = False
-    max_returns: int = 3
 
     def allows(self, letter: DeadLetterRecord) -> bool:
-        return (
-            (not self.reasons or letter.reason in self.reasons)
-            and self.topic in (None, letter.topic)
-            and (not self.places or letter.place in self.places)
-        )
+        of_reason = not self.reasons or letter.reason in self.reasons
+        return of_reason and (not self.places or letter.place in self.places)
 
 
 @dataclass(slots=True)
@@ -87,11 +81,9 @@ async def redrive(
     Raises:
         BrokerUnavailable: no broker answers, or a record was not acknowledged. What was sent until then is marked.
     """
-    marks: set[str] = set()
-    if not choice.again:
-        marks = {
-            each.place async for each in read_dead_letters(bootstrap, tenant, timeout_seconds) if isinstance(each, Mark)
-        }
+    marks = {
+        each.place async for each in read_dead_letters(bootstrap, tenant, timeout_seconds) if isinstance(each, Mark)
+    }
     done = Redriven()
     seen: set[tuple[str, int, int, str]] = set()
     partitions: dict[str, int] = {}
@@ -111,7 +103,7 @@ async def redrive(
                 elif len(done.sent) == choice.limit:
                     done.beyond += 1
                 else:
-                    record = await _record(consumer, tenant, letter, choice.max_returns, partitions)
+                    record = await _record(consumer, tenant, letter, partitions)
                     if not self_declared and letter.reason == "unsigned":
                         record = "no principal signed it"
                     listed = replace(letter, value=b"")  # a thousand values are a quarter of a gigabyte
@@ -138,9 +130,7 @@ async def _send(
         await producer.send([mark(letter, topic(tenant, "dead-letters")) for letter, _ in chunk])
 
 
-async def _record(
-    consumer: Any, tenant: str, letter: DeadLetterRecord, max_returns: int, partitions: dict[str, int]
-) -> RawRecord | str:
+async def _record(consumer: Any, tenant: str, letter: DeadLetterRecord, partitions: dict[str, int]) -> RawRecord | str:
     """Return the record to send for a dead letter, or why there is none. `partitions` caches the counts by topic."""
     if letter.reason == ROW_REFUSED:
         return "it is a row that the store refused, and no record; a backfill writes rows again"
@@ -150,8 +140,8 @@ async def _record(
         partitions[letter.topic] = len(await partitions_of(consumer, letter.topic))
     if letter.partition >= partitions[letter.topic]:
         return f"{letter.topic} has no partition {letter.partition} any more"
-    if letter.redriven >= max_returns:
-        return f"it was sent back {letter.redriven} times and came here again; more with --max-returns"
+    if letter.redriven >= _MOST_RETURNS:
+        return f"it was sent back {letter.redriven} times and came here again"
     key, value, headers = letter.key, letter.value, letter.headers
     if letter.cut:
         place = f"{letter.topic}[{letter.partition}]@{letter.offset}"

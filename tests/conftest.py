@@ -24,10 +24,10 @@ import yaml
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import StackError
 from fleetlore.wire.topics import topic
 from streams.embedded import broker as embedded
-from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.kafka import java_command
 from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
 

@@ -7,6 +7,7 @@ junk, rivals of advice, and sessions at new places.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,10 +19,22 @@ from benchmarks.backtest.report import backtest
 from benchmarks.command import command_app
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
+from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
-from streams.commands.backtest import LeaveOut, One, Seed, Share, Test, Train, cell, parts, say
+from models.backtest.report import split
+from streams.commands.backtest import Seed, Share, cell, say
 
 Rows = Mapping[tuple[str, ...], Any]
+
+
+def _folder(text: str) -> Any:
+    return typer.Option(exists=True, file_okay=False, metavar="DIR", help=text)
+
+
+Train = Annotated[Path | None, _folder("Logged sessions to learn from; may hold several sources.")]
+Test = Annotated[Path | None, _folder("Logged sessions to predict.")]
+One = Annotated[Path | None, _folder("One folder in place of both: agents and tasks are held out.")]
+LeaveOut = Annotated[str | None, typer.Option(metavar="SOURCE", help="With --data: a source to use for testing only.")]
 
 
 def measure(
@@ -38,8 +51,8 @@ def measure(
 ) -> None:
     """Learn from logged sessions and report how well that predicts others, beside rivals.
 
-    Slices are those of `fleetlore backtest`; for advice also P (known agent, new place: a database that the log tells)
-    and AP (both new). Needs the extra `backtest`; 22,000 sessions take minutes.
+    Slices are those of `fleetlore backtest`, S (new source), and for advice P (known agent, new place: a database that
+    the log tells) and AP (both new). Needs the extra `backtest`; 22,000 sessions take minutes.
     """
     known, unseen = parts(train, test, data, share, leave_out, seed)
     if state_places:
@@ -50,6 +63,31 @@ def measure(
         print_json(report)
     else:
         _show(report)
+
+
+def parts(
+    train: Path | None, test: Path | None, data: Path | None, share: float, leave_out: str | None, seed: int
+) -> tuple[list[LoggedSession], list[LoggedSession]]:
+    """The sessions to learn from and those to predict, as the command's options say.
+
+    Raises:
+        typer.BadParameter: the options do not go together, or a session is in both folders.
+    """
+    if (data is None) == (train is None and test is None) or (train is None) != (test is None):
+        raise typer.BadParameter("give --train and --test, or --data alone")
+    if data is None and leave_out is not None:
+        raise typer.BadParameter("--leave-out goes with --data")
+    say("reading the logs")
+    if data is not None:
+        return split(read_sessions(data), seed, share, leave_out)
+    assert train is not None and test is not None
+    known, unseen = read_sessions(train), read_sessions(test)
+    both = {each.session for each in known} & {each.session for each in unseen}
+    if both:
+        raise typer.BadParameter(
+            f"{len(both)} sessions are in both folders, {min(both)!r} first: what was learned from cannot be a test"
+        )
+    return known, unseen
 
 
 def _run(

@@ -26,6 +26,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.living.agent import CALLS, Played, opening, propose, reply
 from benchmarks.living.arms import Arms
 from benchmarks.living.command import MOST_PAST
@@ -41,7 +42,6 @@ from fleetlore.cli.output import print_json
 from fleetlore.lora.follow import LoraFollower
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS
-from streams.embedded.broker import EmbeddedBroker
 
 NAME, TEACHER, TENANT = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "default"
 # One task of so many is kept for the gate.

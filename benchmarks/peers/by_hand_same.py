@@ -44,7 +44,7 @@ from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
 from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s1_sessions.sanitize import clean
 from streams.stages.s2_patterns import PatternsStage
-from streams.stages.s3_judgments.judge_records import JudgeRecords, RecordKey
+from streams.stages.s3_judgments import JudgeRecords, RecordKey
 from streams.stages.s4_items import ItemsStage
 
 NOBODY: frozenset[int] = frozenset()

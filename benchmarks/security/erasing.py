@@ -7,17 +7,18 @@ from random import Random
 
 from benchmarks.rollouts import rollouts
 from fleetlore.config import DEFAULT_TENANT as TENANT
+from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from streams.offline.erase.job import forgets, touched
+from streams.offline.erase import forgets, touched
 from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of
 from streams.offline.operator_word import States
 from streams.stage.base import Record
-from streams.stage.erased import Erased
+from streams.stage.operators import Operators
 from streams.stages.pipeline import pipeline
 
 SESSIONS = 200
@@ -29,8 +30,11 @@ class _Pipeline(MemoryPipeline):
 
     def __init__(self) -> None:
         super().__init__()
-        self.erased = Erased()
-        self.stages = pipeline(self.store, Metrics("in-memory"), self.clock, SILENT_SECONDS, erased=self.erased)
+        operators = Operators()
+        self.erased = operators.erased
+        self.stages = pipeline(
+            self.store, Metrics("in-memory"), self.clock, Settings(silent_seconds=SILENT_SECONDS), operators=operators
+        )
         self._chain = Chain(self.stages, self.store)
 
 

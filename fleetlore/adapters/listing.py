@@ -5,6 +5,7 @@ For people and scripts: plain dicts as they were published, nothing verified.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,31 @@ from fleetlore.adapters.blob_store import sha256_of
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.topics import topic
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A version for people. Published by somebody, perhaps by another release: no field is certain.
+
+    Attributes:
+        channels: that run it, a canary with its share; and `revoked` where it is.
+        pinned: the trainer leaves its channel alone.
+        running, refused: agents that have loaded it, and that have not, each with why.
+        metrics: what the gate measured, by name.
+        lineage: the version and its ancestors; of one that is no longer kept only the name is left.
+    """
+
+    manifest: dict[str, Any]
+    adapter: str
+    version: str
+    ordinal: int
+    created: float
+    channels: tuple[str, ...]
+    pinned: bool
+    running: tuple[str, ...]
+    refused: tuple[str, ...]
+    metrics: tuple[tuple[str, float], ...]
+    lineage: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +60,51 @@ class AdapterListing:
         pointers = tuple(pointer for pointer in self.pointers if pointer.get("name") == adapter)
         acks = tuple(ack for ack in self.acks if ack.get("adapter") == adapter)
         return AdapterListing(manifests, pointers, acks, self.revocations)
+
+    def versions(self) -> list[Listed]:
+        """The versions, oldest first."""
+        acks: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for ack in self.acks:
+            running, refused = acks[str(ack.get("version"))]
+            if ack.get("result") == "applied":
+                running.append(str(ack.get("agent")))
+            else:
+                refused.append(f"{ack.get('agent')} ({ack.get('result')})")
+        revoked = {str(each.get("what")) for each in self.revocations}
+        parents = {str(each.get("version", "")): each.get("parent") for each in self.manifests}
+        found = []
+        for manifest in self.manifests:
+            version, metrics = str(manifest.get("version", "")), manifest.get("metrics")
+            pointers = [each for each in self.pointers if each.get("version") == version]
+            lineage = [version]
+            while (parent := parents.get(lineage[-1])) is not None and str(parent) not in lineage:
+                lineage.append(str(parent))
+            figures = metrics.items() if isinstance(metrics, dict) else ()
+            found.append(
+                Listed(
+                    manifest,
+                    str(manifest.get("name", "")),
+                    version,
+                    int(_number(manifest.get("ordinal"))),
+                    float(_number(manifest.get("created"))),
+                    (*sorted(map(_channel, pointers)), *["revoked"] * (version in revoked)),
+                    any(each.get("pinned") is True for each in pointers),
+                    tuple(sorted(acks[version][0])),
+                    tuple(sorted(acks[version][1])),
+                    tuple(sorted((str(name), float(n)) for name, n in figures if isinstance(n, int | float))),
+                    tuple(lineage),
+                )
+            )
+        return found
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0
+
+
+def _channel(pointer: dict[str, Any]) -> str:
+    share, name = pointer.get("share"), str(pointer.get("channel"))
+    return f"{name} {share:.0%}" if name == "canary" and isinstance(share, int | float) else name
 
 
 async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:

@@ -1,18 +1,24 @@
-"""Read the adapter topics: `adapters list`, `adapters show`. Other packages add commands to the group."""
+"""Read the adapter topics: `adapters list` and `show`, and what the call model tells agents of `tools` and `places`.
+
+Other packages add commands to the group `adapters`.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Adapter, Reader, Version, command
+from fleetlore.cli.options import Adapter, Limit, Reader, Version, command
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
 
 if TYPE_CHECKING:
-    from fleetlore.adapters.listing import AdapterListing
+    from fleetlore.adapters.listing import AdapterListing, Listed
+    from fleetlore.calls.model import CallModel
+    from fleetlore.calls.places import PlaceNames
 
 _SHORT = 12
 _MOST_NAMES = 20
@@ -25,6 +31,8 @@ def register(app: typer.Typer) -> None:
     adapters.command("list")(list_)
     adapters.command("show")(show)
     app.add_typer(adapters, name="adapters")
+    for each in (places, tools):
+        app.command()(each)
 
 
 @command
@@ -34,10 +42,10 @@ def list_(reader: Reader, adapter: Adapter = None) -> None:
     print_list(
         reader,
         "versions",
-        [_row(listing, manifest) for manifest in listing.manifests],
+        listing.versions(),
         _COLUMNS,
         nothing=f"No adapter of tenant {reader.tenant} is published yet.",
-        as_json=dict,
+        as_json=_document,
         pointers=list(listing.pointers),
     )
 
@@ -48,84 +56,56 @@ def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
 
     Signatures are not checked.
     """
-    listing = _read(reader, adapter)
-    found = [each for each in listing.manifests if version and str(each.get("version", "")).startswith(version)]
+    found = [each for each in _read(reader, adapter).versions() if version and each.version.startswith(version)]
     if len(found) != 1:
         reason = "no version begins" if not found else f"{len(found)} versions begin"
         raise typer.BadParameter(f"{reason} with {version!r}", param_hint="VERSION")
-    row = _row(listing, found[0])
-    acks = [ack for ack in listing.acks if str(ack.get("version")) == row["version"]]
-    running = sorted(str(ack.get("agent")) for ack in acks if ack.get("result") == "applied")
-    refused = sorted(f"{ack.get('agent')} ({ack.get('result')})" for ack in acks if ack.get("result") != "applied")
-    lineage = _lineage(listing, row["version"])
+    ((of, manifest),) = ((each, each.manifest) for each in found)
     if reader.json:
-        said = {name: row[name] for name in ("channels", "agents_running")}
-        print_json({**found[0], **said, "lineage": lineage, "running": running, "refused": refused})
+        lists = {"lineage": of.lineage, "running": of.running, "refused": of.refused}
+        print_json({**manifest, "channels": _channels(of), "agents_running": len(of.running), **lists})
         return
-    facts = {name: row[name] for name in ("adapter", "version", "ordinal", "channels", "sessions")}
-    facts |= {"lineage": " ← ".join(each[:_SHORT] for each in lineage)}
-    facts |= {"run by": _some(running), "not run by": _some(refused)}
+    facts: dict[str, Any] = {"adapter": of.adapter, "version": of.version, "ordinal": of.ordinal}
+    facts |= {"channels": _channels(of), "sessions": manifest.get("sessions", 0)}
+    facts |= {"lineage": " ← ".join(each[:_SHORT] for each in of.lineage)}
+    facts |= {"run by": _some(of.running), "not run by": _some(of.refused)}
     facts |= {
-        name: found[0].get(name)
+        name: manifest.get(name)
         for name in ("agents", "calls", "tools", "rank", "alpha", "size_bytes", "encoder", "base_sha256", "key_id")
-        if name in found[0]  # the rest is of the other adapter
+        if name in manifest  # the rest is of the other adapter
     }
-    facts |= {"created": moment(row["created"]), "gate": _figures(row["metrics"])}
-    facts |= {"learned from": [_range(each) for each in found[0].get("data", []) if isinstance(each, dict)]}
+    facts |= {"created": moment(of.created), "gate": _figures(of)}
+    facts |= {"learned from": [_range(each) for each in manifest.get("data", []) if isinstance(each, dict)]}
     for name, value in facts.items():
-        text = (
-            ", ".join(str(each) for each in value)
-            if isinstance(value, list | tuple)
-            else "-"
-            if value is None
-            else str(value)
-        )
-        typer.echo(f"{name:<15} {safe(text) or '-'}")
+        said = ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
+        typer.echo(f"{name:<15} {safe(said) or '-'}")
 
 
-def _lineage(listing: AdapterListing, version: str) -> list[str]:
-    """The version and its ancestors; of one that is no longer kept only the name is left."""
-    parents = {str(each.get("version")): each.get("parent") for each in listing.manifests}
-    lineage = [version]
-    while (parent := parents.get(lineage[-1])) is not None and str(parent) not in lineage:
-        lineage.append(str(parent))
-    return lineage
-
-
-def _some(names: list[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"{len(names)}: {', '.join(names[:_MOST_NAMES])}{more}" if names else "-"
 
 
-def _row(listing: AdapterListing, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What a table shows of a manifest. Published by somebody, perhaps by another release: no field is certain."""
-    version = str(manifest.get("version", ""))
-    metrics, created = manifest.get("metrics"), manifest.get("created")
-    running = Counter(str(ack.get("version")) for ack in listing.acks if ack.get("result") == "applied")
+def _document(of: Listed) -> dict[str, Any]:
     return {
-        "adapter": str(manifest.get("name", "")),
-        "version": version,
-        "ordinal": manifest.get("ordinal", 0),
-        "parent": manifest.get("parent"),
-        "created": created if isinstance(created, int | float) else 0.0,
-        "sessions": manifest.get("sessions", 0),
-        "channels": sorted(_channel(each) for each in listing.pointers if each.get("version") == version)
-        + ["revoked" for each in listing.revocations if each.get("what") == version],
-        "agents_running": running[version],
-        "metrics": metrics if isinstance(metrics, dict) else {},
+        "adapter": of.adapter,
+        "version": of.version,
+        "ordinal": of.ordinal,
+        "parent": of.manifest.get("parent"),
+        "created": of.created,
+        "sessions": of.manifest.get("sessions", 0),
+        "channels": _channels(of),
+        "agents_running": len(of.running),
+        "metrics": dict(of.metrics),
     }
 
 
-def _channel(pointer: dict[str, Any]) -> str:
-    share, name = pointer.get("share"), str(pointer.get("channel"))
-    if name == "canary" and isinstance(share, int | float):
-        name += f" {share:.0%}"
-    return f"{name} (pinned)" if pointer.get("pinned") is True else name
+def _channels(of: Listed) -> list[str]:
+    return [f"{each} (pinned)" if of.pinned and each != "revoked" else each for each in of.channels]
 
 
-def _figures(metrics: dict[str, Any], most: int | None = None) -> str:
-    shown = [f"{name} {value:.3g}" for name, value in sorted(metrics.items()) if isinstance(value, int | float)]
-    return ", ".join(shown[:most]) or "-"
+def _figures(of: Listed, most: int | None = None) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in of.metrics[:most]) or "-"
 
 
 def _range(each: dict[str, Any]) -> str:
@@ -133,16 +113,30 @@ def _range(each: dict[str, Any]) -> str:
 
 
 _COLUMNS: Columns = {
-    "ADAPTER": itemgetter("adapter"),
-    ">#": itemgetter("ordinal"),
-    "VERSION": lambda row: row["version"][:_SHORT],
-    "PARENT": lambda row: (row["parent"] or "-")[:_SHORT],
-    "CHANNELS": lambda row: ", ".join(row["channels"]) or "-",
-    ">AGENTS": itemgetter("agents_running"),
-    ">SESSIONS": itemgetter("sessions"),
-    "CREATED (UTC)": lambda row: moment(row["created"]),
-    "~GATE": lambda row: _figures(row["metrics"], _MOST_FIGURES),
+    "ADAPTER": attrgetter("adapter"),
+    ">#": attrgetter("ordinal"),
+    "VERSION": lambda of: of.version[:_SHORT],
+    "PARENT": lambda of: str(of.manifest.get("parent") or "-")[:_SHORT],
+    "CHANNELS": lambda of: ", ".join(_channels(of)) or "-",
+    ">AGENTS": lambda of: len(of.running),
+    ">SESSIONS": lambda of: of.manifest.get("sessions", 0),
+    "CREATED (UTC)": lambda of: moment(of.created),
+    "~GATE": lambda of: _figures(of, _MOST_FIGURES),
 }
+_TOOL_COLUMNS: Columns = {
+    "TOOL": attrgetter("tool"),
+    "ABOUT": attrgetter("about"),
+    ">AGENTS": attrgetter("agents"),
+    ">SESSIONS": attrgetter("sessions"),
+    "~SAYS": attrgetter("says"),
+}
+_Row = dict[str, Any]
+_PLACE_COLUMNS: Columns = {
+    "PLACE": itemgetter("place"),
+    ">SESSIONS": itemgetter("sessions"),
+    ">NAMES": itemgetter("names"),
+}
+_NAME_COLUMNS: Columns = {"NAME": itemgetter("name"), ">WORKED": itemgetter("worked"), ">FAILED": itemgetter("failed")}
 
 
 def _read(reader: Reader, adapter: Adapter) -> AdapterListing:
@@ -151,3 +145,62 @@ def _read(reader: Reader, adapter: Adapter) -> AdapterListing:
 
     listing = ask(read_adapters(cluster, reader.tenant, timeout_seconds=reader.timeout))
     return listing.of(adapter) if adapter is not None else listing
+
+
+@command
+def tools(
+    reader: Reader,
+    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Show what is known of this tool.")] = None,
+    limit: Limit = 50,
+) -> None:
+    """List what calls of tools need, and where it is looked up."""
+    from fleetlore.advice.at_start import facts_of_tools
+
+    model = _read_call_model(reader)
+    known = facts_of_tools(model) if model is not None else []
+    facts = [each for each in known if tool in (None, each.tool)]
+    if tool is not None and not facts:
+        raise typer.BadParameter(f"nothing is known of the tool {tool!r}", param_hint="TOOL")
+    nothing = f"Agents of tenant {reader.tenant} run no version that says anything of tools yet."
+    print_list(reader, "facts", facts, _TOOL_COLUMNS, nothing=nothing, limit=limit, as_json=asdict)
+
+
+@command
+def places(
+    reader: Reader,
+    place: Annotated[str | None, typer.Argument(metavar="[PLACE]", help="Show the names known at this place.")] = None,
+    limit: Limit = 50,
+) -> None:
+    """List places and their names, with how calls there ended.
+
+    Sessions stated them, or results and errors told of one.
+    """
+    model = _read_call_model(reader)
+    known: dict[str, PlaceNames] = dict(model.places) if model is not None else {}
+    if place is None:
+        rows: list[_Row] = [
+            {"place": name, "sessions": of.sessions, "names": len(of.names)} for name, of in sorted(known.items())
+        ]
+        nothing = f"Agents of tenant {reader.tenant} run no version that knows a place yet."
+        print_list(reader, "places", rows, _PLACE_COLUMNS, nothing=nothing, limit=limit, as_json=dict)
+        return
+    if place not in known:
+        raise typer.BadParameter(f"nothing is known of the place {place!r}", param_hint="PLACE")
+    names = sorted(known[place].names.items(), key=lambda each: (-each[1].worked, each[1].failed, each[0]))
+    rows = [{"name": name, "worked": ended.worked, "failed": ended.failed} for name, ended in names]
+    nothing = f"No name is known at {place}."
+    print_list(reader, "names", rows, _NAME_COLUMNS, nothing=nothing, limit=limit, as_json=dict, place=place)
+
+
+def _read_call_model(reader: Reader) -> CallModel | None:
+    from fleetlore.adapters.listing import read_weights
+    from fleetlore.calls.model import CallModel
+    from fleetlore.errors import ConfigError
+    from fleetlore.wire.adapter_manifest import CallsManifest
+
+    tenant = reader.tenant
+    weights = ask(read_weights(reader.settings.cluster, tenant, CallsManifest.name, timeout_seconds=reader.timeout))
+    try:
+        return CallModel.from_bytes(weights) if weights is not None else None
+    except ValueError as error:
+        raise ConfigError(f"the version that agents of tenant {tenant} run cannot be read: {error}") from error

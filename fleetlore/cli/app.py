@@ -9,14 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fleetlore.cli import adapters as cli_adapters
-from fleetlore.cli import dead_letters as cli_dead_letters
-from fleetlore.cli import install as cli_install
-from fleetlore.cli import lore as cli_lore
-from fleetlore.cli import mcp as cli_mcp
-from fleetlore.cli import relay as cli_relay
-from fleetlore.cli import tools as cli_tools
-from fleetlore.cli import transcripts as cli_transcripts
+from fleetlore.cli import adapters, dead_letters, install, lore, mcp, relay, transcripts
 from fleetlore.cli.options import group
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
@@ -79,19 +72,13 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH},
     )
     app.callback()(_root)
-    cli_lore.register(app)
-    cli_tools.register(app)
-    cli_adapters.register(app)
-    cli_dead_letters.register(app)
-    cli_mcp.register(app)
-    cli_transcripts.register(app)
-    cli_install.register(app)
-    cli_relay.register(app)
+    for each in (lore, adapters, dead_letters, mcp, transcripts, install, relay):
+        each.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)
-    for each in app.registered_groups:
-        if each.typer_instance is not None:
-            each.typer_instance.rich_markup_mode = None
+    for group_ in app.registered_groups:
+        if group_.typer_instance is not None:
+            group_.typer_instance.rich_markup_mode = None
     return app
 
 

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from fleetlore.cluster import Bootstrap
     from fleetlore.wire.dead_letter import DeadLetterRecord
 
-__all__ = ["Reason", "Topic", "place", "source_topic"]
+__all__ = ["Reason", "place"]
 
 SHOWN_CHARACTERS = 4_000
 _PLACE = re.compile(r"\d{1,9}:\d{1,18}\Z", re.ASCII)
 
 Reason = Annotated[list[str] | None, typer.Option("--reason", help="Select this reason; repeat for several.")]
-Topic = Annotated[str | None, typer.Option("--topic", help="Select this source topic: `events`, or a full name.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -44,13 +43,6 @@ def place(text: str) -> str:
     if not _PLACE.match(text):
         raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET, as `fleetlore dead-letters list` shows it")
     return text
-
-
-def source_topic(tenant: str, name: str | None) -> str | None:
-    """Full name of a topic that was named short or in full."""
-    from fleetlore.wire.topics import topic as full_name
-
-    return name if name is None or name.startswith("fleetlore.") else full_name(tenant, name)
 
 
 @dataclass(slots=True)
@@ -85,10 +77,10 @@ class _Survey:
 
 
 @command
-def list_(reader: Reader, reason: Reason = None, topic: Topic = None, limit: Limit = 20) -> None:
+def list_(reader: Reader, reason: Reason = None, limit: Limit = 20) -> None:
     """List dead letters by reason, and the newest ones."""
-    cluster, tenant = reader.settings.cluster, reader.tenant
-    survey = ask(_survey(cluster, tenant, reader.timeout, set(reason or ()), source_topic(tenant, topic), limit))
+    tenant = reader.tenant
+    survey = ask(_survey(reader.settings.cluster, tenant, reader.timeout, set(reason or ()), limit))
     rows = [_row(letter, letter.place in survey.marked) for letter in survey.newest()]
     groups = [
         {"reason": name, "letters": count, "newest": survey.newest_of[name]}
@@ -191,9 +183,7 @@ def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
     return text[:limit], max(0, len(text) - len(text[:limit]))
 
 
-async def _survey(
-    bootstrap: Bootstrap, tenant: str, timeout: float, reasons: set[str], source: str | None, limit: int
-) -> _Survey:
+async def _survey(bootstrap: Bootstrap, tenant: str, timeout: float, reasons: set[str], limit: int) -> _Survey:
     from fleetlore.kafka.read import read_dead_letters
     from fleetlore.wire.dead_letter import Mark
 
@@ -201,7 +191,7 @@ async def _survey(
     async for each in read_dead_letters(bootstrap, tenant, timeout):
         if isinstance(each, Mark):
             survey.marked.add(each.place)
-        elif (not reasons or each.reason in reasons) and source in (None, each.topic):
+        elif not reasons or each.reason in reasons:
             survey.take(each)
     return survey
 

@@ -29,13 +29,6 @@ class _LevelName(StrEnum):
     tool = "tool"
 
 
-class _PatternOrder(StrEnum):
-    failures = "failures"
-    sessions = "sessions"
-    agents = "agents"
-    last = "last"
-
-
 class _GroupName(StrEnum):
     tool = "tool"
     error = "error"
@@ -131,14 +124,7 @@ def patterns(
     level: Annotated[
         _LevelName, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
     ] = _LevelName.class_,
-    text: Annotated[
-        str | None,
-        typer.Option("--text", help="Show only patterns with this text in their error, its class or the arguments."),
-    ] = None,
     search: _Searched = None,
-    sort: Annotated[
-        _PatternOrder | None, typer.Option("--sort", help="Sort by this, largest first. Default: failures.")
-    ] = None,
     limit: Limit = 20,
 ) -> None:
     """List failure patterns: what failed, how often, and for whom.
@@ -155,8 +141,6 @@ def patterns(
         raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
     elif level.value not in PATTERN_LEVELS:
         raise typer.BadParameter(f"{level.value} rows are counts and have no text", param_hint="--level")
-    elif sort is not None:
-        raise typer.BadParameter("what is searched is sorted by how well it matches", param_hint="--sort")
     else:
         known, scores = _found(
             reader,
@@ -169,17 +153,9 @@ def patterns(
         pattern = _one(known, pattern_id, "pattern")
         _show_pattern(pattern, tools.get(pattern.tool), reader.json)
         return
-    wanted = "" if text is None else text.casefold()
-    chosen = [
-        each
-        for each in known
-        if each.level == level.value
-        and (tool is None or each.tool == tool)
-        and wanted in f"{each.error_class}\n{each.template}\n{each.shape}".casefold()
-    ]
+    chosen = [each for each in known if each.level == level.value and tool in (None, each.tool)]
     if search is None:
-        field = "last_seen" if sort is _PatternOrder.last else (sort or _PatternOrder.failures).value
-        chosen.sort(key=lambda each: (-getattr(each, field), each.id))
+        chosen.sort(key=lambda each: (-each.failures, each.id))
 
     def calls(pattern: Pattern) -> str:
         """Of a failure's pattern those of its tool: of its own calls all failed."""
@@ -274,7 +250,6 @@ _ITEM_COLUMNS: Columns = {
 
 
 def _one(entries: Sequence[T], beginning: str, what: str) -> T:
-    """The entry whose id begins so."""
     found = [each for each in entries if each.id.startswith(beginning)]
     if len(found) != 1:
         reason = f"no {what} begins" if not found else f"{len(found)} {what}s begin"
@@ -346,7 +321,6 @@ def read_lore(reader: Reader) -> LoreIndex:
 def _found(
     reader: Reader, search: Callable[[LoreSearch], Coroutine[Any, Any, list[tuple[float, T]]]]
 ) -> tuple[list[T], dict[str, float]]:
-    """What a search of the store finds, and its scores by id."""
     settings = reader.settings
     from fleetlore.store.search import LoreSearch
 

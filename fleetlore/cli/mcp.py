@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Tenant, connection
+from fleetlore.cli.options import Joined, command
 from fleetlore.errors import ConfigError, ModelUnavailable
 
 if TYPE_CHECKING:  # comes with the extras [mcp] and [otel]
     from starlette.types import ASGIApp
 
 _Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Name of the agent whose calls these are.")]
-Task = Annotated[str, typer.Option("--task", help="Name of the kind of task; sessions of one task are compared.")]
-_Goal = Annotated[str, typer.Option("--goal", help="What the agent is to do, in words.")]
 _Port = Annotated[
     int | None, typer.Option("--port", min=1, max=65535, help="Serve streamable HTTP at 127.0.0.1:PORT/mcp.")
 ]
@@ -27,19 +25,14 @@ def register(app: typer.Typer) -> None:
     app.command("mcp-proxy")(mcp_proxy)
 
 
-def mcp(
-    port: _Port = None,
-    agent: _Agent = "mcp",
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
-) -> None:
+@command
+def mcp(joined: Joined, port: _Port = None, agent: _Agent = "mcp") -> None:
     """Serve the lore over MCP.
 
     On stdin and stdout, or with --port over HTTP: advise, report, end, search.
     """
     _log_to_stderr()
-    connection(broker, data, unknown_refused=False)
+    of_fleet = joined.fleet()
     from fleetlore.agent.fleet import Fleet
 
     try:
@@ -48,7 +41,7 @@ def mcp(
         raise _missing(error) from None
 
     async def serve() -> None:
-        async with Fleet(agent, broker=broker, data=data, tenant=tenant) as fleet:
+        async with Fleet(agent, **of_fleet) as fleet:
             with lore_server(fleet) as server:
                 if port is None:
                     await server.run_stdio_async()
@@ -58,8 +51,10 @@ def mcp(
     asyncio.run(serve())
 
 
+@command
 def mcp_proxy(
-    command: Annotated[
+    joined: Joined,
+    started: Annotated[
         list[str] | None, typer.Argument(metavar="-- COMMAND...", help="Command of an MCP server on stdin and stdout.")
     ] = None,
     url: Annotated[
@@ -67,31 +62,27 @@ def mcp_proxy(
     ] = None,
     port: _Port = None,
     agent: _Agent = "mcp",
-    goal: _Goal = "",
-    task: Task = "",
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
+    goal: Annotated[str, typer.Option("--goal", help="What the agent is to do, in words.")] = "",
+    task: Annotated[
+        str, typer.Option("--task", help="Name of the kind of task; sessions of one task are compared.")
+    ] = "",
 ) -> None:
     """Run between an agent and any MCP server.
 
     It records the calls of the server's tools and adds advice after a failure.
     """
-    if bool(command) == bool(url):
+    if bool(started) == bool(url):
         raise typer.BadParameter("give `-- COMMAND...` or --url URL")
     if (port is None) != (url is None):
         raise typer.BadParameter("--url and --port belong together: the proxy serves HTTP where the server does")
     _log_to_stderr()
-    connection(broker, data, unknown_refused=False)
-    if command:
+    of_fleet = joined.fleet()
+    if started:
         from fleetlore.agent.blocking import BlockingFleet
         from fleetlore.join.mcp.proxy import run_command
 
-        with (
-            BlockingFleet(agent, broker=broker, data=data, tenant=tenant) as fleet,
-            fleet.session(goal, task) as session,
-        ):
-            code = run_command(command, session)
+        with BlockingFleet(agent, **of_fleet) as fleet, fleet.session(goal, task) as session:
+            code = run_command(started, session)
         raise typer.Exit(code)
     from fleetlore.agent.fleet import Fleet
 
@@ -102,7 +93,7 @@ def mcp_proxy(
 
     async def forward() -> None:
         assert url is not None and port is not None
-        async with Fleet(agent, broker=broker, data=data, tenant=tenant) as fleet:
+        async with Fleet(agent, **of_fleet) as fleet:
             await serve_http(forwarding_app(fleet, url, goal=goal, task=task), port)
 
     asyncio.run(forward())

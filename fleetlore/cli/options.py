@@ -1,6 +1,7 @@
 """Define the options that commands share: one name, one help text and one check of what is given.
 
-A command that takes :class:`Asked`, :class:`Reader` or :class:`Stack` has all of its options: see :func:`command`.
+A command that takes :class:`Joined`, :class:`Asked`, :class:`Reader` or :class:`Stack` has all of its options: see
+:func:`command`.
 """
 
 from __future__ import annotations
@@ -29,26 +30,27 @@ class AdapterName(StrEnum):
     llm = LANGUAGE_MODEL
 
 
-def _broker(value: str | None) -> str | None:
-    try:
-        if value is not None:
-            check_address(value)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
-    return value
+def checked(check: Callable[[str], object]) -> Callable[[str | None], str | None]:
+    """What makes wrong usage of what a check refuses."""
 
+    def run(value: str | None) -> str | None:
+        try:
+            if value is not None:
+                check(value)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from None
+        return value
 
-def _tenant(value: str) -> str:
-    try:
-        return check_tenant(value)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
+    return run
 
 
 Broker = Annotated[
     str | None,
     typer.Option(
-        "--broker", metavar="HOST:PORT", help="Kafka bootstrap servers. Default: FLEETLORE_BROKER.", callback=_broker
+        "--broker",
+        metavar="HOST:PORT",
+        help="Kafka bootstrap servers. Default: FLEETLORE_BROKER.",
+        callback=checked(check_address),
     ),
 ]
 Milvus = Annotated[
@@ -60,7 +62,9 @@ Data = Annotated[
         "--data", metavar="DIR", help="Folder of a running `fleetlore up --data DIR`; takes the addresses from there."
     ),
 ]
-Tenant = Annotated[str, typer.Option("--tenant", help="Tenant whose events and lore are meant.", callback=_tenant)]
+Tenant = Annotated[
+    str, typer.Option("--tenant", help="Tenant whose events and lore are meant.", callback=checked(check_tenant))
+]
 Adapter = Annotated[
     AdapterName | None, typer.Option("--adapter", help="Which adapter is meant. Default: either, by the version.")
 ]
@@ -99,12 +103,23 @@ def connection(
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Options of a command about a tenant: where its broker is, and how to answer."""
+class Joined:
+    """Options of a command that joins a tenant as an agent does."""
 
     broker: Broker = None
     data: Data = None
     tenant: Tenant = "default"
+
+    def fleet(self) -> dict[str, Any]:
+        """What a `Fleet` takes; raises BadParameter and ConfigError as `connection` does."""
+        connection(self.broker, self.data, unknown_refused=False)
+        return {"broker": self.broker, "data": self.data, "tenant": self.tenant}
+
+
+@dataclass(frozen=True)
+class Asked(Joined):
+    """Options of a command about a tenant: where its broker is, and how to answer."""
+
     json: Json = False
 
     @property

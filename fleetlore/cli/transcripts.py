@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.mcp import serve_http
-from fleetlore.cli.options import Broker, Data, Json, Tenant, connection
+from fleetlore.cli.options import Broker, Data, Joined, Json, command, connection
 from fleetlore.cli.output import moment, print_json
 from fleetlore.config import check_tenant
 from fleetlore.errors import BrokerUnavailable, ModelUnavailable
@@ -237,20 +237,19 @@ def _show(found: _Found, files: int, size: int, seconds: float, *, sent: bool) -
         typer.echo(f"{found.events} events sent in {seconds:.1f} s ({size / 1e6 / seconds:.0f} MB/s)")
 
 
+@command
 def otel(
+    joined: Joined,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 4318,
     grpc_port: Annotated[
         int | None, typer.Option("--grpc-port", min=1, max=65535, help="Take OTLP over gRPC too; usual is 4317.")
     ] = None,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Tenant = "default",
 ) -> None:
     """Receive OpenTelemetry traces.
 
     OTLP over HTTP, protobuf and JSON, and over gRPC where asked for, until Ctrl-C.
     """
-    connection(broker, data, unknown_refused=False)
+    of_fleet = joined.fleet()
     from fleetlore.agent.fleet import Fleet
 
     try:
@@ -263,7 +262,7 @@ def otel(
         raise ModelUnavailable(f"`ingest otel` needs {error.name}: pip install 'fleetlore[{extra}]'") from None
 
     async def receive() -> None:
-        async with Fleet("otel", broker=broker, data=data, tenant=tenant) as fleet, AsyncExitStack() as stack:
+        async with Fleet("otel", **of_fleet) as fleet, AsyncExitStack() as stack:
             traces = Traces(fleet)
             if grpc_port is not None:
                 await stack.enter_async_context(serving(traces, f"127.0.0.1:{grpc_port}"))

@@ -47,10 +47,9 @@ def run(
         raise ConfigError("--from and --from-offset exclude each other")
     time = None if from_time is None else _seconds(from_time)
     settings = stack.settings
-    from streams.offline.backfill import Start, run_backfill
+    from streams.offline.backfill import run_backfill
 
-    start = None if time is None and from_offset is None else Start(time=time, offset=from_offset)
-    report = ask(run_backfill(settings, name, start)).to_dict()
+    report = ask(run_backfill(settings, name, time=time, offset=from_offset)).to_dict()
     if as_json:
         print_json(report)
     else:

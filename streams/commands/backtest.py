@@ -21,71 +21,38 @@ def register(app: typer.Typer) -> None:
     app.command()(backtest)
 
 
-def _folder(text: str) -> Any:
-    return typer.Option(exists=True, file_okay=False, metavar="DIR", help=text)
-
-
-Train = Annotated[Path | None, _folder("Logged sessions to learn from; may hold several sources.")]
-Test = Annotated[Path | None, _folder("Logged sessions to predict.")]
-One = Annotated[Path | None, _folder("One folder in place of both: agents and tasks are held out.")]
-Share = Annotated[float, typer.Option(min=0.01, max=0.9, help="With --data: share of agents and tasks to hold out.")]
-LeaveOut = Annotated[str | None, typer.Option(metavar="SOURCE", help="With --data: a source to use for testing only.")]
+Share = Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of agents and tasks to hold out.")]
 Seed = Annotated[int, typer.Option(help="Seed of session order and hold-out.")]
 
 
 def backtest(
-    train: Train = None,
-    test: Test = None,
-    data: One = None,
+    data: Annotated[
+        Path,
+        typer.Option(exists=True, file_okay=False, metavar="DIR", help="Logged sessions; may hold several sources."),
+    ],
     share: Share = 0.2,
-    leave_out: LeaveOut = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Learn from logs and say what other agents would have heard.
 
     Test sessions are made again call by call. They are grouped: A (known task, new agent), T (known agent, new task),
-    AT (both new), S (new source), K (another session of a known agent on a known task). 22,000 sessions take minutes.
+    AT (both new), K (another session of a known agent on a known task). 22,000 sessions take minutes.
     """
-    report = asyncio.run(_report(*parts(train, test, data, share, leave_out, seed), seed))
+    from fleetlore.transcripts.read import read_sessions
+    from models.backtest.report import split
+
+    say("reading the logs")
+    report = asyncio.run(_report(*split(read_sessions(data), seed, share), seed))
     if as_json:
         print_json(report)
     else:
         _show(report)
 
 
-def parts(
-    train: Path | None, test: Path | None, data: Path | None, share: float, leave_out: str | None, seed: int
-) -> tuple[list[LoggedSession], list[LoggedSession]]:
-    """The sessions to learn from and those to predict, as the command's options say.
-
-    Raises:
-        typer.BadParameter: the options do not go together, or a session is in both folders.
-    """
-    if (data is None) == (train is None and test is None) or (train is None) != (test is None):
-        raise typer.BadParameter("give --train and --test, or --data alone")
-    if data is None and leave_out is not None:
-        raise typer.BadParameter("--leave-out goes with --data")
-    from fleetlore.transcripts.read import read_sessions
-    from models.backtest.report import split
-
-    say("reading the logs")
-    if data is not None:
-        return split(read_sessions(data), seed, share, leave_out)
-    assert train is not None and test is not None
-    known, unseen = read_sessions(train), read_sessions(test)
-    both = {each.session for each in known} & {each.session for each in unseen}
-    if both:
-        raise typer.BadParameter(
-            f"{len(both)} sessions are in both folders, {min(both)!r} first: what was learned from cannot be a test"
-        )
-    return known, unseen
-
-
 async def _report(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int) -> dict[str, Any]:
     from models.backtest.report import advice_rows, known_errors
-    from streams.offline.hear import call_log, hear, learned_of
-    from streams.offline.memory_pipeline import run_logs
+    from streams.offline.memory_pipeline import call_log, hear, learned_of, run_logs
 
     say(f"learning from {len(train):,} sessions")
     learned = learned_of(await run_logs(train, seed=seed, learn=True))

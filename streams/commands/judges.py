@@ -82,7 +82,7 @@ async def _read(settings: Settings, tenant: str) -> list[JudgeRecord]:
     from models.judge.record import JudgeRecord
     from sinks.metrics import Metrics
     from sinks.milvus import MilvusStore
-    from streams.stages.s3_judgments.judge_records import LABEL
+    from streams.stages.s3_judgments import LABEL
 
     async with MilvusStore.from_settings(settings, Metrics("judges")) as store:
         return [

@@ -31,13 +31,12 @@ from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
     from fleetlore.transcripts.session import LoggedSession
+    from streams.embedded.stack import Stack as Embedded
     from streams.offline.replay import ReplayReport
 
 TO_BE_SEEN_TO = 3
 # Below this `up` warns: Milvus takes tens of MiB from the beginning.
 _LITTLE_SPACE_BYTES = 500 * 2**20
-# How long a replay waits for a first adapter version.
-_ADAPTER_SECONDS = 30.0
 
 _Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat for several.")]
 _MetricsPort = Annotated[
@@ -184,7 +183,7 @@ def register_replay(app: typer.Typer) -> None:
         sessions = read_sessions(folder)
         report = asyncio.run(_replay(sessions, stack, tenant, seed, timeout))
         if json:
-            print_json(report.to_dict())
+            print_json(asdict(report))
         else:
             _show(report)
 
@@ -194,10 +193,10 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
 
     from streams.commands.console import DEFAULT_PORT as CONSOLE_PORT
     from streams.embedded.broker import DEFAULT_PORT
-    from streams.embedded.stack import Stack
+    from streams.embedded.stack import Stack as Embedded
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    stack = Stack(
+    stack = Embedded(
         data,
         workers=workers,
         trainer=trainer,
@@ -217,24 +216,8 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
             return
         await entering
         try:
-            console.print(
-                f"broker {stack.settings.cluster} · milvus {stack.settings.milvus} · addresses in {data}/stack.json",
-                markup=False,
-            )
-            for name, url in stack.metrics.items():
-                console.print(f"{name} metrics {url}/metrics", markup=False)
-            if stack.console:
-                console.print(f"console {stack.console}", markup=False)
-            if http:
-                console.print(f"relay http://{http}; tokens for agents elsewhere are in {data}/tokens", markup=False)
-            tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
-            console.print(f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})', markup=False)
-            free = shutil.disk_usage(data).free
-            if free < _LITTLE_SPACE_BYTES:
-                console.print(
-                    f"only {free // 2**20} MiB are free on the disk of {data}: where none is left, the stack stops"
-                )
-            console.print("Ctrl-C stops it.")
+            for line in _greeting(stack, data, tenants, http):
+                console.print(line, markup=False)
             failing = asyncio.create_task(stack.failed())
             await _first(failing, asyncio.create_task(stop.wait()))
             if failing.done():
@@ -243,6 +226,20 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
         finally:
             await stack.stop()
             console.print(f"stopped; log and lore stay in {data}", markup=False)
+
+
+def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) -> Iterator[str]:
+    yield f"broker {stack.settings.cluster} · milvus {stack.settings.milvus} · addresses in {data}/stack.json"
+    yield from (f"{name} metrics {url}/metrics" for name, url in stack.metrics.items())
+    if stack.console:
+        yield f"console {stack.console}"
+    if http:
+        yield f"relay http://{http}; tokens for agents elsewhere are in {data}/tokens"
+    tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
+    yield f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})'
+    if (free := shutil.disk_usage(data).free) < _LITTLE_SPACE_BYTES:
+        yield f"only {free // 2**20} MiB are free on the disk of {data}: where none is left, the stack stops"
+    yield "Ctrl-C stops it."
 
 
 async def _first(*tasks: asyncio.Task[object]) -> None:
@@ -283,36 +280,14 @@ async def _stack_settings(stack: Stack, tenant: str) -> AsyncIterator[Settings]:
 
 
 async def _replay(sessions: list[LoggedSession], stack: Stack, tenant: str, seed: int, timeout: float) -> ReplayReport:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from streams.offline.replay import replay
 
-    total = sum(len(session.events) + 2 for session in sessions)
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("starting", total=total)
-        async with _stack_settings(stack, tenant) as settings:
-            progress.update(task, description="replaying")
-            return await replay(
-                sessions,
-                settings,
-                tenant=tenant,
-                seed=seed,
-                timeout_seconds=timeout,
-                # A stack of the same folder has a trainer; of somebody else's broker nothing is known.
-                adapter_seconds=0.0 if stack.broker else _ADAPTER_SECONDS,
-                progress=lambda sent: progress.update(task, completed=sent),
-            )
+    async with _stack_settings(stack, tenant) as settings:
+        typer.echo(f"replaying {len(sessions):,} sessions", err=True)
+        return await replay(sessions, settings, tenant=tenant, seed=seed, timeout_seconds=timeout)
 
 
 def _show(report: ReplayReport) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False)
-    for name, value in report.to_dict().items():
-        shown = ", ".join(f"{key} {count:,}" for key, count in value.items()) if isinstance(value, dict) else str(value)
-        table.add_row(name.replace("_", " "), shown)
-    Console().print(table)
+    for name, value in asdict(report).items():
+        shown = ", ".join(f"{key} {count:,}" for key, count in value.items()) if isinstance(value, dict) else value
+        typer.echo(f"{name.replace('_', ' '):<18} {shown}")

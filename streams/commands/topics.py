@@ -39,15 +39,6 @@ def register(app: typer.Typer) -> None:
 def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the differences and change nothing.")] = False,
     tenant: _Tenants = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Partitions of topics that do not state their own.", show_default="FLEETLORE_PARTITIONS"
-        ),
-    ] = None,
-    replication: Annotated[
-        int | None, typer.Option(min=1, help="Replicas of each partition.", show_default="FLEETLORE_REPLICATION")
-    ] = None,
     grow_keyed: Annotated[
         bool, typer.Option("--grow-keyed", help="Add partitions also to keyed topics, which moves keys.")
     ] = False,
@@ -67,17 +58,9 @@ def apply(
     Exit code: 0 if everything matches in the end; 3 if differences remain, after a dry run or because a change was
     refused or is impossible on the broker.
     """
-    settings = connection(broker, data).with_(
-        **{
-            name: value
-            for name, value in {
-                "tenants": tuple(tenant) if tenant else None,
-                "partitions": partitions,
-                "replication": replication,
-            }.items()
-            if value is not None
-        }
-    )
+    settings = connection(broker, data)
+    if tenant:
+        settings = settings.with_(tenants=tuple(tenant))
     from sinks.topics import Allowed
 
     differences = ask(_apply(settings, dry_run, Allowed(grow_keyed=grow_keyed, delete=allow_delete)))
@@ -102,8 +85,6 @@ def apply(
 
 
 class _Format(StrEnum):
-    """Who takes the access lists."""
-
     kafka = "kafka"
     strimzi = "strimzi"
 
@@ -148,19 +129,11 @@ def _show(differences: list[Difference], dry_run: bool, remain: int) -> None:
         return
     said = {"open": "to do", "done": "done"}
     columns = ["~TOPIC", "WHAT", "FOUND", "STATED", "STATE"]
-    print_table(
-        columns,
-        [
-            (
-                each.topic,
-                each.setting or each.kind,
-                each.found or "-",
-                each.stated,
-                said.get(each.state, each.state),
-            )
-            for each in differences
-        ],
-    )
+    rows = [
+        (each.topic, each.setting or each.kind, each.found or "-", each.stated, said.get(each.state, each.state))
+        for each in differences
+    ]
+    print_table(columns, rows)
     for what, why in dict.fromkeys((each.setting or each.kind, each.why) for each in differences if each.why):
         typer.echo(f"\n{what}: {why}.")
     if dry_run:
@@ -178,9 +151,8 @@ async def _apply(settings: Settings, dry_run: bool, allowed: Allowed) -> list[Di
             return differences
         keyed = [each for each in differences if each.kind == "partitions" and each.state == "open"]
         if allowed.grow_keyed and keyed:
-            await admin.accept(
-                {each.topic: (0, int(each.found)) for each in keyed}
-            )  # refused where a worker is at work
+            # Refused where a worker is at work.
+            await admin.accept({each.topic: (0, int(each.found)) for each in keyed})
         differences = await admin.apply(differences)
         if allowed.grow_keyed and (grown := await admin.grown()):
             await admin.accept(grown)

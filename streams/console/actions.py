@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 
-from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import FleetloreError
 from fleetlore.redact.redact import redact
-from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
+from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.lore import Decision, DecisionKind
 from sinks.adapter_publisher import AdapterPublisher
-from streams.offline.operator_word import decide, reconsider
+from streams.offline.operator_word import decide, move, reconsider
 
 __all__ = ["Actions"]
 
@@ -51,10 +51,9 @@ class Actions:
         progress: what became of the decisions about agents that were taken here, by agent; the workers need seconds.
     """
 
-    def __init__(self, settings: Settings, tenant: str, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, tenant: str) -> None:
         self._settings = settings
         self._tenant = tenant
-        self._clock = clock or SystemClock()
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self.progress: dict[str, str] = {}
 
@@ -79,7 +78,7 @@ class Actions:
         if lore is None:
             return await self._move(action, kind, id, f"{why} ({by})")
         on = action in ("revoke", "distrust")
-        decided = Decision(kind=lore, id=id, on=on, by=by, why=why, time=self._clock.now())
+        decided = Decision(kind=lore, id=id, on=on, by=by, why=why, time=time.time())
         if lore != "agent":
             return await decide(self._settings, self._tenant, decided)
         if id in self._under_way:
@@ -106,13 +105,7 @@ class Actions:
     async def _move(self, action: str, adapter: str, version: str, reason: str) -> None:
         (kind,) = (each for each in ADAPTERS if each.name == adapter)
         async with AdapterPublisher.from_settings(kind, self._settings) as publisher:
-            if action == "revoke":
-                await publisher.revoke(self._tenant, version, reason)
-            elif action == "unpin":
-                await publisher.unpin(self._tenant, reason)
-            else:
-                pinned = action == "pin" or adapter == CALLS
-                await publisher.rollback(self._tenant, version, reason, pinned=pinned)
+            await move(publisher, action, self._tenant, version, reason)
 
 
 def _lore(kind: str) -> DecisionKind | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from fleetlore.adapters.listing import Listed
 from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import all_of
 from fleetlore.recall.hints import count, default_hint
@@ -39,31 +39,6 @@ class _Failing(NamedTuple):
     high: float
     hint: str
     estimated: bool
-
-
-class Version(NamedTuple):
-    """An adapter version: its channels, how many agents run it and how many refused it, what the gate measured.
-
-    `pinned`: the trainer leaves its channel alone.
-    """
-
-    adapter: str
-    version: str
-    ordinal: int
-    channels: tuple[str, ...]
-    running: int
-    refused: int
-    gate: tuple[tuple[str, float], ...]
-    created: float
-    pinned: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Helped:
-    """What came of advice, in calls."""
-
-    given: int
-    withheld: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,51 +114,15 @@ def learned(snapshot: Snapshot) -> list[MemoryItem]:
     return sorted(found, key=lambda each: (-each.first_seen, each.id))
 
 
-def helped(snapshot: Snapshot) -> _Helped:
+def helped(snapshot: Snapshot) -> Counter[str]:
+    """Calls that advice was `given` for, or `withheld` from."""
     sample = snapshot.figures.sample
-    calls = sample.by("advised_calls_total", "advice") if sample is not None else Counter[str]()
-    return _Helped(calls["given"], calls["withheld"])
+    return sample.by("advised_calls_total", "advice") if sample is not None else Counter()
 
 
-def versions(snapshot: Snapshot) -> list[Version]:
+def versions(snapshot: Snapshot) -> list[Listed]:
     """Who runs what: the newest version first."""
-    listing = snapshot.adapters
-    acks: defaultdict[str, Counter[bool]] = defaultdict(Counter)
-    for ack in listing.acks:
-        acks[str(ack.get("version"))][ack.get("result") == "applied"] += 1
-    revoked = {str(each.get("what")) for each in listing.revocations}
-    found = []
-    for manifest in listing.manifests:
-        version = str(manifest.get("version", ""))
-        pointers = [each for each in listing.pointers if each.get("version") == version]
-        channels = [str(each.get("channel")) for each in pointers]
-        metrics = manifest.get("metrics")
-        found.append(
-            Version(
-                str(manifest.get("name", "")),
-                version,
-                _number(manifest.get("ordinal"), int),
-                tuple(sorted(channels) + ["revoked"] * (version in revoked)),
-                acks[version][True],
-                acks[version][False],
-                tuple(sorted(_figures(metrics))),
-                _number(manifest.get("created"), float),
-                any(each.get("pinned") is True for each in pointers),
-            )
-        )
-    return sorted(found, key=lambda each: (-each.created, each.adapter, each.version))
-
-
-def _figures(metrics: object) -> Iterable[tuple[str, float]]:
-    if isinstance(metrics, dict):
-        for name, value in metrics.items():
-            if isinstance(value, int | float):
-                yield str(name), float(value)
-
-
-def _number(value: Any, kind: type[Any]) -> Any:
-    """Manifests are shown as they were published, by whatever release."""
-    return kind(value) if isinstance(value, int | float) else kind(0)
+    return sorted(snapshot.adapters.versions(), key=lambda each: (-each.created, each.adapter, each.version))
 
 
 def refused(snapshot: Snapshot) -> Refused:

@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from fleetlore.adapters.listing import Listed
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
 from fleetlore.recall.hints import count
@@ -235,21 +236,9 @@ class Console:
 
     async def _version(self, request: Request) -> Response:
         snapshot = self._source.snapshot()
-        shown, manifest = self._manifest(snapshot, request)
+        shown = _published(snapshot, request.path_params["adapter"], request.path_params["version"])
         acks = [each for each in snapshot.adapters.acks if each.get("version") == shown.version]
-        parents = {str(each.get("version")): each.get("parent") for each in snapshot.adapters.manifests}
-        lineage = [shown.version]
-        while (parent := parents.get(lineage[-1])) is not None and str(parent) not in lineage:
-            lineage.append(str(parent))
-        return self._page("version", snapshot, shown=shown, manifest=manifest, acks=acks, lineage=lineage)
-
-    def _manifest(self, snapshot: Snapshot, request: Request) -> tuple[blocks.Version, dict[str, Any]]:
-        adapter, version = request.path_params["adapter"], request.path_params["version"]
-        for shown in blocks.versions(snapshot):
-            if (shown.adapter, shown.version) == (adapter, version):
-                manifest = next(each for each in snapshot.adapters.manifests if each.get("version") == version)
-                return shown, manifest
-        raise HTTPException(404, f"no version {version!r} of {adapter!r} is published")
+        return self._page("version", snapshot, shown=shown, acks=acks)
 
     async def _agent(self, request: Request) -> Response:
         snapshot, agent = self._source.snapshot(), request.path_params["id"]
@@ -303,7 +292,6 @@ class Console:
                     await asyncio.sleep(_HEARD_SECONDS / 100)
 
     def _named(self, snapshot: Snapshot, kind: str, id: str) -> tuple[str, str]:
-        """A name for what is decided about, and the page to go back to."""
         if kind == "agent":
             return id, f"/agents/{quote(id)}"
         if kind in ("item", "pattern"):
@@ -314,9 +302,7 @@ class Console:
             if f"{kind}/{id}" in snapshot.decisions:
                 return id, "/decisions"
             raise HTTPException(404, f"no {kind} {id!r} is known; it may have been forgotten")
-        shown = next((each for each in blocks.versions(snapshot) if (each.adapter, each.version) == (kind, id)), None)
-        if shown is None:
-            raise HTTPException(404, f"no version {id!r} of {kind!r} is published")
+        shown = _published(snapshot, kind, id)
         return f"{kind} {shown.ordinal}", f"/versions/{quote(kind)}/{quote(id)}"
 
 
@@ -349,6 +335,13 @@ def _known(entries: Mapping[str, Any], request: Request, what: str) -> Any:
     if id not in entries:
         raise HTTPException(404, f"no {what} {id!r} is told to agents; it may be revoked (see Decisions) or forgotten")
     return entries[id]
+
+
+def _published(snapshot: Snapshot, adapter: str, version: str) -> Listed:
+    for each in blocks.versions(snapshot):
+        if (each.adapter, each.version) == (adapter, version):
+            return each
+    raise HTTPException(404, f"no version {version!r} of {adapter!r} is published")
 
 
 def _words(request: Request) -> list[str]:

@@ -11,7 +11,7 @@ import contextlib
 import urllib.request
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -140,7 +140,6 @@ def read_metrics(texts: Iterable[str]) -> dict[str, dict[_Labels, float]]:
 
 
 def _figures_of(samples: Sequence[_Sample], answering: int, endpoints: int) -> Figures:
-    """Figures of samples, oldest first."""
     if not samples:
         return Figures(answering, endpoints)
     last = samples[-1]
@@ -238,34 +237,25 @@ class Sources:
         metrics: addresses of the metrics endpoints of workers and trainer, without `/metrics`.
     """
 
-    def __init__(self, settings: Settings, tenant: str, metrics: Sequence[str], clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, tenant: str, metrics: Sequence[str]) -> None:
         self._settings = settings
         self._tenant = tenant
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._replica = LoreReplica(settings.cluster, tenant, fetch_wait_ms=_FETCH_WAIT_MS, clock=self._clock)
         self._scraper = Scraper(metrics, self._clock)
         self._adapters = AdapterListing((), (), ())
         self._letters: deque[DeadLetterRecord] = deque(maxlen=_LETTERS_KEPT)
-        self._dead_letters = Follower(
-            settings.cluster,
-            [topic(tenant, "dead-letters")],
-            self._take_letters,
-            what="dead letters",
-            fetch_wait_ms=_FETCH_WAIT_MS,
-            newest=_LETTERS_KEPT,
-            clock=self._clock,
-        )
+        self._dead_letters = self._follower("dead-letters", self._take_letters, newest=_LETTERS_KEPT)
         self._decisions: dict[str, Decision] = {}
-        self._decided = Follower(
-            settings.cluster,
-            [topic(tenant, "decisions")],
-            self._take_decisions,
-            what="decisions",
-            fetch_wait_ms=_FETCH_WAIT_MS,
-            clock=self._clock,
-        )
+        self._decided = self._follower("decisions", self._take_decisions)
         self._store: Any = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _follower(self, name: str, take: Callable[[Fetched], Awaitable[None]], newest: int | None = None) -> Follower:
+        cluster, topics = self._settings.cluster, [topic(self._tenant, name)]
+        return Follower(
+            cluster, topics, take, what=name, fetch_wait_ms=_FETCH_WAIT_MS, newest=newest, clock=self._clock
+        )
 
     async def __aenter__(self) -> Sources:
         await self._replica.start()

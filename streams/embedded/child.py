@@ -54,12 +54,10 @@ class Child:
 
     async def start(self) -> None:
         """Start the process, or start it again after its end."""
+        supervised = (sys.executable, "-m", "streams.embedded.supervisor", *self._command)
         with open(self._log_file, "ab", opener=_owners) as output:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "streams.embedded.supervisor",
-                *self._command,
+                *supervised,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,

@@ -12,10 +12,10 @@ from fleetlore.files import write_whole
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import BatchProducer
-from streams.stage import erased
 from streams.stage.base import Outgoing
+from streams.stage.operators import ERASURES
 
-_NAMES = (erased.TOPIC, "decisions")
+_NAMES = (ERASURES, "decisions")
 
 
 class KeptDecisions:

@@ -7,6 +7,7 @@ Here a request rewrites all files of a collection without them. Its own code doe
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from threading import Event, Thread
@@ -16,7 +17,14 @@ from milvus_lite.adapter.grpc.servicer import MilvusServicer
 from milvus_lite.cmdline import main
 from pymilvus.grpc_gen import common_pb2, milvus_pb2
 
-from streams.embedded.searchable import keep_searchable
+from fleetlore.store.connection import connect, message_of, milvus_errors
+from sinks.collections import COLLECTIONS
+
+log = logging.getLogger(__name__)
+
+# A flush costs Milvus Lite some 0.3 ms of CPU a row; of rows that are written again and again it needs the last alone.
+_FLUSH_SECONDS = 60.0
+_TIMEOUT_SECONDS = 30.0
 
 
 def _manual_compaction(servicer: Any, request: Any, context: Any) -> Any:
@@ -40,6 +48,24 @@ def _rewrite(collection: Any) -> None:
         collection._refresh_segment_cache()
         collection._cleanup_orphan_index_files()
     collection._ensure_loaded_segments_indexed()
+
+
+def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_SECONDS) -> None:
+    """Flush what is searched, until stopped. A flush that fails is tried again with the next.
+
+    Milvus Lite weighs the words of rows that are not flushed anew for each search, at 0.13 ms of CPU a row, and by
+    itself it flushes at 128 MiB: a search of 10,000 items took 1.3 s of CPU, and takes 0.1 s.
+    """
+    while not stopped.wait(every_seconds):
+        try:
+            client = connect(address, "", _TIMEOUT_SECONDS)
+            try:
+                for collection in (each.name for each in COLLECTIONS if each.by_words):
+                    client.flush(collection, _TIMEOUT_SECONDS)
+            finally:
+                client.close()
+        except milvus_errors() as error:
+            log.warning("the collections were not flushed: %s", message_of(error))
 
 
 if __name__ == "__main__":

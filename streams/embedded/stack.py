@@ -29,11 +29,11 @@ from fleetlore.errors import FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
 from sinks.topics import ensure_topics
+from streams.embedded import ADAPTERS, SIGNING_KEY
 from streams.embedded.broker import broker_command, free_port, held_port
 from streams.embedded.child import Child
 from streams.embedded.kafka import KafkaMissing, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
-from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 
 __all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
 
@@ -152,7 +152,7 @@ class Stack:
         # nothing to do before the first judgments, so it starts when they are ready.
         workers = [f"worker-{number}" for number in range(self._workers)]
         for name in workers:
-            await self._launch_role("worker", name, logs)
+            await self._launch_measured(name, logs)
         await self._answering(milvus)
         if fresh:
             await self._restore_topics(logs)
@@ -160,10 +160,12 @@ class Stack:
                 restored.touch()
         await asyncio.gather(*(self._ready(name) for name in workers))
         if self._trainer:
-            await self._launch_role("trainer", "trainer", logs)
+            await self._launch_measured("trainer", logs)
         self._write_stack_file()
         if self.console:
-            await self._launch_console(logs)
+            port = self.console.rstrip("/").rpartition(":")[2]
+            of_stack = ("--data", str(self.data), "--tenant", self.settings.tenants[0])
+            await self._launch_role("console", logs, *of_stack, "--port", port)
         if self._http:
             await self._launch_relay(logs)
 
@@ -205,29 +207,27 @@ class Stack:
             raise child.failure(code)
         self._children.remove(child)
 
-    async def _launch_role(self, role: str, name: str, logs: Path) -> None:
-        port = free_port()
-        self.metrics[name] = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "fleetlore.cli.main", role, "--metrics-port", str(port)]
+    async def _launch_role(self, name: str, logs: Path, *options: str) -> None:
+        """`name` is that of the command, and of a worker its number besides."""
+        command = [sys.executable, "-m", "fleetlore.cli.main", name.partition("-")[0], *options]
         await self._launch(Child(name, command, logs, self._environ()), restarts=_RESTARTS)
 
-    async def _launch_console(self, logs: Path) -> None:
-        port = self.console.rstrip("/").rpartition(":")[2]
-        of_stack = ["--data", str(self.data), "--tenant", self.settings.tenants[0], "--port", port]
-        command = [sys.executable, "-m", "fleetlore.cli.main", "console", *of_stack]
-        await self._launch(Child("console", command, logs, self._environ()), restarts=_RESTARTS)
+    async def _launch_measured(self, name: str, logs: Path) -> None:
+        port = free_port()
+        self.metrics[name] = f"http://127.0.0.1:{port}"
+        await self._launch_role(name, logs, "--metrics-port", str(port))
 
     async def _launch_relay(self, logs: Path) -> None:
-        command = [sys.executable, "-m", "fleetlore.cli.main", "relay", "--http", self._http, "--data", str(self.data)]
+        options = ["--http", self._http, "--data", str(self.data)]
         for tenant in self.settings.tenants:
-            command += ["--tenant", tenant]
+            options += ["--tenant", tenant]
         if not is_loopback(self._http.rpartition(":")[0].strip("[]")):
             tokens = self.data / "tokens"
             if not tokens.exists():
                 lines = [f"{secrets.token_urlsafe(32)} agent {tenant}\n" for tenant in self.settings.tenants]
                 write_whole(tokens, "".join(lines).encode())
-            command += ["--tokens", str(tokens), "--plain"]
-        await self._launch(Child("relay", command, logs, self._environ()), restarts=_RESTARTS)
+            options += ["--tokens", str(tokens), "--plain"]
+        await self._launch_role("relay", logs, *options)
 
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()
@@ -296,13 +296,8 @@ class Stack:
             raise StackError(f"{otherwise} (waited {_READY_SECONDS:.0f} s)") from None
 
     def _environ(self) -> dict[str, str]:
-        settings = self.settings
-        return {
-            **settings.to_env(),
-            # One thread a process: several on few cores only wait for each other (OpenMP barriers).
-            "OMP_NUM_THREADS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-        }
+        # One thread a process: several on few cores only wait for each other (OpenMP barriers).
+        return {**self.settings.to_env(), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
     def _lock_folder(self) -> None:
         try:
@@ -340,18 +335,8 @@ class Stack:
 
 def _milvus_command(folder: Path, port: int) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return [
-        sys.executable,
-        "-m",
-        "streams.embedded.milvus_server",
-        "server",
-        "--data-dir",
-        str(folder),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    where = ("--data-dir", str(folder), "--host", "127.0.0.1", "--port", str(port))
+    return [sys.executable, "-m", "streams.embedded.milvus_server", "server", *where]
 
 
 def _answers_ok(url: str) -> bool:

@@ -33,9 +33,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
-from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import PREFIX, topic
-from models.judge.chain import JudgeChain
 from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
@@ -44,11 +42,10 @@ from sinks.topics import ensure_topics
 from streams.offline.memory_pipeline import Chain
 from streams.offline.republish import republish
 from streams.stage.base import Record
-from streams.stage.distrusted import Distrusted
-from streams.stage.erased import Erased
+from streams.stage.operators import Operators
 from streams.stages.pipeline import language_model, pipeline
 
-__all__ = ["Start", "run_backfill", "switch"]
+__all__ = ["run_backfill", "switch"]
 
 _BATCH_RECORDS = 256
 
@@ -56,14 +53,6 @@ _BATCH_RECORDS = 256
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
 
 _Offsets = dict[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Start of a backfill: a time in seconds since the Unix epoch, an offset of every partition, or the beginning."""
-
-    time: float | None = None
-    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +77,14 @@ class BackfillReport:
         return asdict(self) | rates
 
 
-async def run_backfill(settings: Settings, name: str, start: Start | None = None) -> BackfillReport:
+async def run_backfill(
+    settings: Settings, name: str, *, time: float | None = None, offset: int | None = None
+) -> BackfillReport:
     """Fill collection version `name` up to the end of the events, from where an earlier run of it ended or else from
-    `start`.
+    the beginning.
+
+    Args:
+        time, offset: start there instead: in seconds since the Unix epoch, or of every partition.
 
     Raises:
         ConfigError: the version is live, or it has begun already and a start is given.
@@ -99,7 +93,7 @@ async def run_backfill(settings: Settings, name: str, start: Start | None = None
     async with _Backfill(settings, name) as backfill:
         if await backfill.is_live():
             raise ConfigError(f"collection version {name!r} is live; its workers fill it")
-        await backfill.begin(start)
+        await backfill.begin(time, offset)
         return await backfill.fill()
 
 
@@ -113,7 +107,7 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
     async with _Backfill(settings, name) as backfill:
         if name not in await backfill.store.on_client(list_versions):
             raise ConfigError(f"there is no collection version {name!r}; fill it with `fleetlore backfill run {name}`")
-        await backfill.begin(None)
+        await backfill.begin()
         if not await backfill.is_live():
             await backfill.fill()
             # Once more, for what came in meanwhile: the shorter the distance, the less is merged twice.
@@ -148,19 +142,8 @@ class _Backfill:
         metrics = Metrics("backfill")
         self.store = MilvusStore.from_settings(settings, metrics, name)
         self._model = language_model(settings, metrics)
-        self._operator_topics = erased, distrusted = Erased(), Distrusted()
-        stages = pipeline(
-            self.store,
-            metrics,
-            SystemClock(),
-            settings.silent_seconds,
-            JudgeChain(),
-            self._model,
-            settings.item_half_life_seconds,
-            erased,
-            distrusted,
-            Principals.of(settings.principal_key),
-        )
+        self._operators = Operators()
+        stages = pipeline(self.store, metrics, SystemClock(), settings, self._model, self._operators)
         self._sessions = stages[0]
         self._chain = Chain(stages, self.store)
         self._opened = AsyncExitStack()
@@ -177,7 +160,7 @@ class _Backfill:
             self._reader = await stack.enter_async_context(observer(self._settings.cluster, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
             self.tenants = _tenants(await self._watcher.topics())
-            for each in self._operator_topics:
+            for each in self._operators.topics:
                 await each.read(self._settings.cluster, self.tenants)
             names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
@@ -191,7 +174,7 @@ class _Backfill:
         """Return whether at least one alias points to this version: then live workers write to it."""
         return await self.store.on_client(lambda client: is_live(client, self.name))
 
-    async def begin(self, start: Start | None) -> None:
+    async def begin(self, time: float | None = None, offset: int | None = None) -> None:
         """Create what is missing and go to the committed offsets, or to the start of a new version.
 
         Raises:
@@ -203,14 +186,14 @@ class _Backfill:
             commits = await committed_offsets(admin, self._group, self._partitions)
         committed = {partition: at.offset for partition, at in commits.items()}
         # Commits of an earlier version of this name say nothing about collections that were empty a moment ago.
-        if created or all(offset < 0 for offset in committed.values()):
-            committed = dict(await self._start_offsets(start or Start()))
+        if created or all(each < 0 for each in committed.values()):
+            committed = dict(await self._start_offsets(time, offset))
             await self._commit(committed)
-        elif start is not None:
+        elif time is not None or offset is not None:
             raise ConfigError(f"collection version {self.name!r} has begun already; drop it to begin elsewhere")
-        for partition, offset in committed.items():
+        for partition, at in committed.items():
             # A partition that was added since has no commit, and is read from its beginning.
-            self._reader.seek(partition, max(0, offset))
+            self._reader.seek(partition, max(0, at))
 
     async def fill(self) -> BackfillReport:
         """Process all events up to the current end of the topics."""
@@ -261,34 +244,23 @@ class _Backfill:
         """Yield the records up to the current end of the topics, and an empty batch if a session is still open."""
         ends = await end_offsets(self._watcher, self._partitions)
         async for records in read_until(self._reader, ends, most=_BATCH_RECORDS):
-            yield [
-                Record(
-                    each.topic,
-                    each.partition,
-                    each.offset,
-                    each.key,
-                    each.value,
-                    dict(each.headers),
-                    each.timestamp / 1000,
-                )
-                for each in records
-            ]
+            yield [Record.of(each) for each in records]
         if self._sessions.holds:
             yield []
 
-    async def _start_offsets(self, start: Start) -> _Offsets:
+    async def _start_offsets(self, time: float | None, offset: int | None) -> _Offsets:
         first: _Offsets = await self._watcher.beginning_offsets(self._partitions)
         ends = await end_offsets(self._watcher, self._partitions)
-        if start.time is not None:
-            moment = int(start.time * 1000)
+        if time is not None:
+            moment = int(time * 1000)
             found = await self._watcher.offsets_for_times(dict.fromkeys(self._partitions, moment))
             # Where no record is as new as that it begins at the end. Kafka says so by None, tansu by a timestamp of -1.
             return {
                 each: at.offset if (at := found.get(each)) and at.timestamp >= 0 else ends[each]
                 for each in self._partitions
             }
-        if start.offset is not None:
-            return {each: min(max(start.offset, first[each]), ends[each]) for each in self._partitions}
+        if offset is not None:
+            return {each: min(max(offset, first[each]), ends[each]) for each in self._partitions}
         return first
 
     async def _committable(self) -> _Offsets:
@@ -309,6 +281,5 @@ def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Itera
 
 
 def _tenants(topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the tenants that have events."""
     parts = (name.split(".") for name in topics)
     return tuple(sorted(each[1] for each in parts if len(each) == 3 and (each[0], each[2]) == (PREFIX, "events")))

@@ -232,7 +232,6 @@ async def _roles(roles: Mapping[str, str]) -> Finding:
 
 
 def _health_of(name: str, url: str) -> tuple[_State, str] | None:
-    """What is wrong with a role; None where it is ready."""
     try:
         with urllib.request.urlopen(f"{url}/readyz", timeout=_ROLE_SECONDS):
             return None

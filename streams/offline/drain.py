@@ -2,7 +2,7 @@
 
 Topics are checked in the order of the flow. A stage commits only after its values were acknowledged on the next topic.
 So once it has committed its whole topic, all values that it will ever make of that lie on the topics checked later. The
-opinions of a language model (`streams.stages.s5_opinions.stage`) are not waited for: they come late, as feedback does.
+opinions of a language model (`streams.stages.s5_opinions`) are not waited for: they come late, as feedback does.
 """
 
 from __future__ import annotations

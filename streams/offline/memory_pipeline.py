@@ -2,7 +2,7 @@
 
 A backfill uses the `Chain` with Milvus behind it: by way of the topics its values would mix with those of the live
 workers. A `MemoryPipeline` has a store and a clock of its own besides; its agents' sessions and their advice are the
-real ones.
+real ones. `run_logs` learns from logged sessions, and `hear` asks for advice as their agents would have.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ from typing import Any
 
 from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.calls.model import CallModel
-from fleetlore.config import DEFAULT_TENANT
+from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import encode_event
 from fleetlore.errors import RowRefused
+from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
+from models.backtest.heard import Call, CallLog, Heard, Told, told
+from models.backtest.report import Learned
 from models.calls.training import train
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stages.pipeline import pipeline
 
-__all__ = ["run_logs"]
+__all__ = ["call_log", "hear", "learned_of", "run_logs"]
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +204,7 @@ class MemoryPipeline:
         self.store = MemoryStore()
         self.index = LoreIndex()
         self.call_model: CallModel | None = None
-        stages = pipeline(self.store, Metrics("in-memory"), self.clock, SILENT_SECONDS)
+        stages = pipeline(self.store, Metrics("in-memory"), self.clock, Settings(silent_seconds=SILENT_SECONDS))
         self._chain = Chain(stages if learn else stages[:1], self.store)
         self._offset = 0
 
@@ -247,8 +251,6 @@ class MemoryPipeline:
 
 
 class _Fleet(Fleet):
-    """Has the call model of its pipeline."""
-
     def __init__(self, agent: str, pipeline: MemoryPipeline) -> None:
         super().__init__(agent, broker=_NO_BROKER, tenant=DEFAULT_TENANT, clock=pipeline.clock)
         self._lifetime.enter()  # nothing is to be sent
@@ -260,8 +262,6 @@ class _Fleet(Fleet):
 
 
 class _Emitter(Emitter):
-    """Keeps the events, each with the run's own time."""
-
     def __init__(self, kept: list[Event], clock: EventClock) -> None:
         super().__init__(_NO_BROKER, DEFAULT_TENANT)
         self._kept = kept
@@ -297,11 +297,7 @@ class OfflineRun:
 
 
 async def run_logs(
-    sessions: Sequence[LoggedSession],
-    *,
-    seed: int,
-    learn: bool,
-    started: float = _START_SECONDS,
+    sessions: Sequence[LoggedSession], *, seed: int, learn: bool, started: float = _START_SECONDS
 ) -> OfflineRun:
     """Process logged sessions, in an order drawn from `seed`, by all stages, or (not `learn`) by the first alone."""
     order = sorted(sessions, key=lambda each: each.session)
@@ -324,3 +320,70 @@ def events_of(session: LoggedSession, clock: EventClock) -> list[Event]:
         Event(kind, DEFAULT_TENANT, session.agent, session.session, sequence, clock.tick(), data)
         for sequence, (kind, data) in enumerate(session.all_events())
     ]
+
+
+_FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "unknown": None}
+
+
+def call_log(logged: LoggedSession) -> CallLog:
+    """The calls of a logged session, each with the messages before it."""
+    calls: list[Call] = []
+    messages: list[str] = []
+    for kind, data in logged.events:
+        if kind == "message":
+            messages.append(data[ev.CONTENT])
+        else:
+            calls.append(_call(data, "\n".join(messages)))
+            messages = []
+    return CallLog(
+        logged.session, logged.source, logged.agent, logged.task, logged.goal, _FAILED[logged.outcome], tuple(calls)
+    )
+
+
+def learned_of(run: OfflineRun) -> Learned:
+    """What a fleet has learned from a run: its lore, and a version of the call model."""
+    return Learned(run.patterns, run.items, run.ended, CallModel.from_bytes(run.calls))
+
+
+async def hear(learned: Learned, sessions: Sequence[LoggedSession]) -> list[Heard]:
+    """What each of these sessions would have been told by a fleet that has learned this, in the order given."""
+    memory = MemoryPipeline(learned.now, learn=False)
+    memory.call_model = learned.calls
+    for pattern in learned.patterns:
+        memory.index.put_pattern(pattern)
+    for item in learned.items:
+        memory.index.put_item(item)
+    return [await _hear(memory, logged) for logged in sessions]
+
+
+async def _hear(memory: MemoryPipeline, logged: LoggedSession) -> Heard:
+    before: list[Told] = []
+    after: dict[int, Told] = {}
+    asking = memory.session(logged.agent, logged.goal, logged.task, logged.session, [], place=logged.place)
+    async with asking as session:
+        start = told(session.advise())
+        for kind, data in logged.events:
+            if kind == "message":
+                session.message(data[ev.ROLE], data[ev.CONTENT])
+                continue
+            tool, arguments = data[ev.TOOL], data[ev.ARGUMENTS]
+            before.append(told(session.advise(tool, arguments)))
+            await _act(session, data)
+            if ev.ERROR_MESSAGE in data:
+                after[len(before) - 1] = told(session.advise())
+    return Heard(call_log(logged), start, tuple(before), after)
+
+
+async def _act(session: Session, data: dict[str, Any]) -> None:
+    async with session.action(data[ev.TOOL], data[ev.ARGUMENTS]) as action:
+        if ev.ERROR_MESSAGE in data:
+            action.fail("", data[ev.ERROR_MESSAGE])
+        else:
+            action.result = data[ev.RESULT]
+
+
+def _call(data: dict[str, Any], before: str) -> Call:
+    tool, arguments, error = data[ev.TOOL], data[ev.ARGUMENTS], data.get(ev.ERROR_MESSAGE)
+    failure = None if error is None else failure_of(tool, arguments, "", error)
+    said = arguments_text(data[ev.RESULT]) if error is None else error
+    return Call(tool, arguments_text(arguments), said, failure, before)

@@ -1,10 +1,10 @@
-"""Take a decision about lore or an agent; every state that knows a distrusted agent is published again."""
+"""Take an operator's decision, and ask the owners of the states that it is about: to forget, or to publish again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,19 +13,21 @@ from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.adapter_manifest import CALLS, AdapterManifest, AdapterPointer
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
+from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import Outgoing, Store, split
-from streams.stage.distrusted import Reconsider
+from streams.stage.operators import Reconsider
 
-__all__ = ["States", "ask_owners", "beside_workers", "decide", "is_known", "reconsider", "requests", "states_that"]
+__all__ = ["decide", "is_known", "move", "reconsider"]
 
 # The second finds what was under way at the first.
 _ROUNDS = 2
@@ -117,7 +119,7 @@ async def ask_owners(
     await producer.deliver(asked)
     chunk: list[Outgoing] = []
     async for record in records_of(settings.cluster, topic(tenant, "candidates")):
-        chunk += contributed(tenant, [record.value or b""], items, gone)
+        chunk += contributed(tenant, record.value or b"", items, gone)
         if len(chunk) >= _CHUNK:
             await producer.deliver(chunk)
             chunk = []
@@ -132,30 +134,20 @@ class _Contribution(msgspec.Struct, gc=False):
 _read = msgspec.json.Decoder(_Contribution).decode
 
 
-def contributed(
-    tenant: str, values: Iterable[bytes], items: Collection[str], sessions: Collection[int]
-) -> Iterator[Outgoing]:
-    """Of records of `candidates`, what all but some sessions (hashes) have contributed to items."""
-    gone = frozenset(sessions)
-    for value in values:
-        try:
-            parts = split(value)
-        except InvalidEvent:
-            continue
-        for part in parts:
-            try:
+def contributed(tenant: str, value: bytes, items: Collection[str], gone: Collection[int]) -> Iterator[Outgoing]:
+    """Of a record of `candidates`, what all but some sessions (hashes) have contributed to items."""
+    with suppress(InvalidEvent):
+        for part in split(value):
+            with suppress(msgspec.DecodeError):
                 each = _read(part)
-            except msgspec.DecodeError:
-                continue
-            if each.item_id in items and stable_hash(each.session) not in gone:
-                yield Outgoing(tenant, "candidates", each.item_id, part)
+                if each.item_id in items and stable_hash(each.session) not in gone:
+                    yield Outgoing(tenant, "candidates", each.item_id, part)
 
 
 def _id(row: str) -> str:
     return row.partition("/")[2]
 
 
-# Take a decision about lore or an agent; every state that knows a distrusted agent is published again.
 async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
     """Write a decision to the log, where agents and workers hear it.
 
@@ -164,6 +156,24 @@ async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
     """
     async with BatchProducer(settings.cluster) as producer:
         await producer.deliver([Outgoing(tenant, "decisions", decided.key, decided.to_json())])
+
+
+async def move(
+    publisher: AdapterPublisher[AdapterManifest], action: str, tenant: str, version: str, reason: str
+) -> AdapterPointer | None:
+    """Do to a version what `fleetlore adapters rollback`, `pin`, `unpin` or `revoke` does; return the new pointer.
+
+    Raises:
+        ConfigError: there is no such version, or it may not be moved.
+        BrokerUnavailable: no broker answers.
+    """
+    if action == "revoke":
+        return await publisher.revoke(tenant, version, reason)
+    if action == "unpin":
+        return await publisher.unpin(tenant, reason)
+    # The next version of the call model is learned of the same sessions again: it would undo the rollback in seconds.
+    pinned = action == "pin" or publisher.kind.name == CALLS
+    return await publisher.rollback(tenant, version, reason, pinned=pinned)
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
@@ -179,7 +189,8 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
         await decide(settings, tenant, decided)
         for _ in range(_ROUNDS):
             known = await known_to(store, tenant, decided.id)
-            await ask_owners(settings, producer, tenant, asked(tenant, known, decided), known.items)
+            asked = requests(tenant, known, lambda id, _: Reconsider(id, decided).to_json())
+            await ask_owners(settings, producer, tenant, asked, known.items)
             await wait_drained(settings, tenant, timeout_seconds, BEHIND)
         return known
 
@@ -207,8 +218,3 @@ async def known_to(store: Store, tenant: str, agent: str) -> States:
     """
     agents = (stable_hash(principal_of(agent)),)
     return await states_that(lambda state: state.sessions_of(agents), store, tenant)
-
-
-def asked(tenant: str, known: States, decided: Decision) -> list[Outgoing]:
-    """What goes to the owners."""
-    return requests(tenant, known, lambda id, _: Reconsider(id, decided).to_json())

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 from typing import Any
 
 import orjson
 
-from fleetlore.adapters.listing import read_adapters
-from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.wire.adapter_manifest import CALLS
 from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
 from sinks.collections import COLLECTIONS
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained
-from streams.runtime.dead_letters import count_dead_letters
 
 __all__ = ["CONCURRENT_SESSIONS", "Knowledge", "ReplayReport", "interleave", "read_knowledge", "replay"]
 
@@ -35,19 +34,16 @@ _TICK_SECONDS = 0.001
 _BURST_EVENTS = 256
 _BUFFER_EVENTS = 20_000
 
-_Progress = Callable[[int], None]
-
-_TIMES = frozenset({"first_seen", "last_seen", "agents_lately", "hours", "days", "by_agent"})
+TIMES = frozenset({"first_seen", "last_seen", "agents_lately", "hours", "days", "by_agent"})
 
 
-# Summarize the stored knowledge of a tenant as counts and as one hash.
-#
-# Two runs over the same events must give the same hash, whatever process died in between and however agents were
-# interleaved. So the hash covers ids and contents and leaves out all times, which say when something was seen and not
-# what is known.
 @dataclass(slots=True)
 class Knowledge:
-    """Contents of one tenant's collections.
+    """Contents of one tenant's collections, as counts and as one hash.
+
+    Two runs over the same events must give the same hash, whatever process died in between and however agents were
+    interleaved. So it covers ids and contents and leaves out all times, which say when something was seen and not what
+    is known.
 
     Attributes:
         patterns: counts by level, health rows (`tool`, `call`) included.
@@ -75,45 +71,17 @@ async def read_knowledge(store: MilvusStore, tenant: str) -> Knowledge:
             if not row["body"]:
                 continue  # incomplete: an item that lacks a side, or feedback on a session that has not ended
             body = orjson.loads(row["body"])
-            _count(knowledge, collection.name, body)
-            content = {name: value for name, value in body.items() if name not in _TIMES}
+            match collection.name:
+                case "patterns":
+                    knowledge.patterns[body["level"]] += 1
+                case "items":
+                    knowledge.items[body["kind"]] += 1
+                case _:
+                    knowledge.judgments.append((body["session"], body["label"], body["events"]))
+            content = {name: value for name, value in body.items() if name not in TIMES}
             lines.append(orjson.dumps([collection.name, row["id"], content], option=orjson.OPT_SORT_KEYS))
     knowledge.state_hash = blake2b(b"\n".join(sorted(lines)), digest_size=16).hexdigest()
     return knowledge
-
-
-def _count(knowledge: Knowledge, collection: str, body: dict[str, object]) -> None:
-    match collection:
-        case "patterns":
-            knowledge.patterns[str(body["level"])] += 1
-        case "items":
-            knowledge.items[str(body["kind"])] += 1
-        case _:
-            knowledge.judgments.append((str(body["session"]), str(body["label"]), int(str(body["events"]))))
-
-
-async def stale_keys(
-    store: MilvusStore, tenant: str, newest: Mapping[str, Mapping[str, bytes | None]]
-) -> dict[str, list[str]]:
-    """Keys of the compacted topics whose newest record is not what the store has, times left out.
-
-    Args:
-        newest: by collection and key: the newest value on its topic. Agents read these, and never the store.
-
-    Raises:
-        StoreUnavailable: Milvus does not answer.
-    """
-    stale: dict[str, list[str]] = {}
-    for collection, values in newest.items():
-        rows = {row["id"].partition("/")[2]: row["body"] async for row in store.rows(collection, tenant, "body")}
-        stale[collection] = sorted(
-            key for key in rows.keys() | values.keys() if _content(rows.get(key)) != _content(values.get(key))
-        )
-    return stale
-
-
-def _content(body: str | bytes | None) -> dict[str, object] | None:
-    return {name: value for name, value in orjson.loads(body).items() if name not in _TIMES} if body else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +101,9 @@ class ReplayReport:
     judgments: dict[str, int]
     patterns: dict[str, int]
     memory_items: int
-    adapter_version: str | None
     seconds: float
     events_per_second: float
     state_hash: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def interleave(sessions: list[LoggedSession], tenant: str, seed: int, end_time: float) -> Iterator[Event]:
@@ -153,7 +117,7 @@ def interleave(sessions: list[LoggedSession], tenant: str, seed: int, end_time: 
     waiting = list(sessions)
     rng.shuffle(waiting)
     active: list[tuple[LoggedSession, Iterator[tuple[int, Any]]]] = []
-    time = end_time - _TICK_SECONDS * sum(len(session.events) + 2 for session in sessions)
+    moment = end_time - _TICK_SECONDS * sum(len(session.events) + 2 for session in sessions)
     while waiting or active:
         while waiting and len(active) < CONCURRENT_SESSIONS:
             session = waiting.pop()
@@ -166,37 +130,25 @@ def interleave(sessions: list[LoggedSession], tenant: str, seed: int, end_time: 
             active.pop()
             continue
         sequence, (kind, data) = step
-        time += _TICK_SECONDS
-        yield Event(kind, tenant, session.agent, session.session, sequence, time, data)
+        moment += _TICK_SECONDS
+        yield Event(kind, tenant, session.agent, session.session, sequence, moment, data)
 
 
 async def replay(
-    sessions: list[LoggedSession],
-    settings: Settings,
-    *,
-    tenant: str,
-    seed: int,
-    timeout_seconds: float,
-    adapter_seconds: float,
-    progress: _Progress,
+    sessions: list[LoggedSession], settings: Settings, *, tenant: str, seed: int, timeout_seconds: float
 ) -> ReplayReport:
     """Send the sessions, wait until the pipeline has processed them, and report the result.
-
-    Args:
-        adapter_seconds: longest wait for a first adapter version; training takes longer than the pipeline and does
-            not count in the rate.
 
     Raises:
         BrokerUnavailable: the broker did not take the events in time.
         StoreUnavailable: Milvus does not answer.
         StackError: the pipeline did not keep up with `timeout_seconds`.
     """
-    clock = SystemClock()
     dead_before = await count_dead_letters(settings, tenant)
-    started = clock.monotonic()
-    sent = await _send(interleave(sessions, tenant, seed, clock.now()), settings, tenant, timeout_seconds, progress)
+    started = time.monotonic()
+    sent = await _send(interleave(sessions, tenant, seed, time.time()), settings, tenant, timeout_seconds)
     await wait_drained(settings, tenant, timeout_seconds)
-    seconds = clock.monotonic() - started
+    seconds = time.monotonic() - started
     async with MilvusStore.from_settings(settings, Metrics("replay")) as store:
         knowledge = await read_knowledge(store, tenant)
     ids = {session.session for session in sessions}
@@ -210,29 +162,13 @@ async def replay(
         judgments={label: labels[label] for label in ("success", "failure", "abstained")},
         patterns={level: knowledge.patterns[level] for level in ("family", "class", "exact")},
         memory_items=knowledge.items.total(),
-        adapter_version=await _adapter_version(settings, tenant, adapter_seconds),
         seconds=round(seconds, 3),
         events_per_second=round(sent / seconds, 1),
         state_hash=knowledge.state_hash,
     )
 
 
-async def _adapter_version(settings: Settings, tenant: str, wait_seconds: float) -> str | None:
-    """Return the version of the channel, as soon as there is one."""
-    clock = SystemClock()
-    deadline = clock.monotonic() + wait_seconds
-    while True:
-        pointers = (await read_adapters(settings.cluster, tenant)).of(CALLS).pointers
-        if pointers:
-            return str(pointers[0]["version"])
-        if clock.monotonic() >= deadline:
-            return None
-        await asyncio.sleep(0.5)
-
-
-async def _send(
-    events: Iterator[Event], settings: Settings, tenant: str, timeout_seconds: float, progress: _Progress
-) -> int:
+async def _send(events: Iterator[Event], settings: Settings, tenant: str, timeout_seconds: float) -> int:
     emitter = Emitter(settings.cluster, tenant, max_events=_BUFFER_EVENTS, principal_key=settings.principal_key)
     await emitter.start()
     try:
@@ -242,10 +178,20 @@ async def _send(
                 await asyncio.sleep(0.005)
             emitter.emit(event)
             if number % _BURST_EVENTS == 0:
-                progress(number)
                 await asyncio.sleep(0)
         if not await emitter.flush(timeout_seconds):
             raise BrokerUnavailable(f"the broker at {settings.broker} did not take {emitter.waiting} events in time")
         return emitter.sent
     finally:
         await emitter.close()
+
+
+async def count_dead_letters(settings: Settings, tenant: str) -> int:
+    """Count the records ever written to the tenant's dead-letter topic, marks of redriven ones included.
+
+    Raises:
+        BrokerUnavailable: the broker does not answer.
+    """
+    async with observer(settings.cluster) as consumer:
+        partitions = await partitions_of(consumer, topic(tenant, "dead-letters"))
+        return sum((await end_offsets(consumer, partitions)).values())

@@ -109,7 +109,6 @@ async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSE
 
 
 async def _publish(producer: BatchProducer, store: MilvusStore, settings: Settings, known: dict[_Place, int]) -> int:
-    """Make one pass, and update `known` to the topics after it."""
     seen: set[_Place] = set()
     chunk: list[Outgoing] = []
     count = 0
@@ -140,7 +139,6 @@ async def _lore(store: MilvusStore, tenants: Iterable[str]) -> AsyncIterator[Out
 
 
 async def _on_topics(settings: Settings) -> dict[_Place, int]:
-    """Return the hash of the value of every key on the lore topics."""
     known: dict[_Place, int] = {}
     names = [topic(tenant, name) for tenant in settings.tenants for name in _LORE]
     async for record in records_of(settings.cluster, *names):

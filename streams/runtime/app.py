@@ -19,9 +19,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StoreUnavailable, TopicsChanged
 from fleetlore.kafka.client import ConnectionRefused, backoff
-from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
-from models.judge.chain import JudgeChain
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -35,9 +33,7 @@ from streams.runtime.pump import Pump
 from streams.runtime.stale_records import mend_stale
 from streams.runtime.topic_watch import refuse_grown, watch_topics
 from streams.stage.base import Stage, TopicPartition
-from streams.stage.distrusted import Distrusted
-from streams.stage.erased import Erased
-from streams.stage.operator_topic import OperatorTopic
+from streams.stage.operators import Operators
 from streams.stages.pipeline import language_model, pipeline
 
 log = logging.getLogger(__name__)
@@ -95,24 +91,12 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             tenants=len(settings.tenants),
         )
         self._model = language_model(settings, metrics)
-        self._erased, distrusted = Erased(), Distrusted()
-        self._operator_topics: tuple[OperatorTopic, ...] = (self._erased, distrusted)
-        self._stages = pipeline(
-            self._store,
-            metrics,
-            clock,
-            settings.silent_seconds,
-            JudgeChain(),
-            self._model,
-            settings.item_half_life_seconds,
-            self._erased,
-            distrusted,
-            Principals.of(settings.principal_key),
-        )
+        self._operators = Operators()
+        self._stages = pipeline(self._store, metrics, clock, settings, self._model, self._operators)
         if self._model is not None:
-            from streams.stages.s5_opinions.stage import OpinionsStage
+            from streams.stages.s5_opinions import OpinionsStage
 
-            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._erased, distrusted),)
+            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._operators),)
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._pump = Pump(settings, self, self._lease)
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -122,14 +106,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._open = False
         for stage in self._stages:
             self._add_agent(stage)
-        self.task(self._read)
-        self.task(self._commit_often)
-        self.task(self._flush_often)
-        self.task(self._measure_lag)
-        self.task(self._watch_topics)
-        self.task(self._follow_operators)
-        self.task(self._mend_stale)
-        self.task(health.keep_beating)
+        for work in (self._read, self._commit_often, self._flush_often, self._measure_lag, self._watch_topics):
+            self.task(work)
+        for work in (self._follow_operators, self._mend_stale, health.keep_beating):
+            self.task(work)
 
     def _add_agent(self, stage: Stage) -> None:
         channel = self.channel(maxsize=1)
@@ -168,7 +148,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             await self._end(stage.name, error)
 
     async def _end(self, what: str, error: BaseException) -> None:
-        """End the worker without a commit."""
         self._open = False
         if isinstance(error, FleetloreError):
             log.critical("%s: %s", what, error)
@@ -204,7 +183,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         for prepare in (ensure_topics, refuse_grown):
             await _answered(partial(prepare, self._settings))
         # Before the first batch: what was erased may lie in it.
-        for each in self._operator_topics:
+        for each in self._operators.topics:
             await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))
         await self._batch_producer.start()
         await self._open_store()
@@ -342,7 +321,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _follow_operators(self) -> None:
         place = self._settings.cluster, self._settings.tenants, SystemClock(), self._settings.fetch_wait_ms
-        await asyncio.gather(*(each.follow(*place) for each in self._operator_topics))
+        await asyncio.gather(*(each.follow(*place) for each in self._operators.topics))
 
     async def _mend_stale(self) -> None:
         settings = self._settings

@@ -1,4 +1,4 @@
-"""Make the dead-letter records of bad events, tell which records are lost, and count a tenant's dead letters."""
+"""Make the dead-letter records of bad events, and tell which records are lost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from contextlib import suppress
 
 import orjson
 
-from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
-from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.principals import SIGNED_BY
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
-
-__all__ = ["count_dead_letters"]
 
 # The emitter puts no more events into a record. A record with more bad ones becomes one dead letter, or a megabyte
 # could make half a million of them.
@@ -77,14 +73,3 @@ def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes]:
         with suppress(InvalidEvent):
             headers[SIGNED_BY] = stage.principals.signed_again(record.headers, record.topic, value, letter.value)
     return headers
-
-
-async def count_dead_letters(settings: Settings, tenant: str) -> int:
-    """Count the records ever written to the tenant's dead-letter topic, marks of redriven ones included.
-
-    Raises:
-        BrokerUnavailable: the broker does not answer.
-    """
-    async with observer(settings.cluster) as consumer:
-        partitions = await partitions_of(consumer, topic(tenant, "dead-letters"))
-        return sum((await end_offsets(consumer, partitions)).values())

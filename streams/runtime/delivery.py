@@ -294,7 +294,6 @@ class Delivery:
         return True
 
     async def _deliver(self, stage: Stage, values: Sequence[Outgoing], positions: Mapping[TopicPartition, int]) -> None:
-        """Send values; those that the broker will never take become dead letters."""
         read = {(tenant_of(tp.topic), tp.partition): offset for tp, offset in positions.items()}
         try:
             await self._retried(lambda: self._producer.deliver(values, read), stage.name)
@@ -312,7 +311,6 @@ class Delivery:
             await self._retried(lambda: self._producer.send(records), stage.name)
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        """Retry an outage until the budget is used up."""
         deadline = self._clock.monotonic() + self._budget_seconds
         pauses: Iterator[float] | None = None
         while True:

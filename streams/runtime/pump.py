@@ -67,9 +67,9 @@ class Feed:
     def take(self) -> list[Record]:
         taken, least = [], self.places - _BATCH_PLACES
         while self._waiting and self.places > least:
-            places, r = self._waiting.popleft()
+            places, read = self._waiting.popleft()
             self.places -= places
-            taken.append(Record(r.topic, r.partition, r.offset, r.key, r.value, dict(r.headers), r.timestamp / 1000))
+            taken.append(Record.of(read))
         if not self._waiting:
             self.some.clear()
         return taken

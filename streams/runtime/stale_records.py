@@ -24,7 +24,7 @@ from fleetlore.kafka.read import end_offsets, observer
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import POSITION, BatchProducer
 from streams.stage.base import Outgoing, TopicPartition
-from streams.stage.erased import Forget
+from streams.stage.operators import Forget
 
 # What each compacted topic of the stages is made from. A key has the same partition on both.
 SOURCES = {"patterns": "observations", "items": "candidates"}

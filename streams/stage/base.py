@@ -61,6 +61,12 @@ class Record(NamedTuple):
     headers: Mapping[str, bytes]
     time: float = inf
 
+    @classmethod
+    def of(cls, read: Any) -> Record:
+        """What a client of aiokafka read."""
+        time = read.timestamp / 1000
+        return cls(read.topic, read.partition, read.offset, read.key, read.value, dict(read.headers), time)
+
     @property
     def tp(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)

@@ -9,22 +9,21 @@ together, for the store takes many rows at the price of a few. A state that othe
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
 from fleetlore.wire.topics import tenant_of
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, yielding
-from streams.stage.bounded_cache import BoundedCache
-from streams.stage.distrusted import Distrusted, Reconsider
-from streams.stage.erased import Erased, Forget
+from streams.stage.operators import Forget, Operators, Reconsider
 
-__all__ = ["Key", "MergingStage"]
+__all__ = ["BoundedCache", "Key", "MergingStage"]
 
 _State = TypeVar("_State")
 _Value = TypeVar("_Value")
+_Key = TypeVar("_Key", bound=Hashable)
 Key = tuple[str, str]  # tenant, id
 # How long a batch makes rows while another may wait: all at once takes a third of a second where 1,500 states are busy.
 _SLICE_SECONDS = 0.01
@@ -37,8 +36,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         collection: of the states' rows.
         values: decodes the contributions, and what asks to forget some or to publish a state again.
         restore: makes a state of its row.
-        erased: whose contributions are dropped.
-        distrusted: whose contributions are kept, and not published.
+        operators: whose contributions are dropped (erased), or kept and not published (distrusted).
 
     Attributes:
         write_seconds: how long a change waits for its write at most, while batches come.
@@ -57,12 +55,10 @@ class MergingStage(Stage, Generic[_State, _Value]):
         collection: str,
         values: Values[_Value | Forget | Reconsider],
         restore: Callable[[dict[str, Any]], _State],
-        erased: Erased | None = None,
-        distrusted: Distrusted | None = None,
+        operators: Operators | None = None,
     ) -> None:
         self._clock = clock
-        self._erased = erased or Erased()
-        self._distrusted = distrusted or Distrusted()
+        self._erased, self._distrusted = (operators or Operators()).topics
         self._collection = collection
         self._values = values
         self._states: StateCache[_State] = StateCache(store, collection, restore, self.weigh, self.most_bytes)
@@ -188,6 +184,49 @@ class MergingStage(Stage, Generic[_State, _Value]):
         effects.acknowledged = changes.write()
 
 
+class BoundedCache(Generic[_Key, _State]):
+    """An LRU cache within so many bytes. Its values may change: each is weighed again whenever it is put.
+
+    Args:
+        weigh: how many bytes a value takes up, about.
+        most_bytes: of all of them. Only `trim` heeds it, so that nothing that is in use goes.
+    """
+
+    def __init__(self, weigh: Callable[[_State], int], most_bytes: int) -> None:
+        self._weigh = weigh
+        self._most_bytes = most_bytes
+        self._values: OrderedDict[_Key, tuple[_State, int]] = OrderedDict()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: _Key) -> _State | None:
+        found = self._values.get(key)
+        return None if found is None else found[0]
+
+    def items(self) -> list[tuple[_Key, _State]]:
+        """All of them, the one that was put last at the end."""
+        return [(key, value) for key, (value, _) in self._values.items()]
+
+    def put(self, key: _Key, value: _State) -> None:
+        """Keep a value, as the one that was used last."""
+        _, before = self._values.pop(key, (None, 0))
+        weight = self._weigh(value)
+        self._values[key] = value, weight
+        self.bytes += weight - before
+
+    def trim(self) -> None:
+        """Let go of those that were not used for longest, until the rest is within the bound."""
+        while self.bytes > self._most_bytes:
+            _, (_, weight) = self._values.popitem(last=False)
+            self.bytes -= weight
+
+    def clear(self) -> None:
+        self._values.clear()
+        self.bytes = 0
+
+
 class StateCache(Generic[_State]):
     """The states of one collection, by tenant and id: an LRU cache that reads the store where it misses.
 
@@ -209,9 +248,8 @@ class StateCache(Generic[_State]):
         self._collection = collection
         self._restore = restore
         self._states: BoundedCache[str, _State] = BoundedCache(weigh, most_bytes)
-        self._stored: dict[
-            str, set[int]
-        ] = {}  # by tenant: hashes of the ids of all rows, so that no new state is asked for
+        # By tenant: hashes of the ids of all rows, so that no new state is asked for.
+        self._stored: dict[str, set[int]] = {}
         self.source = ""
 
     async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:

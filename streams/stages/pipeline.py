@@ -6,24 +6,28 @@ memory (`streams.offline`). A judge or a model that the settings do not name is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleetlore.clock import Clock
-from fleetlore.config import HALF_LIFE_SECONDS, Settings
+from fleetlore.config import Settings
+from fleetlore.errors import InvalidEvent
+from fleetlore.wire.incoming import FEEDBACK
 from fleetlore.wire.principals import Principals
+from fleetlore.wire.topics import tenant_of
 from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
-from streams.stage.base import Stage, Store
-from streams.stage.distrusted import Distrusted
-from streams.stage.erased import Erased
-from streams.stages.feedback import FeedbackStage
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, dead_letter
+from streams.stage.operators import Operators
+from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
+from streams.stages.s1_sessions.sanitize import clean
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
-from streams.stages.s3_judgments.stage import JudgmentsStage
+from streams.stages.s3_judgments import JudgmentsStage
 from streams.stages.s4_items import ItemsStage
 
 if TYPE_CHECKING:
-    from streams.stages.s3_judgments.language_model import LanguageModel
+    from streams.stages.s5_opinions import LanguageModel
 
 __all__ = ["language_model", "pipeline"]
 
@@ -32,37 +36,65 @@ def pipeline(
     store: Store,
     metrics: Metrics,
     clock: Clock,
-    silent_seconds: float,
-    judge: JudgeChain | None = None,
+    settings: Settings,
     model: LanguageModel | None = None,
-    half_life_seconds: float = HALF_LIFE_SECONDS,
-    erased: Erased | None = None,
-    distrusted: Distrusted | None = None,
-    principals: Principals | None = None,
+    operators: Operators | None = None,
+    judge: JudgeChain | None = None,
 ) -> tuple[Stage, ...]:
-    """Make the stages one to four, which drop what was `erased` and publish nothing of `distrusted` agents, and that of
-    feedback. Where there are `principals` they take only what one of them signed.
+    """Make the stages one to four, which heed what `operators` decided, and that of feedback.
 
     The fifth, which asks a `model`, belongs to a worker alone.
+
+    Raises:
+        ConfigError: the settings' key of principals is none.
     """
-    erased, distrusted = erased or Erased(), distrusted or Distrusted()
+    operators, principals = operators or Operators(), Principals.of(settings.principal_key)
     return (
-        SessionsStage(store, clock, metrics, silent_seconds, erased, principals),
+        SessionsStage(store, clock, metrics, settings.silent_seconds, operators.erased, principals),
         FeedbackStage(principals),
-        PatternsStage(store, clock, metrics, erased, distrusted),
-        JudgmentsStage(store, judge or JudgeChain(), metrics, model, erased),
-        ItemsStage(store, clock, metrics, half_life_seconds, erased, distrusted),
+        PatternsStage(store, clock, metrics, operators),
+        JudgmentsStage(store, judge or JudgeChain(), metrics, model, operators.erased),
+        ItemsStage(store, clock, metrics, settings.item_half_life_seconds, operators),
     )
+
+
+class FeedbackStage(Stage):
+    """Forwards corrections to the judging stage, from a topic with an access list of its own.
+
+    A client that may write there may correct how any session ended, the environment's reward included. What comes among
+    the agents' events is only a claim (`streams.stages.s1_sessions.stage`).
+    """
+
+    name = "feedback"
+    reads = "feedback"
+
+    def __init__(self, principals: Principals | None = None) -> None:
+        self.principals = principals
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        effects = Effects()
+        for record in batch:
+            tenant = tenant_of(record.topic)
+            events = read_events(record, effects, self.principals)
+            clean(events)
+            for event in events:
+                if event.type != FEEDBACK:
+                    error = InvalidEvent("unknown_type", f"{event.type} is no feedback")
+                    effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
+                    effects.processed -= 1
+                elif (given := feedback_of(event, claimed=False)) is not None:
+                    effects.outgoing.append(Outgoing(tenant, "trajectories", given.session, given.to_json()))
+        return effects
 
 
 def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
     """Open the model that the settings name, if they name one.
 
     Raises:
-        ConfigError, ModelUnavailable: see `streams.stages.s3_judgments.language_model`.
+        ConfigError, ModelUnavailable: see `streams.stages.s5_opinions`.
     """
     if not settings.llm_url:
         return None
-    from streams.stages.s3_judgments.language_model import LanguageModel
+    from streams.stages.s5_opinions import LanguageModel
 
     return LanguageModel(settings, metrics)

@@ -17,9 +17,8 @@ from models.memory.pattern_state import Observation, PatternState, Period
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
-from streams.stage.distrusted import Distrusted, Reconsider
-from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
+from streams.stage.operators import Forget, Operators, Reconsider
 
 # Of a state beside its sessions, and of a session in each of its samples: estimates from above.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
@@ -28,18 +27,11 @@ _MOST_TOOLS, _OTHERS = 100, "other"
 
 
 class PatternsStage(MergingStage[PatternState, Observation]):
-    """See the module."""
-
     name = "patterns"
     reads = "observations"
 
     def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        metrics: Metrics | None = None,
-        erased: Erased | None = None,
-        distrusted: Distrusted | None = None,
+        self, store: Store, clock: Clock, metrics: Metrics | None = None, operators: Operators | None = None
     ) -> None:
         super().__init__(
             store,
@@ -47,8 +39,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             "patterns",
             Values(Observation, Forget | Reconsider),
             lambda row: PatternState.restore(row["body"], row["state"]),
-            erased,
-            distrusted,
+            operators,
         )
         self._metrics = metrics
         # By tenant and id: a tool and its newest hour. And the tenants whose hours have changed since they were shown.

@@ -20,9 +20,8 @@ from models.memory.quality import is_junk
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Store, Values
-from streams.stage.distrusted import Distrusted, Reconsider
-from streams.stage.erased import Erased, Forget
 from streams.stage.merging_stage import Key, MergingStage
+from streams.stage.operators import Forget, Operators, Reconsider
 
 # How long after an assignment what is read may have been read before. What a former owner had not committed is a few
 # seconds of its time.
@@ -48,8 +47,6 @@ class _Item:
 
 
 class ItemsStage(MergingStage[_Item, Candidate | Shown]):
-    """See the module."""
-
     name = "items"
     reads = "candidates"
     linger_seconds = 0.2  # as the stage before
@@ -61,8 +58,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         clock: Clock,
         metrics: Metrics,
         half_life_seconds: float = HALF_LIFE_SECONDS,
-        erased: Erased | None = None,
-        distrusted: Distrusted | None = None,
+        operators: Operators | None = None,
     ) -> None:
         super().__init__(
             store,
@@ -72,8 +68,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             lambda row: _Item(
                 ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again
             ),
-            erased,
-            distrusted,
+            operators,
         )
         self._metrics = metrics
         self._clock = clock
@@ -137,13 +132,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             "text": "",
         }
         if item is not None:
-            row |= {
-                "kind": item.kind,
-                "tool": item.tool,
-                "pattern": item.pattern,
-                "task": item.task,
-                "text": item.text,
-            }
+            row |= {"kind": item.kind, "tool": item.tool, "pattern": item.pattern, "task": item.task, "text": item.text}
         return row
 
     def forget(self) -> None:

@@ -10,7 +10,7 @@ from fleetlore.kafka.read import records_of
 from fleetlore.wire.events import Definitions, definitions_id
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
-from streams.stage.erased import Erased
+from streams.stage.operators import Erased
 from streams.training.window import values_of
 
 

@@ -36,7 +36,7 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
-from streams.stage.erased import Erased
+from streams.stage.operators import Erased
 from streams.training.publication import Publication
 from streams.training.window import Cadence, Decided, WindowTrainer, horizon_of, train
 

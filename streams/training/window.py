@@ -30,7 +30,7 @@ from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.calls.window import SESSIONS, KeptSession, SessionWindow
 from sinks.metrics import Metrics
 from streams.stage.base import split
-from streams.stage.erased import Erased
+from streams.stage.operators import Erased
 from streams.training.publication import Publication
 
 __all__ = ["Cadence", "Decided", "WindowTrainer", "horizon_of", "train", "values_of"]

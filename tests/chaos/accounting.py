@@ -6,18 +6,20 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import orjson
 
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
-from streams.offline.replay import read_knowledge, stale_keys
-from streams.runtime.dead_letters import count_dead_letters
+from streams.offline.replay import TIMES, count_dead_letters, read_knowledge
 from streams.runtime.stale_records import SOURCES
+from streams.stage.base import Store
 
 MEND_SECONDS = 30.0
 
@@ -89,6 +91,27 @@ async def _stale_lore(settings: Settings, store: MilvusStore, tenant: str) -> li
     for record in await read_to_end(settings.cluster, names, MEND_SECONDS):
         newest[names[record.topic]][record.key.decode()] = record.value
     return [key for keys in (await stale_keys(store, tenant, newest)).values() for key in keys]
+
+
+async def stale_keys(
+    store: Store, tenant: str, newest: Mapping[str, Mapping[str, bytes | None]]
+) -> dict[str, list[str]]:
+    """Keys of the compacted topics whose newest record is not what the store has, times left out.
+
+    Args:
+        newest: by collection and key: the newest value on its topic. Agents read these, and never the store.
+    """
+    stale: dict[str, list[str]] = {}
+    for collection, values in newest.items():
+        rows = {row["id"].partition("/")[2]: row["body"] async for row in store.rows(collection, tenant, "body")}
+        stale[collection] = sorted(
+            key for key in rows.keys() | values.keys() if _content(rows.get(key)) != _content(values.get(key))
+        )
+    return stale
+
+
+def _content(body: str | bytes | None) -> dict[str, object] | None:
+    return {name: value for name, value in orjson.loads(body).items() if name not in TIMES} if body else None
 
 
 def table(accounts: Iterable[Account]) -> list[str]:

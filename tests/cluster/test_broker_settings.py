@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import InvalidTimestampError, RequestTimedOutError
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.agent.fleet import Fleet
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
@@ -23,7 +24,7 @@ from fleetlore.kafka.client import connected, make_admin, make_producer
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.topics import Allowed, TopicAdmin, ensure_topics
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from streams.runtime import topic_watch
 from streams.runtime.worker import run_worker

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +16,6 @@ from random import Random
 import pytest
 
 from fleetlore.config import Settings
-from fleetlore.errors import StackError
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
@@ -28,23 +26,13 @@ from streams.offline.replay import Knowledge
 from tests.chaos.accounting import account, add_rows
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
-from tests.cluster.faults import (
-    BROKERS_BEFORE,
-    BURST,
-    CASES,
-    CHANGED,
-    SESSION_TIMEOUT_SECONDS,
-    Scene,
-    all_ended,
-    signal_child,
-)
+from tests.cluster.faults import BROKERS_BEFORE, BURST, CASES, CHANGED, SESSION_TIMEOUT_SECONDS, Scene, all_ended
 from tests.cluster.kafka_cluster import BEFORE, KafkaCluster
 from tests.streams.conftest import end, guarded, wait_ready, worker_environ
 
 SESSIONS = 60
 DRAIN_SECONDS = 150.0
 LAG_SECONDS = 30.0
-LAST_CHARACTERS = 60_000
 
 pytestmark = pytest.mark.slow
 
@@ -55,42 +43,20 @@ def lag(settings: Settings) -> float:
         return sum(map(float, re.findall(r"^fleetlore_consumer_lag_records{.*} (\S+)", page.read().decode(), re.M)))
 
 
-class Workers:
-    """Workers that tell their state where not everything is worked in.
-
-    Args:
-        folder: for what each says.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._running: list[subprocess.Popen[bytes]] = []
-
-    def start(self, settings: Settings, clock_hours: int = 0) -> subprocess.Popen[bytes]:
-        told = str(self._folder / str(len(self._running)))
-        command = (sys.executable, "-m", "tests.streams.told_worker", str(clock_hours), told)
-        self._running.append(guarded(*command, environ=worker_environ(settings)))
-        wait_ready(f"http://127.0.0.1:{settings.metrics_port}", self._running[-1])
-        return self._running[-1]
-
-    def end(self) -> None:
-        for each in self._running:
-            end(each)
-
-    def last_words(self) -> str:
-        for each in self._running:
-            if each.poll() is None:
-                signal_child(each, signal.SIGUSR1)
-        time.sleep(2.0)
-        return "\n".join(file.read_text(errors="replace")[-LAST_CHARACTERS:] for file in sorted(self._folder.iterdir()))
-
-
 @pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
-    (tmp_path / "told").mkdir()
-    made = Workers(tmp_path / "told")
-    yield made
-    made.end()
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a worker, whose clock may be hours ahead."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(settings: Settings, clock_hours: int = 0) -> subprocess.Popen[bytes]:
+        command = (sys.executable, "-m", "tests.streams.ahead_worker", str(clock_hours))
+        running.append(guarded(*command, environ=worker_environ(settings)))
+        wait_ready(f"http://127.0.0.1:{settings.metrics_port}", running[-1])
+        return running[-1]
+
+    yield start
+    for each in running:
+        end(each)
 
 
 @pytest.fixture
@@ -109,24 +75,20 @@ async def test_nothing_is_lost_or_doubled(
     cluster: KafkaCluster,
     milvus: str,
     tenant: str,
-    workers: Workers,
+    start: Callable[..., subprocess.Popen[bytes]],
     reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
 ) -> None:
     settings = cluster.settings(milvus, tenant, partitions=2, session_timeout_seconds=SESSION_TIMEOUT_SECONDS)
     await ensure_topics(settings)
     began, events = time.monotonic(), CHANGED.get(name, all_ended)(fleet_events(tenant, 1, SESSIONS))
-    worker = await asyncio.to_thread(workers.start, settings)
-    happening = asyncio.create_task(CASES[name](Scene(cluster, settings, worker, workers.start, events)))
+    worker = await asyncio.to_thread(start, settings)
+    happening = asyncio.create_task(CASES[name](Scene(cluster, settings, worker, start, events)))
     async with in_order(cluster.address, tenant, Random(1)) as send:
-        for start in range(0, len(events), BURST):
-            await send(events[start : start + BURST])
+        for first in range(0, len(events), BURST):
+            await send(events[first : first + BURST])
             await asyncio.sleep(0.1)
     kills = await happening
-    try:
-        await wait_drained(settings, tenant, DRAIN_SECONDS)
-    except StackError as error:
-        error.add_note(await asyncio.to_thread(workers.last_words))
-        raise
+    await wait_drained(settings, tenant, DRAIN_SECONDS)
     if worker.poll() is None:
         async with asyncio.timeout(LAG_SECONDS):
             while await asyncio.to_thread(lag, settings):

@@ -21,8 +21,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.offline.drain import wait_drained
-from streams.offline.replay import read_knowledge
-from streams.runtime.dead_letters import count_dead_letters
+from streams.offline.replay import count_dead_letters, read_knowledge
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import BASE_TIME, fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster

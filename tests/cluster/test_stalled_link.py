@@ -41,9 +41,7 @@ def behind_a_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ka
     """One broker, with a listener for clients that reach it by a proxy at a port."""
     port = free_port()
     with KafkaCluster(
-        tmp_path_factory.mktemp("link"),
-        listeners={CLIENT: "PLAINTEXT", LINK: "PLAINTEXT"},
-        advertised={LINK: port},
+        tmp_path_factory.mktemp("link"), listeners={CLIENT: "PLAINTEXT", LINK: "PLAINTEXT"}, advertised={LINK: port}
     ) as made:
         yield made, port
 

@@ -98,10 +98,7 @@ async def test_agents_old_and_new_run_one_version_though_the_losing_pointer_is_c
         finally:
             await subscriber.close()
 
-    async with (
-        AdapterPublisher.from_settings(RetrievalManifest, settings) as person,
-        agent("early") as early,
-    ):
+    async with AdapterPublisher.from_settings(RetrievalManifest, settings) as person, agent("early") as early:
         for weights, manifest in (first, second):
             await person.publish(weights, manifest)
         killed = subprocess.Popen(

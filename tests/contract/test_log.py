@@ -14,8 +14,8 @@ from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetO
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
-from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.memory_log import InMemoryLog, Record
 
 Headers = Iterable[tuple[str, bytes]]

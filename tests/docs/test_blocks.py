@@ -26,10 +26,10 @@ import typer
 import yaml
 
 from benchmarks.__main__ import NAMES
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.config import variables
-from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.stack import Stack
 
 ROOT = Path(__file__).parents[2]

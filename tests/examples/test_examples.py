@@ -12,9 +12,9 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker
 from streams.offline.memory_pipeline import MemoryPipeline
 from tests.read_back import read_back
 

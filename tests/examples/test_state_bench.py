@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker
 from streams.offline.memory_pipeline import run_logs
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "state_bench"

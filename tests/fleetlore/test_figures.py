@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import fleetlore
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, Fleet
-from streams.embedded.broker import EmbeddedBroker
 
 
 async def test_metrics_say_what_was_sent_shown_and_how_old_the_lore_is(own_broker: EmbeddedBroker, tenant: str) -> None:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.security import corpora
 from benchmarks.security.identities import HARMLESS, REGIONS, personal
 from fleetlore import Fleet
@@ -21,7 +22,6 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.redact.personal import ANYWHERE, PersonalData
 from fleetlore.wire.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker
 
 MASKS = PersonalData(REGIONS)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
@@ -21,12 +22,11 @@ from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
 from sinks.redrive import Choice, redrive
 from streams.commands.topics import register
-from streams.embedded.broker import EmbeddedBroker
 from streams.offline.memory_pipeline import MemoryPipeline, MemoryStore
 from streams.runtime.dead_letters import record_of
 from streams.runtime.worker import run_worker
 from streams.stage.base import DeadLetter, Effects, Record
-from streams.stage.distrusted import Distrusted
+from streams.stage.operators import Distrusted
 from streams.stages.pipeline import FeedbackStage, pipeline
 from streams.stages.s1_sessions.parse import read_events
 from tests.streams.log_pipeline import BASE_TIME, Story
@@ -82,7 +82,7 @@ def test_what_nobody_signed_is_not_taken(changed: str) -> None:
 
 @pytest.mark.parametrize(("name", "stage"), [(EVENTS, 0), (FEEDBACK, 1)])
 async def test_the_first_stage_and_that_of_feedback_take_nothing_unsigned(name: str, stage: int) -> None:
-    stages = pipeline(MemoryStore(), Metrics("test"), FakeClock(), 600.0, principals=KNOWN)
+    stages = pipeline(MemoryStore(), Metrics("test"), FakeClock(), Settings(principal_key=SECRET))
     value = encode_record(events("good") if not stage else [Story("default").feedback("s", "failure")])
     effects = await stages[stage].process([record(value, name=name)])
     assert [each.reason for each in effects.dead_letters] == ["unsigned"] and not effects.outgoing

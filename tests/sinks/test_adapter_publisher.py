@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, pointer_to, random_weights, version_of
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
@@ -33,7 +34,6 @@ from fleetlore.wire.adapter_manifest import (
 )
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
-from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.mock_cluster import MockCluster
 
 Kind = type[AdapterManifest]

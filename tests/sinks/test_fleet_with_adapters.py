@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore import Fleet
 from fleetlore.adapters.listing import read_adapters, read_to_end
@@ -19,7 +20,6 @@ from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from streams.embedded.broker import EmbeddedBroker
 
 MakeTopics = Callable[..., Awaitable[None]]
 TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items")

@@ -13,12 +13,13 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable, RecordsRefused
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import partition_for, topic
 from sinks.producer import MAX_RECORD_BYTES, BatchProducer, json_arrays
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
 
 PARTITIONS = 3

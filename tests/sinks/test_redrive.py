@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, dead_letter
 from fleetlore.wire.topics import topic
 from sinks.producer import BatchProducer
 from sinks.redrive import Choice, Redriven, redrive
-from streams.embedded.broker import EmbeddedBroker
 
 PARTITIONS = 3
 
@@ -102,7 +102,7 @@ async def test_a_dry_run_sends_nothing_and_says_the_same(world: World) -> None:
     assert dry.beyond == wet.beyond == 1
 
 
-async def test_no_letter_is_sent_back_twice_unless_it_is_asked_for(world: World) -> None:
+async def test_no_letter_is_sent_back_twice(world: World) -> None:
     await world.add_dead_letter(b"1", offset=1)
     await world.add_dead_letter(b"2", offset=2)
     assert len((await world.redrive(limit=1)).sent) == 1
@@ -110,8 +110,7 @@ async def test_no_letter_is_sent_back_twice_unless_it_is_asked_for(world: World)
     assert ([each.offset for each in second.sent], second.before) == ([2], 1)
     third = await world.redrive()
     assert (third.sent, third.before) == ([], 2)
-    assert len((await world.redrive(again=True)).sent) == 2
-    assert [record.value for record in await world.sent()] == [b"1", b"2", b"1", b"2"]
+    assert [record.value for record in await world.sent()] == [b"1", b"2"]
 
 
 async def test_a_letter_that_was_written_twice_is_sent_once(world: World) -> None:
@@ -132,8 +131,6 @@ async def test_only_what_is_chosen_is_sent_in_the_order_of_the_source(world: Wor
     assert [each.offset for each in by_reason.sent] == [0, 2, 4]
     by_place = await world.redrive(send=False, places=frozenset({"1:5", "1:1"}))
     assert [each.place for each in by_place.sent] == ["1:1", "1:5"]
-    by_topic = await world.redrive(send=False, topic=world.events)
-    assert len(by_topic.sent) == 6 and by_topic.refused == []
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from aiokafka.errors import ClusterAuthorizationFailedError, IncompatibleBrokerV
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer, partitions_of
@@ -27,7 +28,7 @@ from sinks.topics import (
     ensure_topics,
     new_topic,
 )
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from tests.doubles.connections import ONE_SERVER
 
 

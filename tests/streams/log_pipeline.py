@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
@@ -26,11 +27,9 @@ from streams.runtime.delivery import Delivery
 from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Outgoing, Record, Stage
-from streams.stage.distrusted import Distrusted
-from streams.stage.erased import Erased
+from streams.stage.operators import Operators
 from streams.stages.pipeline import pipeline as all_stages
-from streams.stages.s3_judgments.language_model import LanguageModel
-from streams.stages.s5_opinions.stage import OpinionsStage
+from streams.stages.s5_opinions import LanguageModel, OpinionsStage
 from tests.doubles.memory_log import InMemoryLog
 
 MAX_SENT_BYTES = 16 * 2**20
@@ -225,22 +224,21 @@ class LogPipeline:
         )
         for stage in self.stages:
             stage.forget()
-        self.erased, self.distrusted = Erased(), Distrusted()
-        for decisions in (self.erased, self.distrusted):
+        self.operators = Operators()
+        for decisions in self.operators.topics:
             for record in self.log.read_all(topic(self.tenant, decisions.topic)):
                 decisions.take(self.tenant, record.value)
         self.stages = all_stages(
             self.store,
             self.metrics,
             self.clock,
-            self._silent_seconds,
-            judge=self._judge,
-            model=self._model,
-            erased=self.erased,
-            distrusted=self.distrusted,
+            Settings(silent_seconds=self._silent_seconds),
+            self._model,
+            self.operators,
+            self._judge,
         )
         if self._model is not None:
-            self.stages += (OpinionsStage(self._model, 4, self.erased, self.distrusted),)
+            self.stages += (OpinionsStage(self._model, 4, self.operators),)
         self._positions = {
             (stage.reads, partition): self.committed(stage.reads)[partition][0]
             for stage in self.stages

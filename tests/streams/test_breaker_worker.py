@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 
 GARBAGE = 150
 EXIT_SECONDS = 120.0

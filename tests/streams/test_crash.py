@@ -1,23 +1,30 @@
-"""A worker that dies anywhere leaves the same knowledge behind as one that does not."""
+"""A worker that dies, sleeps or stops anywhere leaves the same knowledge behind as one that does not."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from aiokafka.errors import CommitFailedError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, LeaseLapsed
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
+from fleetlore.wire.topics import partition_for
 from streams.offline.replay import Knowledge
-from tests.streams.log_pipeline import LogPipeline
+from streams.stage.base import Stage
+from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, Call, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
 
+
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+
+
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 
 
@@ -166,3 +173,108 @@ async def test_a_session_whose_first_event_comes_last_is_whole(log_pipeline: Mak
     await pipeline.drain()
     assert (await pipeline.knowledge()).judgments == [("s", "success", 4)]
     assert await pipeline.dead_letters() == []
+
+
+def stage_of(pipeline: LogPipeline, reads: str) -> Stage:
+    return next(stage for stage in pipeline.stages if stage.reads == reads)
+
+
+async def begun() -> tuple[LogPipeline, str]:
+    """A worker that holds changes which it has not written, and the state that the log ends in when nothing happens."""
+    calm, first = LogPipeline(), LogPipeline()
+    sessions = first.story.fleet()
+    for pipeline in (calm, first):
+        for session in sessions:
+            await pipeline.send(session)
+    await calm.drain()
+    for partition in range(PARTITIONS):
+        while await first.batch(stage_of(first, "events"), partition):
+            pass
+        await first.batch(stage_of(first, "observations"), partition)
+    assert stage_of(first, "observations").holds
+    return first, (await calm.knowledge()).state_hash
+
+
+async def test_who_was_asleep_while_another_took_over_writes_and_commits_nothing() -> None:
+    first, expected = await begun()
+    first.clock.advance(2 * LEASE_SECONDS)
+    second = first.another()
+    await second.drain()
+    assert (await second.knowledge()).state_hash == expected
+    committed = {name: second.committed(name) for name in ("events", "observations", "trajectories", "candidates")}
+    for stage in first.stages:
+        with pytest.raises(LeaseLapsed):
+            await first.run(stage, [])
+    with pytest.raises(CommitFailedError):
+        first.commit()
+    assert (await second.knowledge()).state_hash == expected
+    assert {name: second.committed(name) for name in committed} == committed
+
+
+async def test_a_write_that_was_on_its_way_when_another_took_over_does_not_stay() -> None:
+    first, expected = await begun()
+    gate = first.store.gates["patterns"] = asyncio.Event()
+    late = asyncio.create_task(first.run(stage_of(first, "observations"), []))
+    while "patterns" in first.store.gates:
+        await asyncio.sleep(0)
+    second = first.another()
+    await second.drain()
+    assert (await second.knowledge()).state_hash == expected
+    gate.set()
+    await late
+    assert (await second.knowledge()).state_hash != expected, "older rows have gone over newer ones"
+    second.clock.advance(LEASE_SECONDS)
+    await second.drain()
+    assert (await second.knowledge()).state_hash == expected
+
+
+SILENT = 600.0
+
+
+KINDS = 20
+
+
+Counts = dict[str, tuple[int, int, int]]
+
+
+def call(number: int, pad: int) -> Call:
+    """Every second one fails."""
+    kind = f"problem kind {chr(97 + number % KINDS)} found in part {'y' * pad}" if number % 2 else None
+    return f"tool_{number % 7}", {"i": number, "pad": "x" * pad}, "r" * pad, kind
+
+
+async def counted(length: int, pad: int, restart: bool) -> Counts:
+    """(calls, failures, sessions that failed) of each pattern, by its id."""
+    pipeline = LogPipeline(silent_seconds=SILENT)
+    story = pipeline.story
+    late = [call(2 * n + 1, pad) for n in range(6)]
+    events = story.session("x", *(call(n, pad) for n in range(length)), *late, outcome="failure", agent="alice")
+    head, tail = events[: length + 1], events[length + 1 :]
+    await pipeline.send(head, per_record=16)
+    await pipeline.drain()
+    there = partition_for("x", PARTITIONS)
+    others = [name for n in range(64) if partition_for(name := f"o{n}", PARTITIONS) == there][:8]
+    for n, name in enumerate(others, 1):
+        start = BASE_TIME + length + n * SILENT / 4
+        await pipeline.send(story.session(name, ("sql", {"q": "a"}, "", None), agent="bob", start=start))
+        await pipeline.drain()
+    if restart:
+        pipeline.crash()
+    await pipeline.send([event._replace(time=event.time + 3 * SILENT) for event in tail])
+    await pipeline.drain()
+    for _ in range(2):
+        pipeline.clock.advance(90)
+        await pipeline.drain()
+    bodies: list[dict[str, Any]] = await pipeline.bodies("patterns")
+    return {
+        body["id"]: (body["calls"], body["failures"], body.get("sessions_failed", 0))
+        for body in bodies
+        if body["level"] != "exact" or not body["template"].startswith("loop")
+    }
+
+
+@pytest.mark.parametrize(("length", "pad"), [(20, 20), (20, 1500), (150, 600), (300, 20), (500, 300)])
+async def test_counts_survive_a_rebalance_whatever_the_length(length: int, pad: int) -> None:
+    calm = await counted(length, pad, restart=False)
+    assert sum(failures for _, failures, _ in calm.values())
+    assert await counted(length, pad, restart=True) == calm

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
-from streams.offline.operator_word import asked, contributed, known_to
+from streams.offline.operator_word import contributed, known_to, requests
 from streams.stage.base import Outgoing
+from streams.stage.operators import Reconsider
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
@@ -31,8 +32,10 @@ async def decide(pipeline: LogPipeline, decided: Decision) -> None:
     await pipeline.producer.deliver([Outgoing(tenant, "decisions", decided.key, decided.to_json())])
     for _ in range(2):
         known = await known_to(pipeline.store, tenant, decided.id)
-        again = [record.value or b"" for record in pipeline.log.read_all(topic(tenant, "candidates"))]
-        await pipeline.producer.deliver([*asked(tenant, known, decided), *contributed(tenant, again, known.items, ())])
+        asked = requests(tenant, known, lambda id, _: Reconsider(id, decided).to_json())
+        for record in pipeline.log.read_all(topic(tenant, "candidates")):
+            asked += contributed(tenant, record.value or b"", known.items, ())
+        await pipeline.producer.deliver(asked)
         await pipeline.drain()
 
 
@@ -112,6 +115,6 @@ async def test_whose_word_counts_follows_from_the_newest_decisions(
 async def test_an_older_decision_that_comes_later_changes_nothing(log_pipeline: MakePipeline) -> None:
     pipeline = log_pipeline()
     for number in (2, 1):
-        pipeline.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
-    assert not pipeline.distrusted.agents(pipeline.tenant)
-    assert not pipeline.distrusted.agents("other")
+        pipeline.operators.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
+    assert not pipeline.operators.distrusted.agents(pipeline.tenant)
+    assert not pipeline.operators.distrusted.agents("other")

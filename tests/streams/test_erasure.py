@@ -12,10 +12,10 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
-from streams.offline.erase.job import forgets, touched
+from streams.offline.erase import forgets, touched
 from streams.offline.operator_word import States, contributed
 from streams.stage.base import Outgoing
-from streams.stage.erased import Erasure
+from streams.stage.operators import Erasure
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
@@ -29,15 +29,13 @@ async def erase(pipeline: LogPipeline, *sessions: str) -> States:
     for hashes in named.values():
         record = Erasure(time=BASE_TIME, sessions=hashes)
         await pipeline.producer.deliver([Outgoing(pipeline.tenant, "erasures", record.key, record.to_json())])
-        pipeline.erased.add(pipeline.tenant, record)
+        pipeline.operators.erased.take(pipeline.tenant, record.to_json())
     await pipeline.drain()
     hashes = [each for found in named.values() for each in found]
     found = await touched(pipeline.store, pipeline.tenant, hashes)
-    again = [record.value or b"" for record in pipeline.log.read_all(topic(pipeline.tenant, "candidates"))]
-    asked = [
-        *forgets(pipeline.tenant, found, named),
-        *contributed(pipeline.tenant, again, found.items, hashes),
-    ]
+    asked = forgets(pipeline.tenant, found, named)
+    for record in pipeline.log.read_all(topic(pipeline.tenant, "candidates")):
+        asked += contributed(pipeline.tenant, record.value or b"", found.items, hashes)
     await pipeline.producer.deliver(asked)
     await pipeline.drain()
     ids = [f"{pipeline.tenant}/{session}" for session in sessions]
@@ -121,7 +119,7 @@ async def test_what_an_agent_did_before_its_erasure_is_dropped_and_what_it_does_
 ) -> None:
     pipeline = log_pipeline()
     record = Erasure(time=BASE_TIME, agent=stable_hash("a1"), before=BASE_TIME + 50)
-    pipeline.erased.add(pipeline.tenant, record)
+    pipeline.operators.erased.take(pipeline.tenant, record.to_json())
     await pipeline.send(pipeline.story.session("early", WRONG, RIGHT, agent="a1"))
     await pipeline.send(pipeline.story.session("late", WRONG, RIGHT, agent="a1", start=BASE_TIME + 60))
     await pipeline.drain()

@@ -6,8 +6,9 @@ import socket
 import subprocess
 from collections.abc import Callable
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 
 
 def test_a_worker_starts_beside_a_server_that_hangs(

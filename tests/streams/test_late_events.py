@@ -1,4 +1,4 @@
-"""What comes late gives the same knowledge whether the worker remembers its session or asks the store."""
+"""What comes late is the same for whoever remembers the session and for whoever reads it; no worker's clock matters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,16 @@ from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
 
+
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+
+
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+
+
 OTHER = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
+
+
 SILENT = 60.0
 
 
@@ -93,9 +100,7 @@ async def test_events_after_the_end_leave_nothing_in_memory(log_pipeline: MakePi
 async def test_a_session_that_was_silent_goes_on(log_pipeline: MakePipeline, restarted: bool) -> None:
     expected = log_pipeline(silent_seconds=1e9)
     calls = [WRONG, RIGHT, WRONG, WRONG, RIGHT]
-    await expected.send(
-        [*expected.story.session("s", *calls), *meanwhile(expected, "s", BASE_TIME + 1000)],
-    )
+    await expected.send([*expected.story.session("s", *calls), *meanwhile(expected, "s", BASE_TIME + 1000)])
     await expected.drain()
     pipeline = log_pipeline(silent_seconds=SILENT)
     events = pipeline.story.session("s", *calls)
@@ -234,3 +239,29 @@ async def test_the_state_follows_from_the_set_of_events(
         await everything(pipeline, events, [stop for stop in stops if stop < len(events)])
     assert await pipeline.knowledge() == await calm.knowledge()
     assert held(pipeline) == 0
+
+
+HOUR = 3_600.0
+
+
+@pytest.mark.parametrize("off", [-3 * HOUR, -600.0, 0.0, 3 * HOUR])
+async def test_a_workers_clock_changes_nothing(off: float) -> None:
+    pipeline = LogPipeline()
+    now = pipeline.broker_clock.now()
+    events = [event._replace(time=now + n) for n, event in enumerate(pipeline.story.fleet()[0])]
+    pipeline.clock.set(now + off)
+    await pipeline.send(events)
+    await pipeline.drain()
+    assert await pipeline.dead_letters() == []
+    assert [session for session, *_ in (await pipeline.knowledge()).judgments] == ["good-1"]
+
+
+async def test_the_brokers_clock_refuses_what_is_of_the_future() -> None:
+    pipeline = LogPipeline()
+    pipeline.clock.set(pipeline.broker_clock.now() + HOUR)
+    events = [
+        event._replace(time=pipeline.broker_clock.now() + HOUR + n) for n, event in enumerate(pipeline.story.fleet()[0])
+    ]
+    await pipeline.send(events)
+    await pipeline.drain()
+    assert {headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()} == {"future_time"}

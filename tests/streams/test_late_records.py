@@ -9,9 +9,9 @@ import pytest
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.topics import topic
 from sinks.producer import POSITION
-from streams.offline.replay import stale_keys
 from streams.runtime.stale_records import SOURCES, WAIT_SECONDS, StaleRecords
 from streams.stage.base import Outgoing, TopicPartition
+from tests.chaos.accounting import stale_keys
 from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, LogPipeline, LogProducer
 
 PATTERNS, OBSERVATIONS = topic("acme", "patterns"), topic("acme", "observations")
@@ -53,7 +53,7 @@ async def stale(pipeline: LogPipeline) -> dict[str, list[str]]:
         name: {(record.key or b"").decode(): record.value for record in pipeline.log.read_all(topic("acme", name))}
         for name in SOURCES
     }
-    return await stale_keys(pipeline.store, "acme", newest)  # type: ignore[arg-type]
+    return await stale_keys(pipeline.store, "acme", newest)
 
 
 async def test_what_lands_late_is_written_over_again() -> None:

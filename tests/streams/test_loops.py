@@ -1,24 +1,34 @@
-"""Loops are lore: each is counted once in any order, and other agents learn of it and of the way out."""
+"""Patterns count loops, and how the sessions ended that met them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.stats.health import health
 from fleetlore.wire.lore import MemoryItem, Pattern
 from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
 
+
 NOW = 1_767_225_600.0
+
+
 POLL = ("job_status", {"job": 7}, "queued", None)
+
+
 KICK = ("job_start", {"job": 7}, "started", None)
+
+
 DONE = ("job_status", {"job": 7}, "finished", None)
+
+
 LOOK = ("read", {"path": "a"}, "text", None)
 
 
@@ -88,3 +98,39 @@ async def test_any_order_and_repetition_counts_the_same(
     await pipeline.drain()
     assert await pipeline.knowledge() == await expected.knowledge()
     assert (await loops(pipeline))["exact"].calls == 2
+
+
+HARMLESS = ("find", {"email": "a@x.org"}, "", "Error: user not found")
+
+
+HARMFUL = ("find", {"email": "a@x.org"}, "", "disk full")
+
+
+FINE = ("find", {"email": "b@x.org"}, "found", None)
+
+
+async def test_harmless_and_harmful_patterns_are_told_apart(pipeline: Any) -> None:
+    story = pipeline.story
+    sessions = [
+        story.session(
+            f"{name}-{n}", call, FINE, outcome="failure" if n in failing else "success", agent=f"agent-{n % 5}"
+        )
+        for name, call, failing in (
+            ("harmless", HARMLESS, {1, 2}),
+            ("harmful", HARMFUL, set(range(9))),
+            ("fine", FINE, {1, 2, 3}),
+        )
+        for n in range(10)
+    ]
+    unsure = story.session("unsure", HARMFUL, outcome="unknown")
+    await pipeline.send([event for session in sessions for event in session] + unsure)
+    await pipeline.drain()
+    rows = [Pattern(**row) for row in await pipeline.bodies("patterns")]
+    [tool] = [row for row in rows if row.level == "tool"]
+    shown = {
+        row.template: (row.sessions, row.sessions_ended, row.sessions_failed) for row in rows if row.level == "class"
+    }
+    assert shown == {"user not found": (10, 10, 2), "disk full": (11, 10, 9)}
+    assert (tool.sessions_ended, tool.sessions_failed) == (30, 14)
+    assert {row.template for row in rows if row.level == "class" and worth_showing(row, tool)} == {"disk full"}
+    assert sorted(name for name, _, _ in tool.by_agent) == [*(f"agent-{n}" for n in range(5)), "agent-of-unsure"]

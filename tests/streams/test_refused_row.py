@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import orjson
 import pytest
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.kafka.read import read_dead_letters
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.testing import FakeClock
@@ -16,7 +17,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from sinks.redrive import Choice, redrive
-from streams.embedded.broker import EmbeddedBroker
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Effects, Record, Stage, TopicPartition

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from tests.doubles.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(240)

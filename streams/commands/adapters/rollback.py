@@ -14,8 +14,8 @@ import typer
 from fleetlore.cli.options import Adapter, AdapterName, Asked, Version, command, group
 from fleetlore.cli.output import ask, print_json
 from fleetlore.errors import ConfigError
-from fleetlore.wire.adapter_manifest import ADAPTERS, CALLS
-from streams.embedded.signing import with_key
+from fleetlore.wire.adapter_manifest import ADAPTERS
+from streams.embedded import with_key
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
@@ -31,57 +31,30 @@ Why = Annotated[str, typer.Option(help="Reason; it is published with the decisio
 def register(app: typer.Typer) -> None:
     """Add the commands to the group `adapters` (entry point `adapters.rollback`)."""
     adapters = group(app, "adapters")
-    for name, why, decide, text in (
+    for name, why, text in (
         (
             "rollback",
             "rollback",
-            _rollback,
             "Point the channel to an older version. That of `calls` is pinned there. Agents swap between two actions.",
         ),
-        (
-            "pin",
-            "pinned",
-            _pin,
-            "Keep the channel at a version until `unpin`.",
-        ),
-        (
-            "revoke",
-            "revoked",
-            _revoke,
-            "Revoke a version for ever; the newest other one replaces it.",
-        ),
+        ("pin", "pinned", "Keep the channel at a version until `unpin`."),
+        ("revoke", "revoked", "Revoke a version for ever; the newest other one replaces it."),
     ):
-        adapters.command(name, help=text)(_about_a_version(why, decide))
+        adapters.command(name, help=text)(_about_a_version(name, why))
     adapters.command("unpin")(unpin)
     adapters.command("revoke-key")(revoke_key)
 
 
-def _rollback(publisher: Publisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
-    # The next version of the call model is learned of the same sessions again: it would undo the rollback in seconds.
-    return publisher.rollback(tenant, version, reason, pinned=publisher.kind.name == CALLS)
-
-
-def _pin(publisher: Publisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer]:
-    return publisher.rollback(tenant, version, reason, pinned=True)
-
-
-def _revoke(publisher: Publisher, tenant: str, version: str, reason: str) -> Awaitable[AdapterPointer | None]:
-    return publisher.revoke(tenant, version, reason)
-
-
-def _about_a_version(
-    why: str, decide: Callable[[Publisher, str, str, str], Awaitable[AdapterPointer | None]]
-) -> Callable[..., None]:
+def _about_a_version(action: str, why: str) -> Callable[..., None]:
     def about(asked: Asked, version: Version, adapter: Adapter = None, reason: Why = why) -> None:
-        tenant = asked.tenant
-
         async def act(publishers: list[Publisher]) -> tuple[str, AdapterPointer | None]:
-            found = [(each, await each.matching(tenant, version)) for each in publishers]
-            if sum(len(versions) for _, versions in found) != 1:
-                count = sum(len(versions) for _, versions in found)
+            from streams.offline.operator_word import move
+
+            found = [(each, await each.matching(asked.tenant, version)) for each in publishers]
+            if (count := sum(len(versions) for _, versions in found)) != 1:
                 raise ConfigError(f"{count} published versions begin with {version!r}")
-            ((publisher, _),) = [(each, versions) for each, versions in found if versions]
-            return publisher.kind.name, await decide(publisher, tenant, version, reason)
+            (publisher,) = (each for each, versions in found if versions)
+            return publisher.kind.name, await move(publisher, action, asked.tenant, version, reason)
 
         _tell(*ask(_with(asked, adapter, act)), asked)
 
@@ -128,9 +101,8 @@ def revoke_key(
 
 def _tell(adapter: str, pointer: AdapterPointer | None, asked: Asked) -> None:
     tenant = asked.tenant
-    document: dict[str, object] = {"tenant": tenant, "adapter": adapter}
+    document: dict[str, object] = {"tenant": tenant, "adapter": adapter, "version": None}
     if pointer is None:
-        document |= {"version": None}
         text = f"The adapter {adapter} of tenant {tenant} has no version left: its agents run without one."
     else:
         document |= {"version": pointer.version, "epoch": pointer.epoch, "reason": pointer.reason}
@@ -146,7 +118,6 @@ def _tell(adapter: str, pointer: AdapterPointer | None, asked: Asked) -> None:
 
 
 async def _with(asked: Asked, adapter: str | None, act: Callable[[list[Publisher]], Awaitable[T]]) -> T:
-    """Act with the publishers of one adapter, or of all."""
     from sinks.adapter_publisher import AdapterPublisher
 
     settings = with_key(asked.settings, asked.data)

@@ -10,7 +10,7 @@ import typer
 from fleetlore.cli.options import Json, Stack, command
 from fleetlore.cli.output import ask, confirm, moment, print_json, print_table, safe
 from fleetlore.config import DEFAULT_TENANT, check_tenant
-from streams.embedded.signing import with_key
+from streams.embedded import with_key
 
 
 def register(app: typer.Typer) -> None:
@@ -48,8 +48,8 @@ def erase(
     name = check_tenant(tenant or DEFAULT_TENANT)
     settings = with_key(stack.settings, stack.data)
     from fleetlore.adapters.signatures import load_signing_key
-    from streams.offline.erase.found import Wanted
-    from streams.offline.erase.job import erase as run
+    from streams.offline.erase import Wanted
+    from streams.offline.erase import erase as run
 
     wanted = Wanted(tenant=name, session=session, agent=agent, user=user, everything=everything)
     if not dry_run and not yes:

@@ -307,16 +307,7 @@ class OpenSession(msgspec.Struct):
         number of each kind.
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
-        for name in (
-            "goal",
-            "task",
-            "guard",
-            "place",
-            "user",
-            "definitions",
-            "reward",
-            "left_out",
-        ):
+        for name in ("goal", "task", "guard", "place", "user", "definitions", "reward", "left_out"):
             setattr(session, name, getattr(known, name))
         gaps = {each for start, end in known.gaps for each in range(start, end)}
         last = session.first + known.events + len(gaps)
@@ -343,7 +334,6 @@ class OpenSession(msgspec.Struct):
 
 
 def _gaps(first: int, last: int, known: Container[int]) -> tuple[tuple[int, int], ...]:
-    """Ranges [from, to) of the sequences from `first` to `last` that are not known."""
     gaps: list[tuple[int, int]] = []
     for each in range(first, last + 1):
         if each in known:

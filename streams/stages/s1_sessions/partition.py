@@ -104,14 +104,12 @@ class Partition:
     @property
     def first_open(self) -> int | None:
         """Where the oldest open session begins."""
-        oldest = next(iter(self.open.values()), None)
-        return None if oldest is None else oldest.first_offset
+        return next((each.first_offset for each in self.open.values()), None)
 
     @property
     def first_tail(self) -> int | None:
         """Where the oldest tail begins."""
-        oldest = next(iter(self.tails.values()), None)
-        return None if oldest is None else oldest.first_offset
+        return next((each.first_offset for each in self.tails.values()), None)
 
     @property
     def first_offset(self) -> int | None:

@@ -30,7 +30,7 @@ from models.judge.session_state import SessionState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
-from streams.stage.erased import Erased
+from streams.stage.operators import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end, judgment_id
 from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
@@ -54,8 +54,6 @@ _MOST_CHECKED = 256
 
 
 class SessionsStage(Stage):
-    """See the module."""
-
     name = "sessions"
     reads = "events"
 
@@ -149,15 +147,8 @@ class SessionsStage(Stage):
             self._add_waiting(waiting, key, session, partition, effects)
 
     def _add(
-        self,
-        event: Incoming,
-        record: Record,
-        key: Key,
-        session: OpenSession,
-        partition: Partition,
-        effects: Effects,
+        self, event: Incoming, record: Record, key: Key, session: OpenSession, partition: Partition, effects: Effects
     ) -> None:
-        """Add an event to its session, and close what it completes."""
         sequence, time = event.sequence, event.time.timestamp()
         if self._is_known(session, sequence, time):
             return
@@ -190,7 +181,6 @@ class SessionsStage(Stage):
         partition: Partition,
         effects: Effects,
     ) -> None:
-        """Add the events that waited for their session."""
         for event, letter in waiting:
             if self._is_erased(event, session.tenant):
                 continue
@@ -219,14 +209,12 @@ class SessionsStage(Stage):
         return True
 
     def _let_wait(self, event: Incoming, record: Record, key: Key, partition: Partition) -> None:
-        """Keep an event whose session has not begun here."""
         if (tail := partition.tails.get(key)) is None:
             tail = partition.tails[key] = Tail(record.offset, self._clock.monotonic())
         error = InvalidEvent("missing_start", f"{event.sequence} came without the first event of its session")
         partition.tail_size += tail.add(event, dead_letter(record, error, bytes_of(event, record)))
 
     def _drop_erased(self) -> None:
-        """Let go of sessions that were erased since the last batch."""
         if self._erased_seen == self._erased.count:
             return
         self._erased_seen = self._erased.count
@@ -265,7 +253,6 @@ class SessionsStage(Stage):
         self._metrics.sessions_closed(trajectory.ending).inc()
 
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
-        """Close the incomplete sessions of which nothing has come since `overdue`."""
         late = [key for key, arrived in partition.incomplete.items() if arrived <= overdue]
         if late:
             # A stored judgment may cover the gap: the beginning was redelivered, and a restart read it from the middle
@@ -344,7 +331,6 @@ class SessionsStage(Stage):
         return [upto is not None for upto in found]
 
     async def _stored(self, keys: Sequence[tuple[str, str]]) -> list[Trajectory | None]:
-        """The digests that the store has of sessions, by (tenant, id)."""
         ids = [row_id(*key) for key in keys]
         rows = await self._store.get("judgments", ids, "state")
         return [SessionState.from_json(rows[id]["state"]).trajectory if id in rows else None for id in ids]

@@ -31,15 +31,10 @@ def how_it_ended(ending: str | None, reward: float | None) -> int:
 
 
 def _subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
-    """Return the subjects of every call: the health of its tool and of its kind."""
-    return (
-        Subject(tool_id(tool), "tool", tool),
-        Subject(call, "call", tool, shape=shape, parent=tool_id(tool)),
-    )
+    return (Subject(tool_id(tool), "tool", tool), Subject(call, "call", tool, shape=shape, parent=tool_id(tool)))
 
 
 def _subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
-    """Return the further subjects of a failed call: its pattern at three levels."""
     tool, error_class, transient = failure.tool, failure.error_class, failure.transient
     return (
         Subject(failure.family, "family", tool, error_class, transient=transient),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, Budget, ConfigError, FleetloreError
-from streams.embedded.broker import EmbeddedBroker
 
 
 def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) -> None:

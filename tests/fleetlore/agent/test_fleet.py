@@ -13,6 +13,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 import fleetlore
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Budget, ConfigError, Fleet
 from fleetlore.advice.provenance import MARK
 from fleetlore.calls.model import CallModel
@@ -22,7 +23,6 @@ from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from models.calls.training import train
-from streams.embedded.broker import EmbeddedBroker
 from tests.build import call, memory_item, trajectory
 from tests.doubles.recorder import Recorder
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import fleetlore
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, ConfigError, Fleet, current_session
 from fleetlore.wire import events
-from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.recorder import Recorder
 
 

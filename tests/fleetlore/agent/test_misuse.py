@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, ConfigError, Fleet, NotOpen, Session
 from fleetlore.wire import events
-from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.recorder import Recorder
 
 USES: dict[str, Callable[[Session], Any]] = {

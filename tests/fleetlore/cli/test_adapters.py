@@ -80,7 +80,7 @@ def test_show_says_who_runs_it_who_refused_it_and_what_it_was_made_of(run: Any) 
 
 def test_a_lineage_that_goes_in_circles_ends() -> None:
     listing = AdapterListing(({"version": "a", "parent": "b"}, {"version": "b", "parent": "a"}), (), ())
-    assert cli_adapters._lineage(listing, "a") == ["a", "b"]
+    assert listing.versions()[0].lineage == ("a", "b")
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire import events as ev
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker
 from tests.fleetlore.transcripts.test_read import in_claude_code, in_messages
 
 MakeTopics = Callable[..., Awaitable[None]]

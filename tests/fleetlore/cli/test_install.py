@@ -22,11 +22,7 @@ from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.test_hooks import RECORDED
 
-FILES = {
-    "claude-code": ".claude/settings.json",
-    "codex": ".codex/hooks.json",
-    "cursor": ".cursor/hooks.json",
-}
+FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "cursor": ".cursor/hooks.json"}
 RELAYS = ("http://relay:7411", "https://relay:7411", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1")
 OTHERS: dict[str, dict[str, Any]] = {
     "claude-code": {

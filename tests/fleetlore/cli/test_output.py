@@ -14,6 +14,7 @@ from rich.console import Console
 from fleetlore.cli import options as cli_options
 from fleetlore.cli.options import connection
 from fleetlore.cli.output import ask, moment, print_table, safe, safe_lines
+from fleetlore.cluster import check_address
 from fleetlore.errors import BrokerUnavailable, ConfigError
 
 COLUMNS = ["TOOL", ">CALLS", "~ERROR"]
@@ -73,14 +74,15 @@ def test_the_connection_is_that_of_the_stack_unless_a_broker_is_named(
         connection(None, tmp_path / "nowhere")
 
 
-def test_a_wrong_address_or_tenant_is_wrong_usage() -> None:
-    for bad in ("", "host", "host:", ":9092", "host:x", "host:0", "host:70000", "a:1,b"):
-        with pytest.raises(typer.BadParameter):
-            cli_options._broker(bad)
-    assert cli_options._broker("a:1, b:2") == "a:1, b:2"
-    assert cli_options._broker("[::1]:9092") == "[::1]:9092"
+@pytest.mark.parametrize("bad", ["", "host", "host:", ":9092", "host:x", "host:0", "host:70000", "a:1,b"])
+def test_a_wrong_address_is_wrong_usage(bad: str) -> None:
     with pytest.raises(typer.BadParameter):
-        cli_options._tenant("a.b")
+        cli_options.checked(check_address)(bad)
+
+
+def test_a_right_address_stays_as_it_is() -> None:
+    for good in ("a:1, b:2", "[::1]:9092"):
+        assert cli_options.checked(check_address)(good) == good
 
 
 def test_a_question_is_asked_without_the_clients_log_and_leaves_their_levels_alone() -> None:

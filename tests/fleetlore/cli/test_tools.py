@@ -1,3 +1,5 @@
+"""`tools` and `places`: what the call model tells agents."""
+
 from __future__ import annotations
 
 import json
@@ -7,43 +9,64 @@ import pytest
 from typer.testing import CliRunner
 
 from fleetlore.adapters import listing
-from fleetlore.calls.document import LookUp, Need
+from fleetlore.calls.document import LookUp, Need, Place
 from fleetlore.cli.app import build_app
 from tests.fleetlore.calls.test_model import document
 
-RUNNER = CliRunner()
 NEED = Need("exchange", "order_id", "status", "pending", "not delivered", 8, 9, 4, ("delivered",))
 SEEN = Need("exchange", "order_id", "status", "lost", "not delivered", 5, 5, 2, ())
 FOUND = LookUp("find_by_email", "user not found", "find_by_name", "(name, zip)", 50, 60, 3)
+SHOP = Place(7, {"makers": (2, 0), "cars_data": (5, 1), "cars": (0, 9)})
+PLACES = document(places={"shop": SHOP, "ci\x1b[2J": Place(1, {"--fast": (1, 0)})}).to_bytes()
 
 
-def run(weights: bytes | None, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
+def run(monkeypatch: pytest.MonkeyPatch, weights: bytes | None, *arguments: str) -> Any:
     async def read_weights(*where: Any, **how: Any) -> bytes | None:
         return weights
 
     monkeypatch.setattr(listing, "read_weights", read_weights)
-    return RUNNER.invoke(build_app(), ["tools", "--broker", "localhost:1", *arguments])
+    return CliRunner().invoke(build_app(), [*arguments, "--broker", "localhost:1"])
 
 
 def test_what_agents_are_told_of_tools_is_listed_the_best_backed_needs_first(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = document(needs=(SEEN, NEED), look_ups=(FOUND,)).to_bytes()
-    found = json.loads(run(weights, monkeypatch, "--json").stdout)["facts"]
+    found = json.loads(run(monkeypatch, weights, "tools", "--json").stdout)["facts"]
     assert [(each["tool"], each["about"], each["agents"], each["sessions"]) for each in found] == [
         ("exchange", "need", 4, 8),
         ("exchange", "need", 2, 5),
         ("find_by_email", "look-up", 3, 50),
     ]
     assert "find_by_name(name, zip)" in found[2]["says"]
-    one = run(weights, monkeypatch, "exchange", "--limit", "1").stdout
+    one = run(monkeypatch, weights, "tools", "exchange", "--limit", "1").stdout
     assert "`pending`" in one and "lost" not in one and "1 of 2" in one
-    refused = run(weights, monkeypatch, "none")
+    refused = run(monkeypatch, weights, "tools", "none")
     assert refused.exit_code == 2 and "nothing is known of the tool 'none'" in refused.stderr
 
 
 def test_before_the_first_version_nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no version that says anything of tools yet" in run(None, monkeypatch).stdout
+    assert "no version that says anything of tools yet" in run(monkeypatch, None, "tools").stdout
 
 
 def test_a_version_that_cannot_be_read_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = run(b"x", monkeypatch)
+    broken = run(monkeypatch, b"x", "tools")
     assert broken.exit_code == 1 and broken.stderr.endswith("cannot be read: Input data was truncated\n")
+
+
+def test_places_are_listed_with_how_much_is_known_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(run(monkeypatch, PLACES, "places", "--json").stdout)
+    assert [(row["sessions"], row["names"]) for row in found["places"]] == [(1, 1), (7, 3)]
+    shown = run(monkeypatch, PLACES, "places").stdout
+    assert "shop" in shown and "\x1b" not in shown
+
+
+def test_one_place_shows_its_names_those_that_work_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(run(monkeypatch, PLACES, "places", "shop", "--json").stdout)
+    assert [tuple(row.values()) for row in found["names"]] == [("cars_data", 5, 1), ("makers", 2, 0), ("cars", 0, 9)]
+    shown = run(monkeypatch, PLACES, "places", "shop", "--limit", "1").stdout
+    assert "cars_data" in shown and "makers" not in shown and "1 of 3" in shown
+
+
+def test_a_place_that_nobody_stated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(monkeypatch, PLACES, "places", "nowhere")
+    assert done.exit_code == 2 and "nothing is known of the place 'nowhere'" in done.stderr
+    assert "no version that knows a place yet" in run(monkeypatch, None, "places").stdout

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
 from fleetlore.config import Settings
 from fleetlore.emit.definitions import MAX_BYTES, DefinitionSender
@@ -15,7 +16,6 @@ from fleetlore.kafka.read import records_of
 from fleetlore.testing import FakeClock
 from fleetlore.wire.events import Definitions, definitions_id
 from fleetlore.wire.topics import DAY_SECONDS, topic
-from streams.embedded.broker import EmbeddedBroker
 from streams.training.judged_sessions import definitions_on
 
 TOOLS = [{"name": "sql", "description": "Run a query", "input_schema": {"type": "object"}}]

@@ -12,10 +12,10 @@ from aiokafka import AIOKafkaConsumer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.emit.emitter import Emitter, _records
 from fleetlore.wire.events import ARGUMENTS, BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS, RESULT, TOOL, Event
 from fleetlore.wire.topics import partition_for, topic
-from streams.embedded.broker import EmbeddedBroker
 from tests.read_back import read_back
 
 HANGS_SECONDS = 20.0  # a busy machine makes any step late; what waits for the broker waits for ever

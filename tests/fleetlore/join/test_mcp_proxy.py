@@ -28,6 +28,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from typer.testing import CliRunner
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.join.mcp.http_proxy import forwarding_app
@@ -35,7 +36,7 @@ from fleetlore.join.mcp.server import lore_server
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire import events
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import GOAL
 

@@ -16,6 +16,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import GroupLoadInProgressError, KafkaError, NotCoordinatorForGroupError
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.emit.emitter import Emitter
 from fleetlore.kafka.client import (
@@ -33,7 +34,6 @@ from fleetlore.kafka.read import committed_offsets, observer
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import TOOL, Event
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker
 from tests.doubles.mock_cluster import MockCluster
 
 ROOT = Path(__file__).parents[3]

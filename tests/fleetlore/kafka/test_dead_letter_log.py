@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer, read_dead_letters, record_at
 from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, dead_letter, mark
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 
 MakeTopics = Callable[..., Awaitable[None]]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker
 
 
 async def test_a_record_that_nobody_can_take_is_said_once_and_comes_again_ever_later(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer, partitions_of, read_to_end, records_of
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker
 
 
 async def test_all_records_are_read_in_order_within_a_partition(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connected
 from fleetlore.recall.bound import backing_of_item
@@ -17,7 +18,6 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import Decision, Pattern
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker
 from tests.build import memory_item
 
 

@@ -20,11 +20,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED
 
 MakeTopics = Callable[..., Awaitable[None]]

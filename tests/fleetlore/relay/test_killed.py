@@ -16,12 +16,13 @@ import httpx2
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.wire import events as names
 from fleetlore.wire.events import event_id
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from tests.build import memory_item
 from tests.fleetlore.relay.test_api import ERROR, WRONG, event
 from tests.fleetlore.relay.test_command import MakeTopics, running, sent

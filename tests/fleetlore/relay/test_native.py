@@ -20,6 +20,7 @@ import pytest
 import uvicorn
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import ConfigError, Fleet
 from fleetlore.cli.relay import _unix_socket
 from fleetlore.relay.app import relay_app
@@ -27,7 +28,7 @@ from fleetlore.relay.requests import Caller, Tokens
 from fleetlore.wire import events as names
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import EmbeddedBroker, free_port
+from streams.embedded.broker import free_port
 from tests.doubles.proxy import Proxy
 from tests.fleetlore.relay.test_api import WRONG
 from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, running, sent

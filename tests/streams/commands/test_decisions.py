@@ -11,11 +11,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner, Result
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from streams.commands.lore.decisions import register
-from streams.embedded.broker import EmbeddedBroker
 
 
 def run(*arguments: str) -> Result:

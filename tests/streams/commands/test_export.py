@@ -11,13 +11,13 @@ from aiokafka import AIOKafkaProducer
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.events import Definitions, definitions_id
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import DIGEST_TEXT, Judgment
-from streams.embedded.broker import EmbeddedBroker
-from streams.stage.erased import Erasure
+from streams.stage.operators import Erasure
 from tests.build import call, judgment
 
 WRONG, RIGHT = "SELECT nme FROM cars", "SELECT name FROM cars"

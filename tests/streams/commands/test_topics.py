@@ -8,6 +8,7 @@ import json
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import read_to_end
 from fleetlore.retrieval.encoder import shared_encoder
@@ -15,14 +16,14 @@ from fleetlore.wire.topics import NAMES, topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
 from streams.commands.topics import DIFFERENCES_REMAIN, register
-from streams.embedded.broker import EmbeddedBroker
 
 
-def run(broker: EmbeddedBroker, *arguments: str) -> Result:
+def run(broker: EmbeddedBroker, *arguments: str, partitions: int = 4) -> Result:
     app = build_app()
     # Also where the package was not installed again since the entry point was added.
     register(app)
-    return CliRunner().invoke(app, ["topics", "apply", "--broker", broker.address, *arguments])
+    env = {"FLEETLORE_PARTITIONS": str(partitions)}
+    return CliRunner().invoke(app, ["topics", "apply", "--broker", broker.address, *arguments], env=env)
 
 
 def test_a_dry_run_says_what_a_run_does_and_ends_in_another_code(broker: EmbeddedBroker, tenant: str) -> None:
@@ -44,12 +45,12 @@ def test_a_dry_run_says_what_a_run_does_and_ends_in_another_code(broker: Embedde
 
 @pytest.mark.tansu
 def test_what_remains_is_told_once_and_is_in_the_exit_code(broker: EmbeddedBroker, tenant: str) -> None:
-    run(broker, "--tenant", tenant, "--partitions", "2")
-    more = run(broker, "--tenant", tenant, "--partitions", "3")
+    run(broker, "--tenant", tenant, partitions=2)
+    more = run(broker, "--tenant", tenant, partitions=3)
     assert more.exit_code == DIFFERENCES_REMAIN
     assert more.stdout.count("--grow-keyed does it") == 1
     assert more.stdout.count("this broker cannot do it") == 1, "the embedded broker adds no partitions"
-    document = json.loads(run(broker, "--tenant", tenant, "--partitions", "3", "--grow-keyed", "--json").stdout)
+    document = json.loads(run(broker, "--tenant", tenant, "--grow-keyed", "--json", partitions=3).stdout)
     assert (document["in_sync"], document["dry_run"]) == (False, False)
     assert {(each["kind"], each["found"], each["stated"], each["state"]) for each in document["differences"]} == {
         ("partitions", "2", "3", "unsupported")
@@ -61,7 +62,7 @@ def test_no_broker_is_an_error_and_nonsense_is_wrong_usage(broker: EmbeddedBroke
     register(app)
     gone = CliRunner().invoke(app, ["topics", "apply", "--broker", unused_address])
     assert gone.exit_code == 1 and unused_address in gone.stderr
-    assert run(broker, "--partitions", "0").exit_code == 2
+    assert run(broker, "--nonsense").exit_code == 2
 
 
 @pytest.mark.parametrize("arguments", [("--tenant", "NO"), ("--tenant", "a.b")])

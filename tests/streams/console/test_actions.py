@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("starlette")
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.adapters.signatures import create_signing_key
@@ -19,7 +20,6 @@ from fleetlore.wire.adapter_manifest import RetrievalManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.producer import BatchProducer
 from streams.console.actions import Actions
-from streams.embedded.broker import EmbeddedBroker
 from streams.stage.base import Outgoing
 from tests.streams.console.lore import item
 

@@ -54,7 +54,7 @@ def test_advice_is_counted_by_what_was_done_with_it() -> None:
     scraper.take([generate_latest(metrics.registry).decode()])
     shown = snapshot(figures=scraper.figures)
     helped = blocks.helped(shown)
-    assert (helped.given, helped.withheld) == (5, 2)
+    assert (helped["given"], helped["withheld"]) == (5, 2)
     assert blocks.refused(shown).junk == (("transient", 3),)
 
 
@@ -70,7 +70,8 @@ def test_versions_say_who_runs_them_whatever_their_manifest_holds() -> None:
     )
     shown = snapshot(adapters=listing)
     first, odd = blocks.versions(shown)
-    assert first.channels == ("stable", "revoked") and (first.running, first.refused) == (1, 1)
-    assert first.gate == (("auroc", 0.9),)
+    assert first.channels == ("stable", "revoked")
+    assert (first.running, first.refused) == (("x",), ("y (bad_signature)",))
+    assert first.metrics == (("auroc", 0.9),)
     assert (odd.version, odd.ordinal) == ("", 0)
     assert blocks.refused(shown).adapters == (("bad_signature", 1),)

@@ -1,11 +1,76 @@
-"""How the page reaches its broker."""
+"""What the page keeps at hand: rates of what the endpoints say, and what follows the topics."""
 
 from __future__ import annotations
 
 import asyncio
 
+from prometheus_client import generate_latest
+
 from fleetlore.config import Settings
-from streams.console.sources import Sources
+from fleetlore.testing import FakeClock
+from sinks.metrics import Metrics
+from streams.console.sources import KEPT_SECONDS, Scraper, Sources, read_metrics
+
+
+def said(metrics: Metrics) -> str:
+    return generate_latest(metrics.registry).decode()
+
+
+def test_figures_come_from_what_two_processes_count_together() -> None:
+    clock, one, two = FakeClock(), Metrics("worker"), Metrics("worker")
+    scraper = Scraper(["http://a", "http://b"], clock)
+    for metrics in (one, two):
+        metrics.consumer_lag("fleetlore.default.events", "0").set(30)
+    scraper.take([said(one), said(two)])
+    clock.advance(10)
+    for metrics in (one, two):
+        metrics.processed_events("sessions").inc(50)
+        metrics.received_records("fleetlore.default.events").inc(15)
+        for seconds in (0.02,) * 98 + (3.0,) * 2:
+            metrics.end_to_end_latency("patterns").observe(seconds)
+    scraper.take([said(one), said(two)])
+    figures = scraper.figures
+    assert (figures.answering, figures.endpoints) == (2, 2)
+    assert figures.events_per_second == 10.0 and figures.rates == (10.0,)
+    assert figures.lag_records == 60 and figures.lag_seconds == 20.0
+    assert figures.latency == (0.025, 5.0)
+
+
+def test_lag_that_nothing_works_off_stands_still() -> None:
+    clock, metrics = FakeClock(), Metrics("worker")
+    scraper = Scraper(["http://a"], clock)
+    metrics.consumer_lag("fleetlore.default.events", "0").set(30)
+    for _ in range(2):
+        scraper.take([said(metrics)])
+        clock.advance(2)
+    assert scraper.figures.lag_seconds is None
+
+
+def test_a_process_that_begins_anew_gives_no_negative_rate() -> None:
+    clock, metrics = FakeClock(), Metrics("worker")
+    scraper = Scraper(["http://a"], clock)
+    metrics.processed_events("sessions").inc(50)
+    scraper.take([said(metrics)])
+    clock.advance(2)
+    scraper.take([said(Metrics("worker"))])
+    assert scraper.figures.events_per_second == 0.0
+
+
+def test_an_endpoint_that_is_gone_or_says_something_else_is_left_out() -> None:
+    scraper = Scraper(["http://a", "http://b"], FakeClock())
+    scraper.take([])
+    assert scraper.figures.answering == 0 and scraper.figures.sample is None
+    assert read_metrics(["<html>not metrics</html>\n{"]) == {}
+
+
+def test_what_is_kept_is_bounded() -> None:
+    clock, text = FakeClock(), said(Metrics("worker"))
+    scraper = Scraper(["http://a"], clock)
+    for _ in range(3 * int(KEPT_SECONDS / 60)):
+        scraper.take([text])
+        clock.advance(60)
+    assert len(scraper.figures.rates) <= KEPT_SECONDS / 60 + 1
+
 
 TLS_HANDSHAKE = b"\x16"
 

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
-from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.kept_decisions import KeptDecisions
 from streams.offline.operator_word import decide
 

@@ -41,15 +41,7 @@ def world_sessions(count: int) -> list[LoggedSession]:
 
 
 async def run(stack: Stack, sessions: list[LoggedSession], seed: int) -> ReplayReport:
-    return await replay(
-        sessions,
-        stack.settings,
-        tenant="default",
-        seed=seed,
-        timeout_seconds=60,
-        adapter_seconds=0,
-        progress=lambda _: None,
-    )
+    return await replay(sessions, stack.settings, tenant="default", seed=seed, timeout_seconds=60)
 
 
 def worker_pid(stack: Stack) -> int:

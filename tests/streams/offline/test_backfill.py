@@ -13,6 +13,7 @@ import pytest
 from pymilvus import MilvusClient
 from typer.testing import CliRunner
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.rollouts import rollouts
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
@@ -28,9 +29,8 @@ from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
-from streams.embedded.broker import EmbeddedBroker
 from streams.embedded.stack import Stack
-from streams.offline.backfill import Start, losses, run_backfill, switch
+from streams.offline.backfill import losses, run_backfill, switch
 from streams.offline.drain import wait_drained
 from streams.offline.replay import Knowledge, interleave, read_knowledge
 from streams.offline.republish import republish
@@ -160,16 +160,16 @@ async def test_a_backfill_begins_where_it_is_told_and_goes_on_where_it_ended(
     await run_backfill(settings, "whole")
     assert (await known(settings, "whole")).state_hash == (await reference(TENANT, events)).state_hash
     with pytest.raises(ConfigError, match="begun already"):
-        await run_backfill(settings, "whole", Start(offset=3))
+        await run_backfill(settings, "whole", offset=3)
 
     # What others sent has times of its own, and came before the middle.
-    since = await run_backfill(settings, "since", Start(time=middle))
+    since = await run_backfill(settings, "since", time=middle)
     assert since.events == len(events) - half
     times = [event.time for event in events[half:]]
     assert since.event_seconds == pytest.approx(max(times) - min(times), abs=0.01)
-    late = await run_backfill(settings, "late", Start(time=time.time() + 1000))
+    late = await run_backfill(settings, "late", time=time.time() + 1000)
     assert (late.events, late.event_seconds) == (0, 0.0)
-    behind = await run_backfill(settings, "behind", Start(offset=10**9))
+    behind = await run_backfill(settings, "behind", offset=10**9)
     assert behind.events == 0
 
     # A name that is used again begins anew: the commits of the dropped collections mean nothing.

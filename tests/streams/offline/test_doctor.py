@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.clock import Clock
@@ -21,7 +22,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.commands.run import TO_BE_SEEN_TO, register_doctor
-from streams.embedded.broker import EmbeddedBroker
 from streams.offline import doctor
 from streams.offline.doctor import LAG_RECORDS, examine, roles_of
 

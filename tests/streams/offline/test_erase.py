@@ -25,8 +25,7 @@ from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.lore.erase import register
-from streams.offline.erase.found import Wanted
-from streams.offline.erase.job import Erasing, erase, remaining
+from streams.offline.erase import Erasing, Wanted, erase, remaining
 from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 

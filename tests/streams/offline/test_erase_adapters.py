@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import version_of
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
@@ -15,17 +16,14 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
-from streams.embedded.broker import EmbeddedBroker
-from streams.offline.erase.found import Found
-from streams.offline.erase.job import has_learned, learned_versions
+from streams.offline.erase import Found, OnTopic, has_learned, learned_versions
 
 
 def found(offset: int | None, ended: float = 100.0) -> Found:
     made = Found()
     made.add("s", 0, ended)
     if offset is not None:
-        made.positions["trajectories"] = {(0, offset, 0)}
-        made.placed["trajectories"] = {stable_hash("s")}
+        made.topics["trajectories"] = OnTopic(places={(0, offset)}, sessions={stable_hash("s")})
     return made
 
 

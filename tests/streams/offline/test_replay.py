@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.wire.events import RESULT, TOOL, Event
-from streams.embedded.broker import EmbeddedBroker
 from streams.offline import replay
 
 
@@ -20,4 +20,4 @@ async def test_large_events_wait_for_room_too(
     monkeypatch.setattr(replay, "Emitter", partial(Emitter, max_bytes=100_000))
     data = {TOOL: "sql", RESULT: "x" * 10_000}
     events = (Event("outcome", tenant, "agent", "s", number, 0.0, data) for number in range(50))
-    assert await replay._send(events, Settings(broker=broker.address), tenant, 40.0, lambda _: None) == 50
+    assert await replay._send(events, Settings(broker=broker.address), tenant, 40.0) == 50

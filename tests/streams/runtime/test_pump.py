@@ -24,11 +24,11 @@ from aiokafka import AIOKafkaProducer, OffsetAndMetadata
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.errors import CommitFailedError, KafkaError, OffsetOutOfRangeError
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import observer
-from streams.embedded.broker import EmbeddedBroker
 from streams.runtime import pump
 from streams.runtime.lease import Lease
 from streams.runtime.pump import Batch, Pump

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from aiokafka import OffsetAndMetadata, TopicPartition
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, TopicsChanged
 from fleetlore.kafka.client import connected, make_consumer
 from fleetlore.wire.topics import topic
 from sinks.topics import TopicAdmin, ensure_topics
-from streams.embedded.broker import EmbeddedBroker
 from streams.runtime.topic_watch import Shape, describe, refuse_grown, watch_topics
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.clock import Clock, SystemClock
@@ -28,8 +29,7 @@ from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
-from streams.embedded.broker import EmbeddedBroker
-from streams.stage.erased import Erased
+from streams.stage.operators import Erased
 from streams.training.publication import Publication
 from streams.training.trainer import CallsTrainer
 from streams.training.window import Cadence

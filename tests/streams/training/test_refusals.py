@@ -14,11 +14,11 @@ from aiokafka import AIOKafkaProducer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.kafka.follower import Follower
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from streams.embedded.broker import EmbeddedBroker
 from streams.training.trainer import REASONS, count_refusals, refusal_of
 from streams.training.window import CpuBudget
 

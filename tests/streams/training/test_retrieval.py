@@ -15,6 +15,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from msgspec.structs import replace
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.clock import Clock
@@ -27,10 +28,8 @@ from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.adapter.gate import VOTE_SECONDS
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.metrics import Metrics
-from streams.embedded.broker import EmbeddedBroker
-from streams.offline.erase.found import Found
-from streams.offline.erase.job import has_learned
-from streams.stage.erased import Erased
+from streams.offline.erase import Found, OnTopic, has_learned
+from streams.stage.operators import Erased
 from streams.training.publication import Publication
 from streams.training.trainer import RetrievalTrainer
 from tests.build import call, judgment
@@ -267,7 +266,7 @@ async def test_an_erased_session_is_learned_no_more(
     await trainer.learn()
     (tainted,) = (await publisher.published(tenant)).versions.values()
     gone = Found()
-    gone.positions["trajectories"] = {(0, 0, 0)}
+    gone.topics["trajectories"] = OnTopic(places={(0, 0)})
     assert has_learned(tainted, gone)
     erased.add_sessions(tenant, [stable_hash("s3")])
     assert trainer.due()

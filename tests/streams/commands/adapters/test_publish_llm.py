@@ -14,6 +14,7 @@ from peft import PeftModel
 from transformers import LlamaForCausalLM
 from typer.testing import CliRunner, Result
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.errors import ConfigError
@@ -23,9 +24,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS
 from streams.commands.adapters.publish_llm import read_gate
-from streams.embedded.broker import EmbeddedBroker
-from streams.offline.erase.found import Found
-from streams.offline.erase.job import has_learned
+from streams.offline.erase import Found, has_learned
 from tests.doubles import vllm
 from tests.lora import MakeLora, base_folder, make_lora
 

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.adapters.signatures import create_signing_key
@@ -16,7 +17,6 @@ from fleetlore.config import Settings
 from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from streams.commands.adapters.rollback import register
-from streams.embedded.broker import EmbeddedBroker
 
 
 def run(*arguments: str) -> Result:

@@ -19,7 +19,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.judges import tally
 from streams.offline.memory_pipeline import MemoryStore
-from streams.stages.s3_judgments.judge_records import LABEL, JudgeRecords, RecordKey
+from streams.stages.s3_judgments import LABEL, JudgeRecords, RecordKey
 from tests.build import call, trajectory
 from tests.streams.log_pipeline import LogPipeline
 
@@ -50,9 +50,7 @@ async def send_unsure(pipeline: LogPipeline, name: str, corrected: bool) -> None
         await pipeline.drain()
 
 
-async def test_a_judge_that_is_contradicted_too_often_abstains_also_after_a_restart(
-    log_pipeline: MakePipeline,
-) -> None:
+async def test_a_judge_that_is_contradicted_too_often_abstains_also_after_a_restart(log_pipeline: MakePipeline) -> None:
     pipeline = log_pipeline()
     await send_unsure(pipeline, "early", corrected=True)
     [row] = await rows(pipeline)

@@ -17,7 +17,7 @@ from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from models.judge.record import FEWEST_CASES
 from sinks.metrics import Metrics
-from streams.stages.s3_judgments.language_model import LanguageModel
+from streams.stages.s5_opinions import LanguageModel
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
 from tests.streams.log_pipeline import LogPipeline
 
@@ -353,7 +353,7 @@ async def test_what_a_distrusted_agent_did_is_read_beside_no_session(
 
     def decide(on: bool, time: float) -> None:
         decided = Decision(kind="agent", id="mallory", on=on, by="me", why="it lies", time=time)
-        pipeline.distrusted.add(pipeline.tenant, decided)
+        pipeline.operators.distrusted.add(pipeline.tenant, decided)
 
     if distrusted == "before":
         decide(True, 1.0)

@@ -9,7 +9,7 @@ from threading import Event
 from fleetlore.retrieval.encoder import shared_encoder
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.embedded.searchable import keep_searchable
+from streams.embedded.milvus_server import keep_searchable
 
 
 async def test_what_is_searched_is_flushed(own_milvus: str, tmp_path: Path) -> None:

@@ -1,0 +1,389 @@
+"""Erase what a session, an agent, a user or a tenant has left, step by step, while the fleet goes on.
+
+1. What is erased is written to the topic `erasures`: every stage drops it from then on, a backfill too.
+2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.operator_word`), until
+   no state knows one. Agents hear of it as of any change of lore.
+3. The rows of judgments are deleted, and those of states in which nothing is left; Milvus is asked to compact.
+4. Adapter versions that have learned of it are revoked and deleted; the trainer learns new ones without it.
+
+What the log itself holds ages out: the report says when. A run that was stopped is begun again by the same command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import inf
+from typing import Any
+
+import orjson
+from aiokafka import ConsumerRecord
+
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError, StackError
+from fleetlore.kafka.read import records_of
+from fleetlore.lora.adapter import unpack
+from fleetlore.stats.hashing import stable_hash, user_hash
+from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
+from fleetlore.wire.incoming import STARTED, Incoming
+from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
+from models.judge.record import JudgeRecord
+from models.judge.session_state import SessionState
+from sinks.adapter_publisher import AdapterPublisher
+from streams.offline.drain import BEHIND, wait_drained
+from streams.offline.operator_word import States, ask_owners, beside_workers, requests, states_that
+from streams.stage.base import Effects, Outgoing, Record, Store
+from streams.stage.operators import ERASURES, Erasure, Forget
+from streams.stages.s1_sessions.open_session import PART_EVENTS
+from streams.stages.s1_sessions.parse import read_events
+from streams.stages.s3_judgments import LABEL
+
+__all__ = ["Wanted", "erase"]
+
+# Whose records name sessions; each is kept for so many days.
+_BY_TIME = {
+    spec.name: spec.retention_days
+    for spec in TOPICS
+    if spec.retention_days is not None and not spec.name.startswith("adapters.")
+}
+# What a further part of a session adds to its id (`fleetlore.agent.session`).
+_PART = re.compile(r"\.[0-9a-f]{12}")
+# A worker hears of an erasure within a fetch.
+_HEARD_SECONDS = 2.0
+# Rounds in which what was under way at the first is found.
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to erase: one of a session, an agent and a user, or all that the tenant has.
+
+    Raises:
+        ConfigError: not exactly one of them is given.
+    """
+
+    tenant: str
+    session: str = ""
+    agent: str = ""
+    user: str = ""
+    everything: bool = False
+
+    def __post_init__(self) -> None:
+        if sum((bool(self.session), bool(self.agent), bool(self.user), self.everything)) != 1:
+            raise ConfigError("give one of --session, --agent and --user, or --tenant alone for all that it has")
+
+    def means(self, session: str, agent: str, user: str) -> bool:
+        """Whether a session is meant, or goes on with one that is (`resume=True`)."""
+        if self.session:
+            first = self.session
+            return session == first or (session.startswith(first) and bool(_PART.fullmatch(session, len(first))))
+        if self.user:
+            return bool(user) and user == user_hash(self.user)
+        return self.everything or agent == self.agent
+
+    @property
+    def scope(self) -> str:
+        """What it is, for people."""
+        names = {"session": self.session, "agent": self.agent, "user": self.user}
+        return next((f"{kind} {name}" for kind, name in names.items() if name), f"tenant {self.tenant}")
+
+
+@dataclass(slots=True)
+class OnTopic:
+    """Records of a topic that name erased sessions: how many, where (partition, offset), when the last of them has left
+    it (in seconds since the Unix epoch), and the hashes of those sessions.
+    """
+
+    records: int = 0
+    places: set[tuple[int, int]] = field(default_factory=set)
+    until: float = 0.0
+    sessions: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Found:
+    """Sessions that are meant, and where they are named.
+
+    Attributes:
+        parts: of each session, the number of its parts that are known.
+        ended: event time of the newest of their events that is known, in seconds since the Unix epoch.
+        rows: ids of judgments in Milvus.
+        definitions: hashes of what their models were given besides.
+        topics: by name, of those that name one.
+    """
+
+    parts: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
+    rows: list[str] = field(default_factory=list)
+    definitions: set[bytes] = field(default_factory=set)
+    topics: dict[str, OnTopic] = field(default_factory=dict)
+
+    def add(self, session: str, part: int, ended: float) -> None:
+        """A session, or one of its parts, is meant."""
+        self.parts[session] = max(self.parts.get(session, 0), part + 1)
+        self.ended[session] = max(self.ended.get(session, 0.0), ended)
+
+    @property
+    def by_session(self) -> dict[str, tuple[int, ...]]:
+        """Of each session, the hashes of its id and of those of its parts."""
+        return {
+            session: (stable_hash(session), *(stable_hash(f"{session}#{part}") for part in range(1, parts)))
+            for session, parts in sorted(self.parts.items())
+        }
+
+    @property
+    def hashes(self) -> set[int]:
+        return {each for of_session in self.by_session.values() for each in of_session}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasing:
+    """What was, or (of a dry run) would be, erased.
+
+    Attributes:
+        sessions: how many.
+        records: on the log, by topic, how many records name one of them; none of them is taken up again.
+        until: by topic, when the last of these has left the log, in seconds since the Unix epoch.
+        rows: of Milvus, by collection: judgments deleted, patterns and items changed or deleted.
+        cases: of judges' records.
+        versions: of adapters that have learned of it: revoked and deleted.
+        remains: what no date is known of: where bytes lie on, and how long.
+    """
+
+    scope: str
+    tenant: str
+    done: bool
+    time: float
+    sessions: int
+    records: Mapping[str, int]
+    until: Mapping[str, float]
+    rows: Mapping[str, int]
+    cases: int
+    versions: Sequence[str]
+    remains: Mapping[str, str]
+    schema: int = SCHEMA
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_seconds: float) -> Erasing:
+    """Erase what is wanted, with the workers running; of a dry run only look.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
+        StackError: the workers did not do their part in time; run it again.
+    """
+    tenant, now, compacting, versions = wanted.tenant, SystemClock().now(), False, list[str]()
+    async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
+        found = await _find(settings, store, wanted)
+        first = await touched(store, tenant, found.hashes)
+        if dry_run:
+            versions = await learned_versions(settings, tenant, found, erase=False)
+        elif found.parts or wanted.agent:
+            erasures = [Erasure(time=now, sessions=hashes) for hashes in found.by_session.values()]
+            if wanted.agent:
+                # What it has sent and nobody has read yet is dropped, too.
+                erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
+            await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
+            await asyncio.sleep(_HEARD_SECONDS)
+            # Now: what is published from here on has not learned of it.
+            versions = await learned_versions(settings, tenant, found, erase=True)
+            for _ in range(_ROUNDS):
+                await wait_drained(settings, tenant, timeout_seconds, BEHIND)
+                # What a worker had judged before it heard of the erasure.
+                await _look_at_rows(store, wanted, found)
+                if not (left := await touched(store, tenant, found.hashes)):
+                    break
+                asked = forgets(tenant, left, found.by_session)
+                await ask_owners(settings, producer, tenant, asked, left.items, found.hashes)
+            else:
+                raise StackError(
+                    f"states of tenant {tenant} still know what was erased after {_ROUNDS} rounds: run it again"
+                )
+            await store.delete("judgments", found.rows)
+            for collection, ids in (await touched(store, tenant, ())).empty.items():
+                await store.delete(collection, ids)
+            compacting = await store.purge()
+    rows = {"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)}
+    return Erasing(
+        scope=wanted.scope,
+        tenant=tenant,
+        done=not dry_run,
+        time=now,
+        sessions=len(found.parts),
+        records={name: on.records for name, on in found.topics.items()},
+        until={name: on.until for name, on in found.topics.items()},
+        rows=rows,
+        cases=len(first.cases),
+        versions=versions,
+        remains=remaining(settings, compacting=compacting and any(rows.values())),
+    )
+
+
+async def touched(store: Store, tenant: str, sessions: Iterable[int]) -> States:
+    """Look through all states of a tenant for those that know erased sessions (hashes), records of judges too.
+
+    Raises:
+        StoreUnavailable: Milvus does not answer.
+    """
+    wanted = frozenset(sessions)
+    found = await states_that(lambda state: wanted & state.sessions, store, tenant)
+    async for row in store.rows("judgments", tenant, "state", label=LABEL):
+        found.cases |= wanted & JudgeRecord.from_json(row["state"]).cases.kept.keys()
+    return found
+
+
+def forgets(tenant: str, found: States, sessions: Mapping[str, tuple[int, ...]]) -> list[Outgoing]:
+    """What goes to the owners. `sessions`: by id, the hashes of it and of its parts."""
+    # A session's judge records are those of its own partition.
+    judged = [(session, known) for session, known in sessions.items() if not found.cases.isdisjoint(known)]
+    return [
+        *requests(tenant, found, lambda id, known: Forget(id, known).to_json()),
+        *(Outgoing(tenant, "trajectories", session, Forget("", known).to_json()) for session, known in judged),
+    ]
+
+
+def remaining(settings: Settings, *, compacting: bool) -> dict[str, str]:
+    """Where bytes lie on of which no date is known, and how long; `compacting`: a cluster still holds deleted rows."""
+    left = {
+        "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its "
+        "partition"
+    }
+    if compacting:
+        left["files of the Milvus cluster"] = (
+            "until it has compacted, and then its settings common.retentionDuration and dataCoord.gc.dropTolerance"
+        )
+    if settings.llm_answers:
+        left[f"answers of a language model, in {settings.llm_answers} of each worker that asked one"] = (
+            "until the file is deleted"
+        )
+        left["notes of a language model on other sessions that it read beside these"] = (
+            "may hold a name of these, until the item is revoked"
+        )
+    if not settings.signing_key:
+        left["adapter versions"] = "not looked at, no signing key"
+    return left
+
+
+async def learned_versions(settings: Settings, tenant: str, found: Found, *, erase: bool) -> list[str]:
+    """Return the versions that have learned of it, the newest first, revoked and deleted where that is asked for.
+
+    None where no key is set to sign with: revocations come from where the key is. The trainer, which hears of the
+    erasure too, learns new versions without.
+
+    Raises:
+        BrokerUnavailable: the broker does not answer; run it again.
+    """
+    if not settings.signing_key or not found.parts:
+        return []
+    learned: list[str] = []
+    for kind in ADAPTERS:
+        async with AdapterPublisher.from_settings(kind, settings) as publisher:
+            registry = await publisher.published(tenant)
+            # Those that were revoked before are still there too: the topics keep the newest record of a key for ever.
+            mine = [each for each in registry.kept.values() if has_learned(each, found)]
+            mine.sort(key=lambda each: -each.ordinal)
+            learned += [f"{kind.name}/{each.version}" for each in mine]
+            # The newest last: until then its place is not taken by another one that has learned of it.
+            for each in reversed(mine) if erase else ():
+                if not registry.revoked(each.version):
+                    await publisher.revoke(tenant, each.version, "it learned from what was erased")
+                await publisher.delete(registry, each)
+    return learned
+
+
+def has_learned(version: AdapterManifest, found: Found) -> bool:
+    """Whether a version has learned of an erased session, for all that is known.
+
+    A version of the call model or of the retrieval adapter says which records it learned from, a LoRA of a language
+    model which sessions. Where that is not known of a session, because its records have left the log, a version that
+    was made after it is taken for one that learned from it.
+    """
+    placed: set[int] = set()
+    if isinstance(version, LanguageModelManifest):
+        if version.learned_from:
+            return not found.hashes.isdisjoint(unpack(version.learned_from))
+    else:
+        on = found.topics.get("trajectories", OnTopic())
+        ranges = {each.partition: each for each in version.data}
+        if any(p in ranges and ranges[p].start <= offset < ranges[p].stop for p, offset in on.places):
+            return True
+        placed = on.sessions
+    # Of a session that nobody knows there is no time.
+    unplaced = [at for session, at in found.ended.items() if at > 0.0 and stable_hash(session) not in placed]
+    return any(version.created >= each for each in unplaced)
+
+
+async def _find(settings: Settings, store: Store, wanted: Wanted) -> Found:
+    """Look through the judgments and the log."""
+    found = Found()
+    if wanted.session:
+        found.add(wanted.session, 0, 0.0)
+    await _look_at_rows(store, wanted, found)
+    users: dict[str, str] = {}
+    async for record in records_of(settings.cluster, topic(wanted.tenant, "events")):
+        for event in _events(record):
+            if event.type == STARTED and event.data.user:
+                users[event.session] = event.data.user
+            if event.session in found.parts or wanted.means(event.session, event.agent, users.get(event.session, "")):
+                found.add(event.session, event.sequence // PART_EVENTS, event.time.timestamp())
+                found.definitions.add((event.data.definitions or "").encode())
+    hashes, names = found.hashes, [orjson.dumps(session) for session in list(found.parts)[:1_000]]
+    for name, days in _BY_TIME.items():
+        async for record in records_of(settings.cluster, topic(wanted.tenant, name)):
+            if name == "definitions":
+                named = {0} if record.key in found.definitions else set()
+            elif name == "dead-letters":  # of any bytes
+                value = record.value or b""
+                named = {0} if any(each in value or each.strip(b'"') == record.key for each in names) else set()
+            else:
+                named = hashes.intersection(_sessions_of(name, record))
+            if named:
+                on = found.topics.setdefault(name, OnTopic())
+                on.records += 1
+                on.until = max(on.until, record.timestamp / 1000 + (days or 0) * DAY_SECONDS)
+                on.places.add((record.partition, record.offset))
+                on.sessions |= named
+    return found
+
+
+async def _look_at_rows(store: Store, wanted: Wanted, found: Found) -> None:
+    """Add the sessions that have been judged."""
+    found.rows = []
+    async for row in store.rows("judgments", wanted.tenant, "state"):
+        id = row["id"].partition("/")[2]
+        if not id:
+            continue  # a record of a judge
+        known = SessionState.from_json(row["state"]).trajectory
+        # Without a trajectory it is a correction whose session has not come.
+        session, agent, user = (id, "", "") if known is None else (known.session, known.agent, known.user)
+        if wanted.means(session, agent, user):
+            found.add(session, 0 if known is None else known.part, 0.0 if known is None else known.ended)
+            found.rows.append(row["id"])
+
+
+def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
+    """Hashes of the sessions that the values of a record are of."""
+    if name in ("events", "feedback"):
+        yield from (stable_hash(event.session) for event in _events(record))
+        return
+    try:
+        values = orjson.loads(record.value or b"")
+    except orjson.JSONDecodeError:
+        return
+    for value in values if isinstance(values, list) else [values]:
+        if isinstance(value, list) and len(value) > 1 and isinstance(value[1], int):  # an observation
+            yield value[1]
+        elif isinstance(value, dict):
+            inner = value.get("trajectory")
+            session = (inner if isinstance(inner, dict) else value).get("session")
+            if isinstance(session, str):
+                yield stable_hash(session)
+
+
+def _events(record: ConsumerRecord) -> list[Incoming]:
+    return read_events(Record.of(record)._replace(time=inf), Effects())

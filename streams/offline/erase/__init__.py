@@ -1,1 +1,0 @@
-"""Erase what a session, an agent, a user or a tenant has left, store by store."""

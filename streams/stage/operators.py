@@ -1,0 +1,227 @@
+"""Track what operators have decided: what is erased, and which agents are distrusted.
+
+All stages of a process share one `Operators`. What is erased is dropped wherever it comes again: from the log, from an
+agent that was away, in a backfill. What a distrusted agent sends is kept, so that the decision can be undone, but
+nothing is learned from it. Both are learned from small compacted topics, and from the `Forget` and the `Reconsider`
+that go to the owner of each state that is concerned.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import ClassVar
+
+import msgspec
+
+from fleetlore.clock import Clock
+from fleetlore.cluster import Bootstrap
+from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.kafka.read import read_to_end
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.lore import Decision
+from fleetlore.wire.principals import principal_of
+from fleetlore.wire.topics import tenant_of, topic
+from fleetlore.wire.trajectory import encode
+
+__all__ = ["ERASURES", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
+
+log = logging.getLogger(__name__)
+
+ERASURES = "erasures"
+_READ_SECONDS = 30.0
+
+_hash = lru_cache(maxsize=16_384)(stable_hash)
+
+
+class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is erased: a session, or what an agent did before a moment; a record of the compacted topic `erasures`.
+
+    It names nothing: it holds hashes (`fleetlore.stats.hashing.stable_hash`), and stays for ever.
+
+    Attributes:
+        time: when it was asked for, in seconds since the Unix epoch.
+        sessions: hashes of the session's id and of the ids of its parts; empty where an agent is meant.
+        agent: hash of the agent's name.
+        before: of an agent: its events before this moment are dropped, in seconds since the Unix epoch.
+    """
+
+    time: float
+    sessions: tuple[int, ...] = ()
+    agent: int | None = None
+    before: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Key of its record on `erasures`."""
+        return f"session/{self.sessions[0]:x}" if self.sessions else f"agent/{self.agent or 0:x}"
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
+    """Asks the owner of a state to forget sessions. It travels beside the contributions, on their topic.
+
+    Attributes:
+        id: of the pattern or the item; empty on `trajectories`, where all records of judges are meant.
+        sessions: hashes of their ids.
+    """
+
+    id: str
+    sessions: tuple[int, ...]
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
+class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
+    """Asks the owner of a state to publish it again, now that a decision has changed which agents count.
+
+    It travels beside the contributions, on their topic.
+
+    Attributes:
+        id: of the pattern or the item.
+    """
+
+    id: str
+    decision: Decision
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
+class _OperatorTopic(ABC):
+    """What operators decided on one topic, by tenant.
+
+    Attributes:
+        topic: the last part of its name.
+    """
+
+    topic: ClassVar[str]
+
+    @abstractmethod
+    def _decode(self, tenant: str, value: bytes) -> None:
+        """Take in a record's value; raises ValueError where it is none of the topic's."""
+
+    def take(self, tenant: str, value: bytes | None) -> None:
+        """Take in a record; what cannot be read is logged."""
+        if value is None:
+            return
+        try:
+            self._decode(tenant, value)
+        except ValueError as error:
+            log.warning("a record of %s of tenant %s cannot be read: %s", self.topic, tenant, error)
+
+    async def read(self, bootstrap: Bootstrap, tenants: Iterable[str]) -> None:
+        """Take in all that the topics hold now.
+
+        Raises:
+            BrokerUnavailable: they cannot be read.
+        """
+        for record in await read_to_end(bootstrap, self._topics(tenants), _READ_SECONDS):
+            self.take(tenant_of(record.topic), record.value)
+
+    async def follow(self, bootstrap: Bootstrap, tenants: Iterable[str], clock: Clock, fetch_wait_ms: int) -> None:
+        """Take in what comes, until cancelled, across outages."""
+
+        async def take(fetched: Fetched) -> None:
+            for part, records in fetched.items():
+                for record in records:
+                    self.take(tenant_of(part.topic), record.value)
+
+        await Follower(
+            bootstrap, self._topics(tenants), take, what=self.topic, fetch_wait_ms=fetch_wait_ms, clock=clock
+        ).run()
+
+    def _topics(self, tenants: Iterable[str]) -> list[str]:
+        return [topic(tenant, self.topic) for tenant in tenants]
+
+
+class Erased(_OperatorTopic):
+    """What was erased, by tenant.
+
+    Attributes:
+        count: grows with every erasure; where it is 0 nothing need be asked.
+    """
+
+    topic = ERASURES
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sessions: defaultdict[str, set[int]] = defaultdict(set)
+        self._agents: defaultdict[str, dict[int, float]] = defaultdict(dict)
+
+    def add_sessions(self, tenant: str, sessions: Iterable[int]) -> None:
+        """Take in sessions by the hashes of their ids."""
+        known = self._sessions[tenant]
+        before = len(known)
+        known.update(sessions)
+        self.count += len(known) > before
+
+    def has(self, tenant: str, session: int) -> bool:
+        """Whether the session of this hash is erased."""
+        return session in self._sessions.get(tenant, ())
+
+    def holds(self, tenant: str, session: str) -> bool:
+        """Whether a session, or a part of one, is erased."""
+        return self.has(tenant, _hash(session))
+
+    def drops(self, tenant: str, session: str, agent: str, time: float) -> bool:
+        """Whether an event is of something erased."""
+        return self.holds(tenant, session) or time < self._agents.get(tenant, {}).get(_hash(agent), 0.0)
+
+    def _decode(self, tenant: str, value: bytes) -> None:
+        erasure = msgspec.json.decode(value, type=Erasure)
+        self.add_sessions(tenant, erasure.sessions)
+        if erasure.agent is not None and erasure.before > self._agents[tenant].get(erasure.agent, 0.0):
+            self._agents[tenant][erasure.agent] = erasure.before
+            self.count += 1
+
+
+class Distrusted(_OperatorTopic):
+    """Distrusted agents, by tenant: all of a principal, whichever of them was named."""
+
+    topic = "decisions"
+
+    def __init__(self) -> None:
+        self._newest: defaultdict[str, dict[str, tuple[float, bool]]] = defaultdict(dict)
+        self._agents: dict[str, frozenset[int]] = {}
+
+    def agents(self, tenant: str) -> frozenset[int]:
+        """Hashes of the names of a tenant's distrusted agents."""
+        return self._agents.get(tenant, frozenset())
+
+    def holds(self, tenant: str, agent: str) -> bool:
+        """Whether an agent is distrusted."""
+        known = self.agents(tenant)
+        return bool(known) and stable_hash(principal_of(agent)) in known
+
+    def add(self, tenant: str, decided: Decision) -> None:
+        """Take a decision in; the newest about an agent counts, in whatever order they come."""
+        known, agent = self._newest[tenant], principal_of(decided.id)
+        said = decided.time, decided.on
+        if decided.kind != "agent" or said <= known.get(agent, (0.0, False)):
+            return
+        known[agent] = said
+        self._agents[tenant] = frozenset(stable_hash(agent) for agent, (_, on) in known.items() if on)
+
+    def _decode(self, tenant: str, value: bytes) -> None:
+        self.add(tenant, Decision.from_json(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """What operators have decided up to now."""
+
+    erased: Erased = field(default_factory=Erased)
+    distrusted: Distrusted = field(default_factory=Distrusted)
+
+    @property
+    def topics(self) -> tuple[Erased, Distrusted]:
+        """Each is to be read, and then followed."""
+        return self.erased, self.distrusted
