@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,122 +70,113 @@ def _say_start(role: str, settings: Settings) -> None:
     )
 
 
-def register_worker(app: typer.Typer) -> None:
-    """Add `fleetlore worker`."""
+def worker(
+    broker: Broker = None, milvus: Milvus = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None
+) -> None:
+    """Run one worker with all stages of the pipeline.
 
-    @app.command()
-    def worker(
-        broker: Broker = None, milvus: Milvus = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None
-    ) -> None:
-        """Run one worker with all stages of the pipeline.
+    Until SIGTERM.
+    """
+    settings = _settings(broker, milvus, tenant, metrics_port)
+    asyncio.run(_reach(settings))
+    _say_start("worker", settings)
+    from streams.runtime.worker import run_worker
 
-        Until SIGTERM.
-        """
-        settings = _settings(broker, milvus, tenant, metrics_port)
-        asyncio.run(_reach(settings))
-        _say_start("worker", settings)
-        from streams.runtime.worker import run_worker
-
-        run_worker(settings)
+    run_worker(settings)
 
 
-def register_trainer(app: typer.Typer) -> None:
-    """Add `fleetlore trainer`."""
+def trainer(broker: Broker = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None) -> None:
+    """Train adapters from judged sessions and publish versions.
 
-    @app.command()
-    def trainer(broker: Broker = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None) -> None:
-        """Train adapters from judged sessions and publish versions.
+    Signed, until SIGTERM.
+    """
+    settings = _settings(broker, None, tenant, metrics_port)
+    _say_start("trainer", settings)
+    from streams.runtime.lifecycle import leave
+    from streams.training.trainer import run_trainer
 
-        Signed, until SIGTERM.
-        """
-        settings = _settings(broker, None, tenant, metrics_port)
-        _say_start("trainer", settings)
-        from streams.runtime.lifecycle import leave
-        from streams.training.trainer import run_trainer
+    async def train() -> None:
+        await run_trainer(settings)
+        leave(0)  # from within, because the end of the loop would wait for an update that was given up
 
-        async def train() -> None:
-            await run_trainer(settings)
-            leave(0)  # from within, because the end of the loop would wait for an update that was given up
-
-        asyncio.run(train())
+    asyncio.run(train())
 
 
-def register_doctor(app: typer.Typer) -> None:
-    """Add `fleetlore doctor`."""
+@command
+def doctor(stack: Stack, json: Json = False) -> None:
+    """Examine what fleetlore runs on, and say what to do.
 
-    @app.command()
-    @command
-    def doctor(stack: Stack, json: Json = False) -> None:
-        """Examine what fleetlore runs on, and say what to do.
+    One line each for broker, topics, replicas, clock, lag, Milvus, keys and, with --data, the roles.
 
-        One line each for broker, topics, replicas, clock, lag, Milvus, keys and, with --data, the roles.
+    Exit code: 0 if all is well, 3 if something should be seen to, 1 if something is broken.
+    """
+    settings = stack.settings
+    from streams.offline.doctor import examine, roles_of
 
-        Exit code: 0 if all is well, 3 if something should be seen to, 1 if something is broken.
-        """
-        settings = stack.settings
-        from streams.offline.doctor import examine, roles_of
-
-        found = ask(examine(settings, roles=roles_of(stack.data) if stack.data is not None else None))
-        if json:
-            print_json([asdict(each) for each in found])
-        else:
-            columns = ["CHECK", "STATE", "~FOUND", "~TO DO"]
-            print_table(columns, [(each.check, each.state, each.said, each.todo or "-") for each in found])
-        states = {each.state for each in found}
-        raise typer.Exit(1 if "broken" in states else TO_BE_SEEN_TO if "look" in states else 0)
+    found = ask(examine(settings, roles=roles_of(stack.data) if stack.data is not None else None))
+    if json:
+        print_json([asdict(each) for each in found])
+    else:
+        columns = ["CHECK", "STATE", "~FOUND", "~TO DO"]
+        print_table(columns, [(each.check, each.state, each.said, each.todo or "-") for each in found])
+    states = {each.state for each in found}
+    raise typer.Exit(1 if "broken" in states else TO_BE_SEEN_TO if "look" in states else 0)
 
 
-def register_up(app: typer.Typer) -> None:
-    """Add `fleetlore up`."""
+def up(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the stack; created if missing.")],
+    workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
+    tenant: _Tenants = None,
+    trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
+    console: Annotated[bool, typer.Option(help="Also serve the page of `fleetlore console`.")] = True,
+    http: Annotated[str, typer.Option(metavar="HOST:PORT", help="Also run a relay there, for agents by HTTP.")] = "",
+) -> None:
+    """Run broker, Milvus, workers, trainer and page on one folder.
 
-    @app.command()
-    def up(
-        data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the stack; created if missing.")],
-        workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
-        tenant: _Tenants = None,
-        trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
-        console: Annotated[bool, typer.Option(help="Also serve the page of `fleetlore console`.")] = True,
-        http: Annotated[
-            str, typer.Option(metavar="HOST:PORT", help="Also run a relay there, for agents by HTTP.")
-        ] = "",
-    ) -> None:
-        """Run broker, Milvus, workers, trainer and page on one folder.
-
-        Until Ctrl-C; the event log and what was learned stay in the folder.
-        """
-        if http:
-            address(http)
-        asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console, http))
+    Until Ctrl-C; the event log and what was learned stay in the folder.
+    """
+    if http:
+        address(http)
+    asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console, http))
 
 
-def register_replay(app: typer.Typer) -> None:
-    """Add `fleetlore replay`."""
+@command
+def replay(
+    stack: Stack,
+    folder: Logs,
+    tenant: Annotated[str, typer.Option(help="Tenant that the events are sent for.")] = "default",
+    seed: Annotated[int, typer.Option(help="Seed of the order in which agents take turns.")] = 0,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Seconds to wait until everything is processed.")
+    ] = 600,
+    json: Json = False,
+) -> None:
+    """Send logged sessions through the pipeline and report. Without --data or --broker it starts its own stack."""
+    if stack.data is not None and (stack.broker or stack.milvus):
+        raise ConfigError("give --data, or --broker and --milvus: a stack's folder names its own addresses")
+    if (stack.broker is None) != (stack.milvus is None):
+        raise ConfigError("give both --broker and --milvus")
+    from fleetlore.transcripts.read import read_sessions
 
-    @app.command()
-    @command
-    def replay(
-        stack: Stack,
-        folder: Logs,
-        tenant: Annotated[str, typer.Option(help="Tenant that the events are sent for.")] = "default",
-        seed: Annotated[int, typer.Option(help="Seed of the order in which agents take turns.")] = 0,
-        timeout: Annotated[
-            float, typer.Option(min=1, metavar="SECONDS", help="Seconds to wait until everything is processed.")
-        ] = 600,
-        json: Json = False,
-    ) -> None:
-        """Send logged sessions through the pipeline and report. Without --data or --broker it starts its own stack."""
-        if stack.data is not None and (stack.broker or stack.milvus):
-            raise ConfigError("give --data, or --broker and --milvus: a stack's folder names its own addresses")
-        if (stack.broker is None) != (stack.milvus is None):
-            raise ConfigError("give both --broker and --milvus")
-        from fleetlore.transcripts.read import read_sessions
+    sessions = read_sessions(folder)
+    report = asyncio.run(_replay(sessions, stack, tenant, seed, timeout))
+    if json:
+        print_json(asdict(report))
+    else:
+        _show(report)
 
-        sessions = read_sessions(folder)
-        report = asyncio.run(_replay(sessions, stack, tenant, seed, timeout))
-        if json:
-            print_json(asdict(report))
-        else:
-            _show(report)
+
+def _adding(function: Callable[..., None]) -> Callable[[typer.Typer], None]:
+    """The entry point of a command."""
+
+    def register(app: typer.Typer) -> None:
+        app.command()(function)
+
+    return register
+
+
+register_worker, register_trainer, register_up = _adding(worker), _adding(trainer), _adding(up)
+register_doctor, register_replay = _adding(doctor), _adding(replay)
 
 
 async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool, page: bool, http: str) -> None:
