@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from fleetlore.config import Settings
 from streams.embedded.kafka import KafkaMissing, java_command
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.secured import Secured, secured_cluster
-from tests.streams.conftest import reference, start_worker
+from tests.streams.conftest import end, guarded, reference, start_worker, wait_ready, worker_environ
 
 __all__ = ["reference", "start_worker"]
 
@@ -53,3 +56,19 @@ def secured(kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     made = secured_cluster(tmp_path_factory.mktemp("secured"), USERS)
     with made.cluster:
         yield made
+
+
+@pytest.fixture
+def start_ahead() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a worker, whose clock may be hours ahead."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(settings: Settings, clock_hours: int = 0) -> subprocess.Popen[bytes]:
+        command = (sys.executable, "-m", "tests.streams.ahead_worker", str(clock_hours))
+        running.append(guarded(*command, environ=worker_environ(settings)))
+        wait_ready(f"http://127.0.0.1:{settings.metrics_port}", running[-1])
+        return running[-1]
+
+    yield start
+    for each in running:
+        end(each)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -28,7 +27,6 @@ from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.faults import BROKERS_BEFORE, BURST, CASES, CHANGED, SESSION_TIMEOUT_SECONDS, Scene, all_ended
 from tests.cluster.kafka_cluster import BEFORE, KafkaCluster
-from tests.streams.conftest import end, guarded, wait_ready, worker_environ
 
 SESSIONS = 60
 DRAIN_SECONDS = 150.0
@@ -41,22 +39,6 @@ def lag(settings: Settings) -> float:
     """What the worker says that it has not processed yet."""
     with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=10) as page:
         return sum(map(float, re.findall(r"^fleetlore_consumer_lag_records{.*} (\S+)", page.read().decode(), re.M)))
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start a worker, whose clock may be hours ahead."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(settings: Settings, clock_hours: int = 0) -> subprocess.Popen[bytes]:
-        command = (sys.executable, "-m", "tests.streams.ahead_worker", str(clock_hours))
-        running.append(guarded(*command, environ=worker_environ(settings)))
-        wait_ready(f"http://127.0.0.1:{settings.metrics_port}", running[-1])
-        return running[-1]
-
-    yield start
-    for each in running:
-        end(each)
 
 
 @pytest.fixture
@@ -75,14 +57,14 @@ async def test_nothing_is_lost_or_doubled(
     cluster: KafkaCluster,
     milvus: str,
     tenant: str,
-    start: Callable[..., subprocess.Popen[bytes]],
+    start_ahead: Callable[..., subprocess.Popen[bytes]],
     reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
 ) -> None:
     settings = cluster.settings(milvus, tenant, partitions=2, session_timeout_seconds=SESSION_TIMEOUT_SECONDS)
     await ensure_topics(settings)
     began, events = time.monotonic(), CHANGED.get(name, all_ended)(fleet_events(tenant, 1, SESSIONS))
-    worker = await asyncio.to_thread(start, settings)
-    happening = asyncio.create_task(CASES[name](Scene(cluster, settings, worker, start, events)))
+    worker = await asyncio.to_thread(start_ahead, settings)
+    happening = asyncio.create_task(CASES[name](Scene(cluster, settings, worker, start_ahead, events)))
     async with in_order(cluster.address, tenant, Random(1)) as send:
         for first in range(0, len(events), BURST):
             await send(events[first : first + BURST])

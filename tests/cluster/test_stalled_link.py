@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,6 @@ from tests.chaos.accounting import account, add_rows
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import CLIENT, KafkaCluster
-from tests.cluster.test_cases import Workers
 from tests.doubles.proxy import Proxy
 
 SESSIONS, BURST = 100, 8
@@ -46,20 +46,13 @@ def behind_a_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ka
         yield made, port
 
 
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
-    made = Workers(tmp_path)
-    yield made
-    made.end()
-
-
 @pytest.mark.parametrize("milvus_too", [False, True], ids=["Kafka", "Kafka and Milvus"])
 async def test_agents_read_what_the_store_knows(
     milvus_too: bool,
     behind_a_link: tuple[KafkaCluster, int],
     milvus: str,
     tenant: str,
-    workers: Workers,
+    start_ahead: Callable[..., subprocess.Popen[bytes]],
     reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
 ) -> None:
     cluster, port = behind_a_link
@@ -71,8 +64,8 @@ async def test_agents_read_what_the_store_knows(
     broker = f"127.0.0.1:{cluster.brokers[0].ports[LINK]}"
     async with Proxy(broker, port) as link, Proxy(milvus.removeprefix("http://")) as store_link:
         far = settings.with_(broker=link.address, milvus=f"http://{store_link.address}", metrics_port=free_port())
-        await asyncio.to_thread(workers.start, far)
-        await asyncio.to_thread(workers.start, settings)
+        await asyncio.to_thread(start_ahead, far)
+        await asyncio.to_thread(start_ahead, settings)
         stalled = [link, store_link] if milvus_too else [link]
         before = int(0.6 * len(events)) // BURST * BURST
         async with in_order(cluster.address, tenant, Random(1)) as send:

@@ -8,7 +8,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from models.backtest.report import Learned
 from streams.offline.memory_pipeline import run_logs
-from tests.streams.offline.test_hear import session
+from tests.streams.offline.test_memory_pipeline import session
 
 
 def test_a_session_states_the_database_that_the_log_tells() -> None:
