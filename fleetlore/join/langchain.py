@@ -40,22 +40,16 @@ class FleetMiddleware(AgentMiddleware):
         return await handler(self._told(request))
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        session = current_session()
-        if session is None:
-            return handler(request)
-        if (held := _held(session, request.tool_call)) is not None:
-            return held
-        with self._recorded(session, request.tool_call) as action:
-            return _ended(action, handler(request))
+        with self._recorded(request.tool_call) as call:
+            if isinstance(call, ToolMessage):
+                return call
+            return _ended(call, handler(request))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        session = current_session()
-        if session is None:
-            return await handler(request)
-        if (held := _held(session, request.tool_call)) is not None:
-            return held
-        with self._recorded(session, request.tool_call) as action:
-            return _ended(action, await handler(request))
+        with self._recorded(request.tool_call) as call:
+            if isinstance(call, ToolMessage):
+                return call
+            return _ended(call, await handler(request))
 
     def _told(self, request: Any) -> Any:
         session = current_session()
@@ -74,9 +68,18 @@ class FleetMiddleware(AgentMiddleware):
         return request.override(system_message=system, messages=messages)
 
     @contextmanager
-    def _recorded(self, session: Session, call: Any) -> Iterator[Action]:
-        """Record the call, and keep what is to be said after it for the next turn of the model."""
-        id = call["id"] or ""
+    def _recorded(self, call: Any) -> Iterator[Action | ToolMessage | None]:
+        """Record the call, and keep what is to be said after it for the next turn of the model.
+
+        Gives the answer to a call that is not made; None without a session.
+        """
+        session, id = current_session(), call["id"] or ""
+        if session is None:
+            yield None
+            return
+        if (held := session.hold(call["name"], call["args"])) is not None:
+            yield ToolMessage(held.text, tool_call_id=call["id"], name=call["name"], status="error")
+            return
         action = session.action(call["name"], call["args"], call_id=id)
         try:
             with action:
@@ -90,15 +93,10 @@ class FleetMiddleware(AgentMiddleware):
                 self._advice.setdefault(session, {})[id] = text
 
 
-def _held(session: Session, call: Any) -> ToolMessage | None:
-    advice = session.hold(call["name"], call["args"])
-    if advice is None:
-        return None
-    return ToolMessage(advice.text, tool_call_id=call["id"], name=call["name"], status="error")
-
-
-def _ended(action: Action, message: Any) -> Any:
+def _ended(action: Action | None, message: Any) -> Any:
     """A tool's message; a `Command`, which changes the graph's state, has no text of its own."""
+    if action is None:
+        return message
     if getattr(message, "status", "") == "error":
         action.fail("", message.text)
     else:

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from fleetlore.errors import ConfigError
-from fleetlore.transcripts import forms, inspect_log
+from fleetlore.transcripts import forms
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Kind
@@ -32,7 +32,7 @@ Reader = Callable[[Path], Iterator[LoggedSession | None]]
 FORMS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "messages": (forms.read_messages, (".jsonl", ".json")),
     "claude-code": (forms.read_claude_code, (".jsonl",)),
-    "inspect": (inspect_log.read, (".eval",)),
+    "inspect": (forms.read_inspect, (".eval",)),
     "atif": (forms.read_atif, (".json",)),
     "swe-agent": (forms.read_swe_agent, (".traj",)),
 }

@@ -10,7 +10,7 @@ A letter is never changed. That it was sent back is said by a second record on t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -186,11 +186,7 @@ def read_dead_letter(record: Any) -> DeadLetterRecord | Mark | None:
             sha256=said["dlq.sha256"],
             cut=frozenset(filter(None, said.get("dlq.cut", "").split(","))),
             redriven=_count_redriven(dict(headers)),
-            headers=_others(headers),
+            headers=tuple((name, content) for name, content in headers if not name.startswith(_PREFIX)),
         )
     except (KeyError, ValueError):
         return None
-
-
-def _others(headers: Iterable[tuple[str, bytes]]) -> _Headers:
-    return tuple((name, content) for name, content in headers if not name.startswith(_PREFIX))

@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -17,6 +18,15 @@ from fleetlore.emit.emitter import Emitter, _records
 from fleetlore.wire.events import ARGUMENTS, BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS, RESULT, TOOL, Event
 from fleetlore.wire.topics import partition_for, topic
 from tests.read_back import read_back
+
+
+@asynccontextmanager
+async def emitting(address: str, tenant: str = "default", **options: Any) -> AsyncIterator[Emitter]:
+    emitter = Emitter(address, tenant, **options)
+    await emitter.start()
+    yield emitter
+    await emitter.close()
+
 
 HANGS_SECONDS = 20.0  # a busy machine makes any step late; what waits for the broker waits for ever
 
@@ -64,14 +74,12 @@ async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=4)
-    emitter = Emitter(broker.address, tenant, known_sessions=7)  # fewer than there are
-    await emitter.start()
-    for sequence in range(100):
-        for session in range(10):
-            assert emitter.emit(outcome(f"s{session}", sequence, tenant))
-    assert await emitter.flush(30)
-    assert (emitter.sent, emitter.dropped, emitter.waiting) == (1000, 0, 0)
-    await emitter.close()
+    async with emitting(broker.address, tenant, known_sessions=7) as emitter:  # fewer than there are
+        for sequence in range(100):
+            for session in range(10):
+                assert emitter.emit(outcome(f"s{session}", sequence, tenant))
+        assert await emitter.flush(30)
+        assert (emitter.sent, emitter.dropped, emitter.waiting) == (1000, 0, 0)
 
     records = await read_topic(broker.address, topic(tenant, "events"), 1000)
     for partition, decoded in records:
@@ -87,13 +95,11 @@ async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
 
 async def test_too_large_events_are_cut_visibly(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
-    emitter = Emitter(broker.address, tenant)
-    await emitter.start()
-    for sequence in range(8):
-        emitter.emit(outcome("s", sequence, tenant, **{RESULT: "x" * 100_000}))
-    emitter.emit(outcome("s", 8, tenant, **{RESULT: "y" * 10_000_000}))
-    assert await emitter.flush(30)
-    await emitter.close()
+    async with emitting(broker.address, tenant) as emitter:
+        for sequence in range(8):
+            emitter.emit(outcome("s", sequence, tenant, **{RESULT: "x" * 100_000}))
+        emitter.emit(outcome("s", 8, tenant, **{RESULT: "y" * 10_000_000}))
+        assert await emitter.flush(30)
     records = await read_topic(broker.address, topic(tenant, "events"), 9)
     assert sequences(records) == {"s": list(range(9))}
     last = records[-1][1][-1]["data"]
@@ -126,14 +132,12 @@ async def test_the_buffer_is_bounded_in_bytes_too(unused_address: str) -> None:
 
 
 async def test_a_broker_that_comes_late_gets_everything_in_order(own_broker: EmbeddedBroker) -> None:
-    emitter = Emitter(own_broker.address, "default")
-    await emitter.start()
-    for sequence in range(50):
-        emitter.emit(outcome("s", sequence))
-    assert not await emitter.flush(0.3)  # it has tried and failed
-    own_broker.start()
-    assert await emitter.flush(30)
-    await emitter.close()
+    async with emitting(own_broker.address, "default") as emitter:
+        for sequence in range(50):
+            emitter.emit(outcome("s", sequence))
+        assert not await emitter.flush(0.3)  # it has tried and failed
+        own_broker.start()
+        assert await emitter.flush(30)
     records = await read_topic(own_broker.address, topic("default", "events"), 50)
     assert first_time(sequences(records)["s"]) == list(range(50))
 
@@ -142,37 +146,33 @@ async def test_who_waits_without_hurry_leaves_the_batch_its_time(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
-    emitter = Emitter(broker.address, tenant, linger_seconds=30.0)
-    await emitter.start()
-    emitter.emit(outcome("s", 0, tenant))
-    assert await emitter.flush(30)
-    emitter.emit(outcome("s", 1, tenant))
-    waiting = asyncio.create_task(emitter.flush(30, hurried=False))
-    assert not await emitter.flush(0.3, hurried=False)
-    assert emitter.sent == 1
-    assert await emitter.flush(30) and await waiting
-    await emitter.close()
+    async with emitting(broker.address, tenant, linger_seconds=30.0) as emitter:
+        emitter.emit(outcome("s", 0, tenant))
+        assert await emitter.flush(30)
+        emitter.emit(outcome("s", 1, tenant))
+        waiting = asyncio.create_task(emitter.flush(30, hurried=False))
+        assert not await emitter.flush(0.3, hurried=False)
+        assert emitter.sent == 1
+        assert await emitter.flush(30) and await waiting
 
 
 async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_topics: Any) -> None:
     own_broker.start()
     await make_topics(own_broker.address, "default", "events", partitions=2)
-    emitter = Emitter(own_broker.address, "default", max_events=500)
-    await emitter.start()
-    for sequence in range(10):
-        emitter.emit(outcome("s", sequence))
-    assert await emitter.flush(30)
-    own_broker.kill()
-    # The agent goes on as fast as before; what does not fit is refused, and what was accepted is kept.
-    started = time.process_time()
-    accepted = [emitter.emit(outcome("s", sequence)) for sequence in range(10, 1010)]
-    assert time.process_time() - started < 2.0
-    assert accepted == [True] * 500 + [False] * 500
-    assert not await emitter.flush(0.2)
-    own_broker.start()
-    assert await emitter.flush(30)
-    assert (emitter.sent, emitter.dropped) == (510, 500)
-    await emitter.close()
+    async with emitting(own_broker.address, "default", max_events=500) as emitter:
+        for sequence in range(10):
+            emitter.emit(outcome("s", sequence))
+        assert await emitter.flush(30)
+        own_broker.kill()
+        # The agent goes on as fast as before; what does not fit is refused, and what was accepted is kept.
+        started = time.process_time()
+        accepted = [emitter.emit(outcome("s", sequence)) for sequence in range(10, 1010)]
+        assert time.process_time() - started < 2.0
+        assert accepted == [True] * 500 + [False] * 500
+        assert not await emitter.flush(0.2)
+        own_broker.start()
+        assert await emitter.flush(30)
+        assert (emitter.sent, emitter.dropped) == (510, 500)
 
 
 async def test_a_broker_that_hangs_for_a_while_gets_everything_in_order(
@@ -180,20 +180,18 @@ async def test_a_broker_that_hangs_for_a_while_gets_everything_in_order(
 ) -> None:
     own_broker.start()
     await make_topics(own_broker.address, "default", "events", partitions=2)
-    emitter = Emitter(own_broker.address, "default", request_timeout_seconds=0.5)
-    await emitter.start()
-    for sequence in range(300):
-        emitter.emit(outcome("s", sequence))
-        emitter.emit(outcome("r", sequence))
-        if sequence == 100:
-            assert await emitter.flush(30)
-            own_broker.pause()
-        if sequence == 200:
-            assert not await emitter.flush(1.5)  # longer than a request may take: it is tried again
-    own_broker.resume()
-    assert await emitter.flush(30)
-    assert (emitter.sent, emitter.dropped) == (600, 0)
-    await emitter.close()
+    async with emitting(own_broker.address, "default", request_timeout_seconds=0.5) as emitter:
+        for sequence in range(300):
+            emitter.emit(outcome("s", sequence))
+            emitter.emit(outcome("r", sequence))
+            if sequence == 100:
+                assert await emitter.flush(30)
+                own_broker.pause()
+            if sequence == 200:
+                assert not await emitter.flush(1.5)  # longer than a request may take: it is tried again
+        own_broker.resume()
+        assert await emitter.flush(30)
+        assert (emitter.sent, emitter.dropped) == (600, 0)
     records = await read_topic(own_broker.address, topic("default", "events"), 600)
     for numbers in sequences(records).values():
         assert first_time(numbers) == list(range(300))
@@ -221,34 +219,30 @@ async def test_flush_waits_for_what_was_emitted_before_it_only(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, "events")
-    emitter = Emitter(broker.address, tenant)
-    await emitter.start()
-    stop = False
+    async with emitting(broker.address, tenant) as emitter:
+        stop = False
 
-    async def keep_busy() -> None:
-        sequence = 0
-        while not stop:
-            emitter.emit(outcome("busy", sequence, tenant))
-            sequence += 1
-            await asyncio.sleep(0.001)
+        async def keep_busy() -> None:
+            sequence = 0
+            while not stop:
+                emitter.emit(outcome("busy", sequence, tenant))
+                sequence += 1
+                await asyncio.sleep(0.001)
 
-    busy = asyncio.create_task(keep_busy())
-    while emitter.sent == 0:
-        await asyncio.sleep(0.01)
-    assert await emitter.flush(30)
-    stop = True
-    await busy
-    await emitter.close()
+        busy = asyncio.create_task(keep_busy())
+        while emitter.sent == 0:
+            await asyncio.sleep(0.01)
+        assert await emitter.flush(30)
+        stop = True
+        await busy
     assert emitter.dropped == 0
 
 
 async def test_any_kafka_broker_will_do(mock_cluster: str, tenant: str) -> None:
-    emitter = Emitter(mock_cluster, tenant)
-    await emitter.start()
-    for sequence in range(200):
-        emitter.emit(outcome(f"s{sequence % 7}", sequence // 7, tenant))
-    assert await emitter.flush(30)
-    await emitter.close()
+    async with emitting(mock_cluster, tenant) as emitter:
+        for sequence in range(200):
+            emitter.emit(outcome(f"s{sequence % 7}", sequence // 7, tenant))
+        assert await emitter.flush(30)
     records = await read_topic(mock_cluster, topic(tenant, "events"), 200)
     assert all(numbers == sorted(numbers) for numbers in sequences(records).values())
 
@@ -273,16 +267,14 @@ async def test_what_an_agent_changes_after_it_has_emitted_is_sent_as_it_was(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
-    emitter = Emitter(broker.address, tenant)
-    await emitter.start()
-    for value in ("plain", "password=hunter22", object()):  # not looked at, masked, turned into text
-        data = {TOOL: "sql", ARGUMENTS: {"value": value, "list": [1]}}
-        emitter.emit(Event("outcome", tenant, "agent", "s", 0, 0.0, data))
-        data[ARGUMENTS]["list"].append(2)
-        data[ARGUMENTS]["value"] = "changed"
-        data.clear()
-    assert await emitter.flush(30)
-    await emitter.close()
+    async with emitting(broker.address, tenant) as emitter:
+        for value in ("plain", "password=hunter22", object()):  # not looked at, masked, turned into text
+            data = {TOOL: "sql", ARGUMENTS: {"value": value, "list": [1]}}
+            emitter.emit(Event("outcome", tenant, "agent", "s", 0, 0.0, data))
+            data[ARGUMENTS]["list"].append(2)
+            data[ARGUMENTS]["value"] = "changed"
+            data.clear()
+        assert await emitter.flush(30)
     records = await read_topic(broker.address, topic(tenant, "events"), 3)
     sent = [event["data"] for _, decoded in records for event in decoded]
     assert [each[ARGUMENTS]["list"] for each in sent] == [[1]] * 3
@@ -319,19 +311,17 @@ async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
-    emitter = Emitter(broker.address, tenant, linger_seconds=300.0)
-    await emitter.start()
-    emitter.emit(outcome("s", 0, tenant))
-    await asyncio.sleep(0.5)
-    assert emitter.sent == 0
-    emitter.emit(outcome("s", 1, tenant), at_once=True)
-    async with asyncio.timeout(30):
-        while emitter.sent < 2:
-            await asyncio.sleep(0.01)
-    emitter.emit(outcome("s", 2, tenant))
-    await asyncio.sleep(0.3)
-    assert emitter.sent == 2  # it waits again
-    assert await emitter.flush(30)
-    await emitter.close()
+    async with emitting(broker.address, tenant, linger_seconds=300.0) as emitter:
+        emitter.emit(outcome("s", 0, tenant))
+        await asyncio.sleep(0.5)
+        assert emitter.sent == 0
+        emitter.emit(outcome("s", 1, tenant), at_once=True)
+        async with asyncio.timeout(30):
+            while emitter.sent < 2:
+                await asyncio.sleep(0.01)
+        emitter.emit(outcome("s", 2, tenant))
+        await asyncio.sleep(0.3)
+        assert emitter.sent == 2  # it waits again
+        assert await emitter.flush(30)
     records = await read_topic(broker.address, topic(tenant, "events"), 3)
     assert [event["sequence"] for _, decoded in records for event in decoded] == [0, 1, 2]

@@ -179,6 +179,17 @@ async def serving(app: Any) -> AsyncIterator[str]:
     await task
 
 
+@asynccontextmanager
+async def proxied(fleet: Fleet, server: Any) -> AsyncIterator[tuple[str, httpx2.AsyncClient]]:
+    """The address of a proxy in front of a server, and a client."""
+    async with (
+        serving(server) as address,
+        serving(forwarding_app(fleet, address)) as proxy,
+        httpx2.AsyncClient() as http,
+    ):
+        yield proxy, http
+
+
 def upstream(seen: list[str]) -> Any:
     server = MCPServer("upstream")
 
@@ -293,11 +304,7 @@ async def test_a_peer_that_is_silent_is_left_and_one_that_waits_is_not(fleet: Fl
         return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": id, "arguments": {}}}
 
     server = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
-    async with (
-        serving(server) as address,
-        serving(forwarding_app(fleet, address)) as proxy,
-        httpx2.AsyncClient() as http,
-    ):
+    async with proxied(fleet, server) as (proxy, http):
 
         async def post(id: str) -> None:
             await http.post(proxy, json=call(id), headers={"Fleetlore-Session": f"of {id}"})
@@ -341,11 +348,7 @@ async def test_who_lets_a_client_in_is_found_through_the_proxy(fleet: Fleet) -> 
             Route("/.well-known/oauth-protected-resource/mcp", metadata),
         ]
     )
-    async with (
-        serving(server) as address,
-        serving(forwarding_app(fleet, address)) as proxy,
-        httpx2.AsyncClient() as http,
-    ):
+    async with proxied(fleet, server) as (proxy, http):
         refused = await http.post(proxy, content=b"{}", headers={"Fleetlore-Session": "s"})
         named = extract_resource_metadata_from_www_auth(refused)
         urls = build_protected_resource_metadata_discovery_urls(named, proxy)
@@ -408,11 +411,7 @@ async def test_events_are_lines_by_the_newline_alone(fleet: Fleet, recorder: Rec
         return StreamingResponse(pieces(), media_type="text/event-stream")
 
     server = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
-    async with (
-        serving(server) as address,
-        serving(forwarding_app(fleet, address)) as proxy,
-        httpx2.AsyncClient() as http,
-    ):
+    async with proxied(fleet, server) as (proxy, http):
         said = (await http.post(proxy, json=CALL)).content
     assert said == event.replace(b"\r", b"")
     assert [each[events.RESULT] for each in recorder.outcomes] == [text]
@@ -430,11 +429,7 @@ async def test_a_session_is_of_who_may_use_it_and_ends_where_the_server_ends_it(
 
     server = Starlette(routes=[Route("/mcp", answer, methods=["POST", "DELETE"])])
     mine, hers = ({"Authorization": f"Bearer {name}", "Mcp-Session-Id": "s1"} for name in ("mine", "hers"))
-    async with (
-        serving(server) as address,
-        serving(forwarding_app(fleet, address)) as proxy,
-        httpx2.AsyncClient() as http,
-    ):
+    async with proxied(fleet, server) as (proxy, http):
         # The server names the session in its first answer.
         for headers in ({"Authorization": "Bearer mine"}, mine, hers, mine):
             await http.post(proxy, json=CALL, headers=headers)

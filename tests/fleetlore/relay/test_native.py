@@ -67,6 +67,18 @@ async def serving(path: str, *fleets: Fleet, tokens: Tokens | None = None) -> As
             await task
 
 
+@asynccontextmanager
+async def joined(broker: str, path: str, tenant: str, ready_seconds: float = 0.0) -> AsyncIterator[tuple[Fleet, Fleet]]:
+    """A relay's fleet, and that of an agent which reaches the broker through it."""
+    about: dict[str, Any] = {"tenant": tenant, "ready_seconds": ready_seconds}
+    async with (
+        Fleet("relay", broker=broker, **about) as relay,
+        serving(path, relay),
+        Fleet("a1", relay=f"unix:{path}", **about) as fleet,
+    ):
+        yield relay, fleet
+
+
 async def until(is_so: Any, what: str) -> None:
     began = time.monotonic()
     while not is_so():
@@ -121,12 +133,7 @@ async def test_it_hears_at_once_what_changes_and_what_is_revoked(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    about: dict[str, Any] = {"tenant": tenant, "ready_seconds": SECONDS}
-    async with (
-        Fleet("relay", broker=broker.address, **about) as relay,
-        serving(path, relay),
-        Fleet("a1", relay=f"unix:{path}", **about) as fleet,
-    ):
+    async with joined(broker.address, path, tenant, SECONDS) as (_, fleet):
         index = fleet.replica.index
         await teach(broker.address, tenant)
         await until(lambda: "better" in index.items and index.patterns, "the lore has come")
@@ -243,11 +250,7 @@ async def test_while_the_broker_is_away_the_relay_keeps_each_event_once(
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     async with Proxy(broker.address) as proxy:
         await proxy.take_away()
-        async with (
-            Fleet("relay", broker=proxy.address, tenant=tenant, ready_seconds=0) as relay,
-            serving(path, relay),
-            Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=0) as fleet,
-        ):
+        async with joined(proxy.address, path, tenant) as (relay, fleet):
             work(fleet, 8, "s1")
             assert not await fleet.flush(2.0) and fleet.sent == 0 and fleet.emitter.waiting == 10
             assert relay.emitter.waiting == 10
@@ -261,11 +264,7 @@ async def test_a_slow_broker_behind_it_loses_and_doubles_nothing(
 ) -> None:
     monkeypatch.setattr("fleetlore.kafka.by_relay._STORE_SECONDS", 0.1)
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    async with (
-        Fleet("relay", broker=broker.address, tenant=tenant, ready_seconds=0) as relay,
-        serving(path, relay),
-        Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=0) as fleet,
-    ):
+    async with joined(broker.address, path, tenant) as (relay, fleet):
         plain, number = relay.emitter.flush, 0
 
         async def slow(timeout_seconds: float, *, hurried: bool = True) -> bool:
@@ -347,11 +346,7 @@ async def test_what_is_no_event_for_the_relay_is_dropped_alone(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    async with (
-        Fleet("relay", broker=broker.address, tenant=tenant, ready_seconds=0) as relay,
-        serving(path, relay),
-        Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=0) as fleet,
-    ):
+    async with joined(broker.address, path, tenant) as (_, fleet):
         work(fleet, 9, "s1")
         fleet.emitter.emit(names.Event("outcome", tenant, "a1", "s2", 0, time.time() + 1e6, {names.TOOL: "search"}))
         work(fleet, 9, "s3")
