@@ -31,26 +31,21 @@ class _LoopThread:
     """An event loop on a daemon thread: an agent that forgets to close its fleet can still exit."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fleetlore", daemon=True)
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # else it is the caller's loop as well
+        self._loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._serve, name="fleetlore", daemon=True)
         self._thread.start()
 
+    def _serve(self) -> None:
+        with self._runner:
+            self._loop.run_forever()
+
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of some work on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        async def cancel_leftovers() -> None:
-            leftovers = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in leftovers:
-                task.cancel()
-            await asyncio.gather(*leftovers, return_exceptions=True)
-
-        self.run(cancel_leftovers())
-        self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
 
 
 class BlockingFleet(Fleet):

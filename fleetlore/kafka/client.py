@@ -28,27 +28,13 @@ from fleetlore.cluster import TOKEN, Bootstrap, Cluster, Relay
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.by_relay import RelayConsumer, RelayProducer
 
-__all__ = [
-    "ANSWER_SECONDS",
-    "STOP_SECONDS",
-    "ConnectionRefused",
-    "backoff",
-    "connect",
-    "connected",
-    "connections",
-    "disconnect",
-    "make_admin",
-    "make_producer",
-    "no_broker",
-]
-
 STOP_SECONDS = 1.0
 _FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 2.0
 # Longest wait for an answer that waits for nobody else.
 ANSWER_SECONDS = 10.0
 
-C = TypeVar("C")
+_Client = TypeVar("_Client")
 
 # By client: what it was made with.
 _settings_of: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -192,7 +178,7 @@ async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
 
 
 @asynccontextmanager
-async def connected(client: C, stop_seconds: float = STOP_SECONDS) -> AsyncIterator[C]:
+async def connected(client: _Client, stop_seconds: float = STOP_SECONDS) -> AsyncIterator[_Client]:
     """The client, started for as long as the context lasts."""
     await connect(client)
     try:
