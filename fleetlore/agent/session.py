@@ -186,11 +186,6 @@ class Session:
         """How many of them failed."""
         return self._history.errors
 
-    @property
-    def loops(self) -> int:
-        """How often the session has got into a loop."""
-        return self._watchdog.loops
-
     def _end(self, outcome: Outcome, reward: float | None) -> None:
         self._lifetime.check()
         if self._ended_as_said:

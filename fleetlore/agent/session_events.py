@@ -137,10 +137,7 @@ class SessionEvents:
             met: ids of the exact patterns that the session has met. One that no agent met, as far as known here, is
                 sent at once: others may be about to make the same call.
         """
-        data: dict[str, Any] = {
-            names.TOOL: action.tool,
-            names.ARGUMENTS: call.recorded,
-        }
+        data: dict[str, Any] = {names.TOOL: action.tool, names.ARGUMENTS: call.recorded}
         if duration_seconds:  # nothing where nobody said when it began
             data[names.DURATION] = round(duration_seconds, 6)
         if action.rule:

@@ -66,11 +66,7 @@ def tell(
 
     def begin(said: str) -> Session:
         session = Member(fleet, agent).session(
-            (about.goal or said)[:_MAX_GOAL],
-            about.task,
-            about.name or None,
-            place=about.place,
-            resume=bool(about.name),
+            (about.goal or said)[:_MAX_GOAL], about.task, about.name or None, place=about.place, resume=bool(about.name)
         )
         return copy_context().run(session.__enter__)  # so that it is nobody's current session here
 

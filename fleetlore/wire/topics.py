@@ -152,14 +152,10 @@ def tenant_of(full_name: str) -> str:
     return check_tenant(parts[1])
 
 
+@lru_cache(maxsize=65_536)
 def partition_for(key: str, partitions: int) -> int:
     """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks.
 
     Cached, because a session sends many events and murmur2 in Python costs some microseconds.
     """
-    return 0 if partitions == 1 else _partition_for(key, partitions)
-
-
-@lru_cache(maxsize=65_536)
-def _partition_for(key: str, partitions: int) -> int:
     return int(murmur2(key.encode("utf-8", "replace")) & 0x7FFFFFFF) % partitions

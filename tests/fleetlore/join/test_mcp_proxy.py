@@ -343,10 +343,7 @@ async def test_who_lets_a_client_in_is_found_through_the_proxy(fleet: Fleet) -> 
         return JSONResponse({"resource": str(request.url.replace(path="/mcp")), **says})
 
     server = Starlette(
-        routes=[
-            Route("/mcp", refuse, methods=["POST"]),
-            Route("/.well-known/oauth-protected-resource/mcp", metadata),
-        ]
+        routes=[Route("/mcp", refuse, methods=["POST"]), Route("/.well-known/oauth-protected-resource/mcp", metadata)]
     )
     async with proxied(fleet, server) as (proxy, http):
         refused = await http.post(proxy, content=b"{}", headers={"Fleetlore-Session": "s"})
