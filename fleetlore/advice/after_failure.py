@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetlore.advice.at_start import structure_parts
-from fleetlore.advice.before_call import look_up_quote, members_of, need_tip, program_tip, replacements
+from fleetlore.advice.before_call import look_up_quote, members_of, need_tip, replacements
 from fleetlore.advice.changes import change_tip, is_of_place, is_of_tool, is_own, names_beside
 from fleetlore.advice.gate import Tip
 from fleetlore.advice.situation import Situation
@@ -13,7 +13,6 @@ from fleetlore.calls.card import is_covered, missing, structure, unknown
 from fleetlore.calls.context import CALL_CHARACTERS, words_of
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.failed_call import FailedCall
-from fleetlore.calls.features import Call
 from fleetlore.calls.objects import values_of
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
@@ -30,7 +29,7 @@ _MOST_REJECTED = 6
 def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What the thing that the call took must be like."""
     if at.failed is not None and at.model is not None:
-        need = at.model.need(at.failed.failure.tool, at.failed.marks, at.failed.quantities)
+        need = at.model.need(at.failed.failure.tool, at.failed.marks)
         if need is not None:
             yield need_tip(need)._replace(chance=None, sure=False)  # of the call that failed, not of the next
 
@@ -106,14 +105,6 @@ def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         others = [item for item in others if is_of_tool(item) and is_of_place(item, at.known_place)]
     for item in at.ranked(others):
         yield change_tip(item, "got past")
-
-
-def programs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """How the program ends that the call ran, and the form that worked in its place."""
-    if at.failed is not None and at.model is not None:
-        known = at.model.program(Call(at.failed.failure.tool, at.failed.text, at.failed.arguments))
-        if known is not None:
-            yield program_tip(known)
 
 
 def usual(index: LoreIndex, at: Situation) -> Iterator[Tip]:

@@ -18,7 +18,6 @@ from fleetlore.advice.changes import (
     is_own,
     is_rename,
     is_sure,
-    item_tip,
     names_beside,
     parts_of,
     substituted,
@@ -27,7 +26,7 @@ from fleetlore.advice.gate import SEVERAL, Part, Quote, Tip
 from fleetlore.advice.situation import Situation
 from fleetlore.calls.card import nearest
 from fleetlore.calls.context import CALL_CHARACTERS, warning_id
-from fleetlore.calls.document import EQUAL, LookUp, Need, Program
+from fleetlore.calls.document import LookUp, Need
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames
@@ -35,14 +34,12 @@ from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in
 from fleetlore.recall.hints import transient_weight
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.recall.remedies import cause_of_id, needed_before, remedied_causes
+from fleetlore.recall.remedies import cause_of_id, remedied_causes
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import Pattern
 
 # Lower bound of the rate at which a kind of call fails: one failure of one call is enough (0.21).
 _WARN_RATE = 0.2
-# Cosine of words: a fact is long, and what is asked is short.
-_LIKE_FACT = 0.25
 # P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
 _SURE = 0.8
 _LIKELIER = 0.5
@@ -77,9 +74,7 @@ def needed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What a thing that the call takes must be like."""
     if at.call is None or at.model is None or at.context is None:
         return
-    arguments = at.call.arguments
-    marks, quantities = at.context.objects.marks(arguments), at.context.quantities.of(arguments)
-    need = at.model.need(at.call.tool, marks, quantities)
+    need = at.model.need(at.call.tool, at.context.objects.marks(at.call.arguments))
     if need is not None:
         yield need_tip(need)
 
@@ -92,7 +87,7 @@ def prepared(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     if at.tool is None and at.failed is not None:
         tools = (at.failed.failure.tool, *tools)
     for tool in dict.fromkeys(tools):
-        for item in needed_before(index, tool, at.preconditions):
+        for item in at.preconditions.needed(index, tool):
             yield change_tip(item, "prepared")
 
 
@@ -119,19 +114,6 @@ def foreseen(index: LoreIndex, at: Situation) -> Iterator[Tip]:
             chance=outlook.fails,
             sure=is_sure_of,
         )
-
-
-def program_tip(of: Program) -> Tip:
-    """What is known of a program."""
-    id = pattern_id("program", of.tool, of.form, of.ending)
-
-    def quote(text: str) -> Quote:
-        return Quote(f"`{text}`", of.agents, 0, "call")
-
-    says = {"timed out": "times out", "not found": "does not exist here", "refused": "is refused"}[of.ending]
-    instead: tuple[Part, ...] = ("Use ", quote(of.instead), " instead of ", quote(of.form), ": ") if of.instead else ()
-    parts = (*instead, *(("it",) if instead else (quote(of.form),)), f" {says}.")
-    return Tip(id, "programs", parts, key=id, kind=of.ending, agents=of.agents)
 
 
 def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -172,16 +154,6 @@ def passing(index: LoreIndex, at: Situation) -> Iterator[Tip]:
                 yield Tip(pattern.id, "passing", parts, key=pattern.id, pattern=pattern.id, tried=False)
 
 
-def facts(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """What an operator's documents say of it."""
-    tool = at.tool or ""
-    if not index.has_facts(tool):
-        return
-    text = at.goal if at.call is None or at.failed is None else at.failed.failure.template
-    for item in index.facts_like(tool, text, _LIKE_FACT):
-        yield item_tip(item, "facts")
-
-
 def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
     """Class and text of a failure."""
     text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
@@ -199,15 +171,7 @@ def need_tip(of: Need) -> Tip:
 
     fails = (of.failed + 0.5) / (of.held + 1.0)
     parts: tuple[Part, ...]
-    if of.field == EQUAL:
-        parts = (
-            "Make `",
-            quote(of.argument),
-            "` equal to `",
-            quote(of.value),
-            f"`: {of.tool} fails where they differ.",
-        )
-    elif not of.field:
+    if not of.field:
         parts = (f"{of.tool} fails with a `{of.argument}` that ", quote(of.value), " has taken before.")
     elif of.works:
         works = " or ".join(f"`{value}`" for value in of.works)

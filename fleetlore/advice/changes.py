@@ -81,9 +81,6 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
     """The tip of an item of any kind, where it was searched for."""
     if item.kind == "recovery":
         return change_tip(item, source)
-    if item.kind == "fact":
-        said = Quote(f"{item.title}\n{item.content}", item.agents, 0, "document")
-        return Tip(item.id, source, (said,), key=item.id, item=item, tried=False)
     way = Quote(item.content, item.agents, 0, "call", danger=True)
     head = "What solved this very goal:\n" if source == "way" else f"What worked elsewhere ({source}):\n"
     return Tip(item.id, source, (head, way), key=item.id, agents=item.agents, item=item)

@@ -8,7 +8,6 @@ class      of an error, or its status: from one agent, where it has the shape of
 call       from three agents where it may change something outside: a call of another tool, a whole way, one that is
            dangerous; from one where it is harmless; else from two
 name       of a place, from two agents
-document   an operator's own words
 
 No deny list decides alone: what no rule calls a danger still needs its agents.
 
@@ -87,8 +86,8 @@ _MARK = re.compile("|".join((_FENCE, _TAG, _BRACKETED, _TOKEN, _LINE)), re.IGNOR
 _ENTRY = re.compile(r"\[\s?#\s?([0-9A-Za-z_-]{1,16})\s?\]")
 
 # What the words of others are: an error's or a field's (the environment wrote them), the class of an error, a call or a
-# part of one, a name of a place, or an operator's own document.
-Sort = Literal["error", "class", "call", "name", "document"]
+# part of one, or a name of a place.
+Sort = Literal["error", "class", "call", "name"]
 
 
 class Quote(NamedTuple):
@@ -176,7 +175,7 @@ def tell(tip: Tip, own: Collection[str], *, one_name: bool = False) -> Tip | Non
 
 def _allowed(quote: Quote, own: Collection[str], one_name: bool) -> str | None:
     agents = max(quote.agents, min(quote.others, SEVERAL)) if one_name else quote.agents
-    if quote.sort == "document" or agents >= _least(quote):
+    if agents >= _least(quote):
         return quote.text
     if quote.sort == "error":
         return _held(quote.text, own)

@@ -30,7 +30,6 @@ AFTER_FAILURE: tuple[Source, ...] = (
     after_failure.worked_instead,
     after_failure.renamed,
     after_failure.got_past,
-    after_failure.programs,
     after_failure.known_here,
     after_failure.looked_up,
     after_failure.usual,
@@ -44,13 +43,10 @@ AT_START: tuple[Source, ...] = (
     at_start.card,
     at_start.recoveries,
     before_call.passing,
-    before_call.facts,
 )
-BESIDE: tuple[Source, ...] = (before_call.prepared, before_call.passing, before_call.facts)
+BESIDE: tuple[Source, ...] = (before_call.prepared, before_call.passing)
 # Of these one is enough until the next failure.
-WAYS_OUT = frozenset(
-    ("needed", "worked instead", "renamed", "got past", "programs", "looked up", "known here", "usual")
-)
+WAYS_OUT = frozenset(("needed", "worked instead", "renamed", "got past", "looked up", "known here", "usual"))
 # Names of the sources, as `Tip.source` has them; the first three watch the session itself (`fleetlore.watch`).
 SOURCES: tuple[str, ...] = (
     "loop",
@@ -63,7 +59,6 @@ SOURCES: tuple[str, ...] = (
     "worked instead",
     "renamed",
     "got past",
-    "programs",
     "known here",
     "looked up",
     "usual",
@@ -72,5 +67,4 @@ SOURCES: tuple[str, ...] = (
     "card",
     "recoveries",
     "passing",
-    "facts",
 )

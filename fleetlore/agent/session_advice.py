@@ -86,7 +86,6 @@ class CallHistory:
             cause,
             call.text,
             tuple(context.objects.marks(call.text)),
-            context.quantities.of(call.text),
             context.tried[normal(action.tool, call.text)],
         )
 

@@ -7,14 +7,13 @@ bounded, and recording a call takes time linear in texts that are cut first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from fleetlore.calls.objects import KnownObjects, values_of
+from fleetlore.calls.objects import KnownObjects
 from fleetlore.fingerprint.fingerprint import parsed, pattern_id
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import MAX_TEXT, clip
@@ -29,11 +28,8 @@ __all__ = [
     "WORD",
     "CallContext",
     "Ids",
-    "KnownQuantities",
-    "Quantity",
     "hash_of",
     "hashes_of",
-    "is_of_argument",
     "normal",
     "text_of",
     "warning_id",
@@ -69,79 +65,6 @@ _MAX_HASHES = 200_000
 _QUALIFIED = re.compile(r"(?<=['\"`])([A-Za-z_][\w-]*)\.([A-Za-z_]\w*)(?=['\"`])")
 
 _hashes: dict[str, int] = {}
-
-
-Quantity = float | str
-_MAX_QUANTITIES = 32
-_MAX_TEXT = 64
-# Of a session: more are those of a listing, and the newest say most.
-KEPT = 256
-_LEAST_ID = 3
-
-
-# Name the numbers, lengths and sums of a call, so that two of them can be held to be equal.
-#
-# `len(item_ids)`, `sum(payments.amount)`, `amount`; and of a thing that an argument names, as an earlier result told
-# it: `order_id.total`, `len(order_id.items)`. No tool and no field is known beforehand.
-class KnownQuantities:
-    """What results of a session told of things, by their ids."""
-
-    def __init__(self) -> None:
-        self._things: dict[str, dict[str, Quantity]] = {}
-
-    def record(self, result: str) -> None:
-        """Take in the result of a call that worked; one that was cut is no JSON, and says nothing."""
-        value = parsed(result) if result[:1] in ("{", "[") else None
-        for thing in value if isinstance(value, list) else (value,):
-            if isinstance(thing, dict):
-                told = dict(_quantities(thing))
-                id = next((each for each in thing.values() if isinstance(each, str) and len(each) >= _LEAST_ID), None)
-                if id is not None:
-                    self._things.pop(id, None)
-                    self._things[id] = told
-        while len(self._things) > KEPT:
-            del self._things[next(iter(self._things))]
-
-    def of(self, arguments: str) -> dict[str, Quantity]:
-        """Quantities by name of a call with these arguments, at most `_MAX_QUANTITIES`."""
-        values = values_of(arguments)
-        found = dict(_quantities(values))
-        for name, value in values.items():
-            for field, told in self._things.get(value, {}).items() if isinstance(value, str) else ():
-                if told != value:  # its id
-                    of, _, inner = field.rpartition("(")
-                    found[f"{of}({name}.{inner}" if of else f"{name}.{field}"] = told
-        return dict(list(found.items())[:_MAX_QUANTITIES])
-
-
-def is_of_argument(name: str) -> bool:
-    """Whether a quantity is of the call itself, and not of a thing that it names."""
-    return name.count(".") == name.startswith("sum(")
-
-
-def _quantities(values: Mapping[str, object]) -> Iterator[tuple[str, Quantity]]:
-    for name, value in values.items():
-        if isinstance(value, bool) or value is None:
-            continue
-        if isinstance(value, int | float):
-            yield name, round(float(value), 6)
-        elif isinstance(value, str) and 0 < len(value) <= _MAX_TEXT:
-            yield name, value
-        elif isinstance(value, list):
-            yield f"len({name})", float(len(value))
-            yield from _sums(name, value)
-
-
-def _sums(name: str, things: list[object]) -> Iterator[tuple[str, Quantity]]:
-    """Of a list of objects, the sum of each field that is a number in all of them."""
-    rows = [each for each in things if isinstance(each, dict)]
-    for field in rows[0] if rows and len(rows) == len(things) else ():
-        numbers = [row.get(field) for row in rows]
-        if all(isinstance(each, int | float) and not isinstance(each, bool) for each in numbers):
-            yield (
-                f"sum({name}.{field})",
-                round(float(sum(each for each in numbers if isinstance(each, int | float))), 6),
-            )
 
 
 def hash_of(token: str) -> int:
@@ -185,7 +108,7 @@ class CallContext:
         tried: how often a call has failed since it last worked, by the call.
         run: failures in a row.
         place: that an error named (`place_in`), the newest; None before one did.
-        objects, quantities: what is known of the things that calls take.
+        objects: what is known of the things that calls take.
     """
 
     __slots__ = (
@@ -199,7 +122,6 @@ class CallContext:
         "last",
         "objects",
         "place",
-        "quantities",
         "run",
         "seen",
         "tried",
@@ -222,7 +144,6 @@ class CallContext:
         self.run = 0
         self.place: str | None = None
         self.objects = KnownObjects()
-        self.quantities = KnownQuantities()
 
     @property
     def last_words(self) -> Ids:
@@ -257,7 +178,6 @@ class CallContext:
             _add(self.worked, names - KEYWORDS)
             _add(self.seen, words_of(result, RESULT_CHARACTERS))
             self.objects.record(tool, arguments, result)
-            self.quantities.record(result)
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
         self._last_text, self._last_words = result[:_LAST_CHARACTERS], None

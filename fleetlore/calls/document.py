@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetlore.calls.features import FEATURES
-from fleetlore.calls.programs import Ending
 from fleetlore.wire.adapter_manifest import State
 
 __all__ = [
     "CALL_BITS",
-    "EQUAL",
     "KIND_BITS",
     "MAX_BYTES",
     "MAX_KINDS",
@@ -27,7 +25,6 @@ __all__ = [
     "Named",
     "Need",
     "Place",
-    "Program",
     "Threshold",
     "quantised",
 ]
@@ -38,8 +35,6 @@ _SCHEMA = 2
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
-# Field of a need that two quantities are equal.
-EQUAL = "="
 MAX_BYTES = 200 * 1024
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
@@ -139,8 +134,7 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         argument, field, value: `order_id`, `status`, `pending`; without a field the value is a tool: an earlier call of
-            it took the same `order_id`. With `EQUAL` as the field it is what the argument was not equal to: both are
-            names of quantities (`fleetlore.calls.context`).
+            it took the same `order_id`.
         kind: of the failure that came most often.
         failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
         agents: that met it.
@@ -158,34 +152,13 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
     works: tuple[str, ...]
 
 
-class Program(msgspec.Struct, frozen=True, array_like=True):
-    """A program, or a form of one, whose calls end in a way that depends on it (`fleetlore.calls.programs`).
-
-    Attributes:
-        form: `pip install --user`; of a tool that is no shell, the tool.
-        failed, held: sessions in which calls of this form ended so, and in which such calls were made; of each agent a
-            few.
-        agents: that met it.
-        instead: a form that worked in its place; empty where none is known. `worked`: sessions in which it did.
-    """
-
-    tool: str
-    form: str
-    ending: Ending
-    failed: int
-    held: int
-    agents: int
-    instead: str = ""
-    worked: int = 0
-
-
 class Document(msgspec.Struct, frozen=True):
     """One version.
 
     Attributes:
         tools: calls learned of each; of any other the model knows nothing.
         look_ups: the most used of each kind of failure.
-        needs: what calls failed for; programs: that time out, do not exist or are refused.
+        needs: what calls failed for.
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 
@@ -200,7 +173,6 @@ class Document(msgspec.Struct, frozen=True):
     thresholds: tuple[Threshold, ...] = ()
     look_ups: tuple[LookUp, ...] = ()
     needs: tuple[Need, ...] = ()
-    programs: tuple[Program, ...] = ()
     until: float = 0.0
     features: int = FEATURES
     schema: int = _SCHEMA

@@ -7,22 +7,20 @@ record; `models.calls` learns it from the fleet's log. It is never written to, s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp
 from typing import NamedTuple
 
 import numpy as np
 
-from fleetlore.calls.context import CallContext, Ids, Quantity
+from fleetlore.calls.context import CallContext, Ids
 from fleetlore.calls.document import (
     CALL_BITS,
-    EQUAL,
     KIND_BITS,
     Document,
     Named,
     Need,
-    Program,
     Threshold,
     Weights,
     restored,
@@ -30,7 +28,6 @@ from fleetlore.calls.document import (
 from fleetlore.calls.features import Call, Features, features, mixed
 from fleetlore.calls.objects import Mark
 from fleetlore.calls.places import Ended, PlaceNames, Places
-from fleetlore.calls.programs import forms
 
 # Of a tool with fewer calls nothing can be told.
 LEAST_CALLS = 20
@@ -103,12 +100,6 @@ class CallModel:
                 self._named[named.tool, named.names[0]].append(named)
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
         self.needs = {(each.tool, each.argument, each.field, each.value): each for each in document.needs}
-        self._equalities: defaultdict[str, list[Need]] = defaultdict(list)
-        for need in document.needs:
-            if need.field == EQUAL:
-                self._equalities[need.tool].append(need)
-        # Of a form that ends in several ways, the one that came most often.
-        self._programs = {(each.tool, each.form): each for each in reversed(document.programs)}
         self.places = Places(
             {
                 place: PlaceNames(
@@ -128,29 +119,13 @@ class CallModel:
         """Raises ValueError for what is no version of this release."""
         return cls(Document.from_bytes(data))
 
-    def program(self, call: Call) -> Program | None:
-        """What is known of the program that a call runs, in the most specific form; then of the others in its line."""
-        if not self._programs:
-            return None
-        own, beside = forms(call.tool, call.arguments or call.text)
-        missing = (self._programs.get((call.tool, each)) for each in (*beside, *own))
-        known = (self._programs.get((call.tool, each)) for each in own)
-        return next((each for each in missing if each is not None and each.ending == "not found"), None) or next(
-            (each for each in known if each is not None), None
-        )
-
     def knows(self, tool: str) -> bool:
         """Whether it has learned enough calls of a tool to tell how the next one ends."""
         return self._tools.get(tool, 0) >= LEAST_CALLS
 
-    def need(self, tool: str, marks: Iterable[Mark], quantities: Mapping[str, Quantity] | None = None) -> Need | None:
-        """What such a call fails for: of what is known of the things that it takes, the surest; None of nothing.
-
-        Args:
-            quantities: of the call (`fleetlore.calls.context.KnownQuantities.of`).
-        """
+    def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
+        """What such a call fails for: of what is known of the things that it takes, the surest; None of nothing."""
         found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
-        found += [need for need in self._equalities.get(tool, ()) if _is_violated(need, quantities or {})]
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: Call, context: CallContext, place: str | None = None) -> Outlook | None:
@@ -213,11 +188,6 @@ class CallModel:
                 failed, worked = min(each.failed for each in known), max(each.worked for each in known)
                 return (failed + 0.25) / (failed + worked + 1.0)
         return (named.failed + 0.25) / (named.held + 1.0)
-
-
-def _is_violated(need: Need, quantities: Mapping[str, Quantity]) -> bool:
-    one, other = quantities.get(need.argument), quantities.get(need.value)
-    return one is not None and other is not None and one != other
 
 
 class KindScores:

@@ -90,16 +90,12 @@ def cause_of(failure: Failure, arguments: object) -> str:
     Args:
         arguments: of the call that failed; words of its values are names of things too.
     """
-    return _cause(failure.tool, failure.error_class, failure.template, arguments_text(arguments))
+    return pattern_id("cause", failure.tool, failure.error_class, cause_text(failure, arguments))
 
 
 def cause_of_class(tool: str, error_class: str, template: str) -> str:
     """`cause_of` where the arguments are not known: names that stand in the error without quotes are left in."""
-    return _cause(tool, error_class, template, "")
-
-
-def _cause(tool: str, error_class: str, text: str, arguments: str) -> str:
-    return pattern_id("cause", tool, error_class, _cause_text(text, arguments))
+    return pattern_id("cause", tool, error_class, _cause_text(template, ""))
 
 
 def cause_text(failure: Failure, arguments: object) -> str:

@@ -12,7 +12,6 @@ from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
 from fleetlore.stats.intervals import newcombe
-from fleetlore.stats.text_index import TextIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 __all__ = ["LoreIndex", "is_recalled", "worth_showing"]
@@ -149,8 +148,6 @@ class LoreIndex:
         # Of patterns, by tool.
         self._changes: defaultdict[str, int] = defaultdict(int)
         self._groups: dict[_Key, _Ranked[Any]] = {}
-        # By tool; facts of no tool under "".
-        self._facts: dict[str, TextIndex] = defaultdict(TextIndex)
 
     # --- what advice asks ---
 
@@ -189,18 +186,6 @@ class LoreIndex:
     def strategies(self, task: str) -> tuple[MemoryItem, ...]:
         """What tells success from failure at a task."""
         return self._best("strategies", task)
-
-    def has_facts(self, tool: str) -> bool:
-        """Whether documents say anything of a tool, or of none ("")."""
-        return tool in self._facts
-
-    def facts_like(self, tool: str, text: str, threshold: float) -> tuple[MemoryItem, ...]:
-        """What documents say of a tool, or of none (""), that is like this text in words (cosine), the likest first."""
-        texts = self._facts.get(tool)
-        return self._found(texts.like(text, threshold, KEPT)) if texts is not None else ()
-
-    def _found(self, ids: list[tuple[str, float]]) -> tuple[MemoryItem, ...]:
-        return tuple([self.items[id] for id, _ in ids])
 
     def is_of(self, agent: int) -> bool:
         """Whether all that is known was met under one agent's name (a hash)."""
@@ -249,8 +234,6 @@ class LoreIndex:
         for group in self._groups_of(item):
             group.put(item)
         self._names.update(item.said_by)
-        if item.kind == "fact" and is_recalled(item):
-            self._facts[item.tool].put(item.id, f"{item.title} {item.content}")
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""
@@ -269,8 +252,6 @@ class LoreIndex:
         if item is not None:
             for group in self._groups_of(item):
                 group.drop(id)
-            if item.kind == "fact":
-                self._facts[item.tool].drop(id)
 
     def revoke(self, id: str) -> None:
         """Hide a pattern or an item, and whatever else is put under its id."""

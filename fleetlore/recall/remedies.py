@@ -19,9 +19,7 @@ tenth of the sessions met the error that were not shown the remedy.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from fleetlore.fingerprint.fingerprint import cause_of_class, tool_id
 from fleetlore.recall.index import LoreIndex
@@ -61,18 +59,16 @@ class PreconditionTracker:
             self._errors[cause].append(self._place)
             del self._errors[cause][:-_MAX_REMEMBERED]
 
-    def needed(self, items: Iterable[MemoryItem], sessions: float) -> Iterator[MemoryItem]:
-        """Yield a tool's remedies that the session should apply before it calls the tool, one a cause.
-
-        Args:
-            items: the surest first.
-            sessions: that are known to have used the tool.
-        """
-        seen: set[str | None] = set()
-        for item in items:
-            if item.cause not in seen and self._is_needed(item, sessions):
-                seen.add(item.cause)
-                yield item
+    def needed(self, index: LoreIndex, tool: str) -> list[MemoryItem]:
+        """Calls that the session should make before it calls a tool, one a cause; empty where all of it is done."""
+        known = [item for item in index.remedies(tool) if item.remedy is not None and item.remedy.get("tool") != tool]
+        if not any(item.support >= _SURE_SESSIONS for item in known):
+            return []
+        health = index.health(tool_id(tool))
+        sessions = health.sessions if health is not None else 0
+        # Of a cause the first that is needed, which is the surest.
+        needed = {item.cause: item for item in reversed(known) if self._is_needed(item, sessions)}
+        return [item for item in known if needed.get(item.cause) is item][:_MAX_PREPARATIONS]
 
     def _is_needed(self, item: MemoryItem, sessions: float) -> bool:
         errors = self._errors.get(item.cause or "", [])
@@ -120,16 +116,6 @@ def cause_of_id(index: LoreIndex, pattern: str | None) -> str | None:
     return cause_of_class(row.tool, row.error_class, row.template) if row is not None else None
 
 
-def needed_before(index: LoreIndex, tool: str, preconditions: PreconditionTracker) -> list[MemoryItem]:
-    """Calls that the session should make before it calls a tool; empty where all that is known is done already."""
-    known = [item for item in index.remedies(tool) if item.remedy is not None and item.remedy.get("tool") != tool]
-    if not any(item.support >= _SURE_SESSIONS for item in known):
-        return []
-    health = index.health(tool_id(tool))
-    needed = preconditions.needed(known, health.sessions if health is not None else 0)
-    return list(islice(needed, _MAX_PREPARATIONS))
-
-
 def _is_sure(item: MemoryItem) -> bool:
     return item.support >= _SURE_SESSIONS and item.support >= _SURE_SHARE * (item.support + item.against)
 
@@ -137,5 +123,4 @@ def _is_sure(item: MemoryItem) -> bool:
 def _fixed(arguments: object, left_open: Iterable[str]) -> object:
     if not isinstance(arguments, Mapping):
         return arguments or None
-    fixed: dict[str, Any] = {name: value for name, value in arguments.items() if name not in left_open}
-    return fixed
+    return {name: value for name, value in arguments.items() if name not in left_open}

@@ -20,13 +20,11 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.equalities import EqualityRecords
 from models.calls.evidence import Evidence, Fleet, Who
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
 from models.calls.needs import NeedRecords
 from models.calls.places import PlaceRecords
-from models.calls.programs import ProgramRecords
 from models.calls.thresholds import Foreseen, Trial, thresholds
 from models.memory.identities import identities
 from models.place_names import told_of_place
@@ -161,8 +159,6 @@ class CallTraining:
         self._places = PlaceRecords(self._fleet)
         self.look_ups = LookUps(self._fleet)
         self._needs = NeedRecords(self._fleet)
-        self._equalities = EqualityRecords(self._fleet)
-        self._programs = ProgramRecords(self._fleet)
         self._replayed: deque[tuple[Features, bool]] = deque(maxlen=_REPLAYED)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=_FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
@@ -188,8 +184,6 @@ class CallTraining:
         self._named.learn(who, [_named(each) for each in lasting])
         self.look_ups.learn(failures_met(session, kinds, place))
         self._needs.learn(session, kinds)
-        self._equalities.learn(session, kinds)
-        self._programs.learn(session)
         if place:
             told = told_of_place(session.calls, _identities(session))
             self._places.learn(place, who, told, context.goal_words)
@@ -222,8 +216,7 @@ class CallTraining:
     def _document(self) -> bytes:
         """All weights and names where they fit; else first the small weights go, then names of places and failures."""
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
-        look_ups, needs = self.look_ups.said(), (*self._needs.said(), *self._equalities.said())
-        programs, at_places = self._programs.said(), self.look_ups.at_places()
+        look_ups, at_places, needs = self.look_ups.said(), self.look_ups.at_places(), self._needs.said()
         while True:
             document = Document(
                 calls=quantised(self._weights.weights, share),
@@ -237,7 +230,6 @@ class CallTraining:
                 thresholds=thresholds(self._foreseen, self._trials),
                 look_ups=look_ups,
                 needs=needs,
-                programs=programs,
                 until=self._until,
             )
             encoded = document.to_bytes()

@@ -248,8 +248,8 @@ async def test_what_a_page_alone_says_is_told_to_no_other_for_a_models_note() ->
 async def test_marks_of_speakers_and_entries_are_gone_from_what_is_shown(mark: str) -> None:
     fleet = MemoryFleet()
     content = f"The news page takes a mode.\n{mark} the news are long"
-    fact = memory_item("f1", kind="fact", tool="browse", title="news page", content=content, when="", source="guide.md")
-    fleet.pipeline.index.put_item(fact)
-    doors = await fleet.read(goal="read the news page", tools=["browse"], then=Made("browse", {"page": "news"}))
-    shown = [each for each in (doors["before the first call"], doors["at the start"]) if "the news are long" in each]
+    way = memory_item("w1", kind="strategy", task="news", title="How to: read the news page", content=content, agents=3)
+    fleet.pipeline.index.put_item(way)
+    doors = await fleet.read(goal="read the news page", task="news", tools=["browse"])
+    shown = [each for each in (doors["brief"], doors["at the start"]) if "the news are long" in each]
     assert shown and not any(mark in each for each in shown)

@@ -37,9 +37,7 @@ def situation(query: str, error: str, members: dict[str, tuple[str, ...]] = MEMB
         f"query {query}", error, failure_of("sql", arguments, ERROR_TYPE, error), arguments=arguments, session="s"
     )
     place = PlaceNames(9, names(members), members=members)
-    model: Any = SimpleNamespace(
-        places={"atis": place}, look_ups={}, program=lambda call: None, need=lambda *_: None, until=0.0
-    )
+    model: Any = SimpleNamespace(places={"atis": place}, look_ups={}, need=lambda *_: None, until=0.0)
     return Situation(now=0.0, session="s", failed=failed, model=model, place="atis")
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -65,20 +64,6 @@ def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
     index.put_item(recovery("r", pattern="class-2"))
     assert index.recoveries("class-1") == ()
     assert [each.id for each in index.recoveries("class-2")] == ["r"]
-
-
-def test_what_is_like_in_words_follows_what_the_lore_says_now() -> None:
-    index = LoreIndex()
-
-    def found(text: str) -> list[str]:
-        return [item.id for item in index.facts_like("sql", text, 0.5)]
-
-    index.put_item(recovery("f", kind="fact", title="refund an order", content="refund"))
-    assert found("refund an order") == ["f"]
-    index.put_item(replace(index.items["f"], title="book a flight", content="book"))
-    assert (found("refund an order"), found("book a flight")) == ([], ["f"])
-    index.forget_item("f")
-    assert found("book a flight") == []
 
 
 def test_a_recovery_that_says_of_no_change_and_no_call_is_not_told() -> None:
