@@ -20,8 +20,7 @@ from typing import Any
 from benchmarks.report import Report, Row
 from benchmarks.traffic import events_of, sessions
 from fleetlore.advice.advice import Advice, advise
-from fleetlore.advice.situation import Situation
-from fleetlore.calls.failed_call import FailedCall
+from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire import events as ev

@@ -34,7 +34,8 @@ from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
 from models.backtest.heard import CallLog
 from models.backtest.report import split
-from models.calls.training import CallTraining, kind_of, said_by
+from models.calls.training import CallTraining, kind_of
+from models.cases import said_by
 from streams.offline.memory_pipeline import call_log, run_logs
 
 SHARE = 0.2

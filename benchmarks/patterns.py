@@ -25,7 +25,7 @@ import orjson
 from benchmarks import peers
 from benchmarks.report import Report, Row
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.fingerprint.template import head_line
+from fleetlore.fingerprint.normal_form import head_line
 
 DATA = Path(__file__).parent / "data"
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "dev"

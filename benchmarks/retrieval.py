@@ -30,8 +30,8 @@ import numpy.typing as npt
 from benchmarks.evaluate.logged.figures import interval
 from benchmarks.report import Report, Row
 from fleetlore.errors import ConfigError
+from fleetlore.retrieval.adapter import Ranking
 from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.retrieval.ranking import Ranking
 from fleetlore.stats.text_index import words
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession

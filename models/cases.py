@@ -1,6 +1,6 @@
 """Find the failed calls of a session that something can be learned from, and the later calls that worked; say both.
 
-All that learns from failures starts here: recoveries, names that were looked up, look-ups, programs, pairs for
+All that learns from failures starts here: recoveries, names that were looked up, look-ups, pairs for
 training. What items are made of is said on one line, with literals masked.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from fleetlore.fingerprint.literals import masked_text, names
-from fleetlore.fingerprint.template import head_line, template
+from fleetlore.fingerprint.normal_form import head_line, template
 from fleetlore.wire.trajectory import Judgment, Step
 from models.memory import candidate
 from models.memory.candidate import SUCCESS_ABOVE
 from models.memory.quality import is_verdict, named_class
 
-__all__ = ["is_shown_to_work", "telling", "tells", "worked_after"]
+__all__ = ["is_shown_to_work", "said_by", "telling", "tells", "worked_after"]
 
 
 def tells(call: Step) -> bool:
@@ -44,6 +44,11 @@ def worked_after(calls: Sequence[Step], place: int, tool: str | None = None) -> 
         call = calls[later]
         if not call.failed and (tool is None or call.tool == tool):
             yield later
+
+
+def said_by(call: Step) -> str:
+    """What the environment said to a call."""
+    return call.error_message or call.error_type or "" if call.failed else call.result
 
 
 def is_shown_to_work(judgment: Judgment, call: Step) -> bool:

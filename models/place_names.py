@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import orjson
 
-from fleetlore.calls.context import RESULT_CHARACTERS, text_of
+from fleetlore.calls.context import RESULT_CHARACTERS, text_of, values_of
 from fleetlore.calls.features import Call
-from fleetlore.calls.objects import values_of
 from fleetlore.calls.places import QUERY_WORDS
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.literals import masked_arguments

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.advice_sheet.verdicts import RUBRICS, SILENT, Reading
-from fleetlore.advice.at_start import ToolFact, facts_of_tools
 from fleetlore.advice.changes import item_tip
 from fleetlore.advice.gate import tell
+from fleetlore.advice.sources import ToolFact, facts_of_tools
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions

@@ -24,7 +24,7 @@ from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.features import Call
 from fleetlore.cli.output import safe, safe_lines
 from fleetlore.emit.encode import encode, mask
-from fleetlore.fingerprint import fingerprint, literals, names, template
+from fleetlore.fingerprint import fingerprint, literals, names, normal_form
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.recall import hints
 from fleetlore.redact.personal import PersonalData
@@ -221,7 +221,7 @@ READERS = (
     Reader("masked_arguments", lambda text: literals.masked_arguments(text)),
     Reader("masked_tokens", literals.masked_tokens),
     Reader("names", literals.names),
-    Reader("template", template.template),
+    Reader("template", normal_form.template),
     Reader("argument_shape", fingerprint.argument_shape),
     Reader("words of a search", text_index.words),
     Reader("identities", lambda text: identities([text])),

@@ -24,12 +24,11 @@ from fleetlore.advice.changes import (
 )
 from fleetlore.advice.gate import SEVERAL, Part, Quote, Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.calls.card import nearest
 from fleetlore.calls.context import CALL_CHARACTERS, warning_id
 from fleetlore.calls.document import LookUp, Need
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
-from fleetlore.calls.places import PlaceNames
+from fleetlore.calls.places import PlaceNames, nearest
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in
 from fleetlore.recall.hints import transient_weight

@@ -23,7 +23,7 @@ from secrets import token_hex
 from typing import Any
 
 from fleetlore.advice.gate import INVISIBLE
-from fleetlore.redact.weight import cut_text
+from fleetlore.redact.values import cut_text
 
 __all__ = ["MARK", "OPENING", "AdviceLedger", "fence_name", "fenced", "new_nonce", "redact_fenced"]
 

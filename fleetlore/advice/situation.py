@@ -6,19 +6,44 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from fleetlore.calls.context import CALL_CHARACTERS, ERROR_CHARACTERS, CallContext
+from fleetlore.calls.context import CALL_CHARACTERS, ERROR_CHARACTERS, CallContext, Mark
 from fleetlore.calls.document import LookUp
-from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
-from fleetlore.fingerprint.fingerprint import arguments_text, call_id
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id
 from fleetlore.recall.remedies import PreconditionTracker
-from fleetlore.retrieval.adapter import RetrievalSlot
-from fleetlore.retrieval.ranking import Ranking, query_text
+from fleetlore.retrieval.adapter import Ranking, RetrievalSlot, query_text
 from fleetlore.wire.lore import MemoryItem
 
-__all__ = ["Situation"]
+__all__ = ["FailedCall", "Situation"]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    """A call that failed, and what its session knows.
+
+    Attributes:
+        text: of the arguments (`fleetlore.calls.context.text_of`).
+        error: what the environment said.
+        session: its id; what it alone has taught the fleet is left out.
+        seen: lower-case names in its results and in its calls so far.
+        cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
+        arguments: as they were sent; `marks`: what was known of the things that they name.
+        times: how often this very call has failed in its session since it last worked.
+    """
+
+    text: str
+    error: str
+    failure: Failure
+    goal: str = ""
+    session: str = ""
+    seen: Collection[str] = ()
+    cause: str = ""
+    arguments: str = ""
+    marks: tuple[Mark, ...] = ()
+    times: int = 1
+
 
 _WORD = re.compile(r"\w+")
 

@@ -11,10 +11,9 @@ from fleetlore.advice.advice import Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
 from fleetlore.advice.gate import SEVERAL, Tip
 from fleetlore.advice.provenance import AdviceLedger
-from fleetlore.advice.situation import Situation
+from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import WAYS_OUT
 from fleetlore.calls.context import CallContext, normal, text_of
-from fleetlore.calls.failed_call import FailedCall
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of

@@ -130,7 +130,7 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Need(msgspec.Struct, frozen=True, array_like=True):
-    """What calls of a tool failed for, whatever else they held (`fleetlore.calls.objects.Mark`).
+    """What calls of a tool failed for, whatever else they held (`fleetlore.calls.context.Mark`).
 
     Attributes:
         argument, field, value: `order_id`, `status`, `pending`; without a field the value is a tool: an earlier call of

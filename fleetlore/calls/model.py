@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetlore.calls.context import CallContext, Ids
+from fleetlore.calls.context import CallContext, Ids, Mark
 from fleetlore.calls.document import (
     CALL_BITS,
     KIND_BITS,
@@ -26,7 +26,6 @@ from fleetlore.calls.document import (
     restored,
 )
 from fleetlore.calls.features import Call, Features, features, mixed
-from fleetlore.calls.objects import Mark
 from fleetlore.calls.places import Ended, PlaceNames, Places
 
 # Of a tool with fewer calls nothing can be told.

@@ -1,14 +1,20 @@
-"""Remember places (a database, a repository, a host, an account) by their names, and how calls with them ended."""
+"""Remember places (a database, a repository, a host, an account) by their names, and how calls with them ended; and
+choose what a session most likely needs next of one: what has what, and the one name near a wrong one.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from heapq import nlargest
 from math import log
 from typing import NamedTuple
 
-from fleetlore.calls.context import KEYWORDS, CallContext
+from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, KEYWORDS, CallContext, words_of
+
+__all__ = ["QUERY_WORDS", "Ended", "PlaceNames", "Places", "is_covered", "missing", "nearest", "structure", "unknown"]
 
 # How one asks, wherever one is.
 QUERY_WORDS = KEYWORDS.union(
@@ -130,3 +136,189 @@ class Places(dict[str, PlaceNames]):
             return None
         (best, first), second = ranked[0], ranked[1][1] if len(ranked) > 1 else 0.0
         return best if first - second >= _SURE else None
+
+
+# Of one owner; and owners that one call names.
+_MOST_MEMBERS, _MOST_OWNERS = 16, 8
+# Of an owner that is shown: one of which less is known has mostly more.
+_LEAST_MEMBERS = 2
+# Letters from which names that differ in one are alike, and in two.
+_LONG_ENOUGH, _LONG = 6, 9
+# Of the parts of a name: that the goal has too, and that the call that failed has.
+_IN_GOAL, _IN_CALL = 0.75, 0.5
+# Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
+_STEM = 5
+_LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.\[])")
+_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*[(\[]")
+_FROM = re.compile(r"(?i)\b(?:from|join|into|update)\s+(\w+)")
+# `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`
+_OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|join)\s+\w+\s+(\w+)")
+# `dailyPrice`, `HTTPServer`, `daily_price`, `PRICE`
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
+
+
+def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
+    """What has what at a place: the owners nearest to the goal and the call first, and as much as fits.
+
+    One that the call names comes before all; others are near by the parts that they and their members share with goal
+    and call. Of an owner with many members those that share a part come first. One line each, `owner(member, member)`,
+    takes at most `most_chars` together.
+    """
+    in_goal, in_call = _stems(words_of(goal, GOAL_CHARACTERS)), _stems(words_of(call, CALL_CHARACTERS))
+
+    def near(name: str) -> float:
+        stems = _stems_of(name)
+        return (_IN_GOAL * len(stems & in_goal) + _IN_CALL * len(stems & in_call)) / (len(stems) or 1)
+
+    named = words_of(call, CALL_CHARACTERS)
+
+    def worth(owner: str) -> tuple[bool, float, float, str]:
+        # Members that every owner has (`id`, `name`) tell little: the best three count.
+        of_members = sorted((near(member) for member in known.members[owner]), reverse=True)[:3]
+        worked = known.ended(owner.lower()).worked
+        return owner.lower() not in named, -(2.0 * near(owner) + sum(of_members)), -float(worked), owner
+
+    found: list[tuple[str, tuple[str, ...]]] = []
+    left = most_chars
+    for owner in sorted((owner for owner, of in known.members.items() if len(of) >= _LEAST_MEMBERS), key=worth):
+        shown = list[str]()
+        room = left - len(owner) - 3
+        for member in sorted(known.members[owner], key=lambda each: -near(each)):
+            room -= len(member) + 2
+            if room < 0 or len(shown) == _MOST_MEMBERS:
+                break
+            shown.append(member)
+        if shown:
+            kept = tuple(member for member in dict.fromkeys(known.members[owner]) if member in shown)
+            found.append((owner, kept))
+            left -= len(owner) + 3 + sum(len(member) + 2 for member in kept)
+    return found
+
+
+@lru_cache(maxsize=64)  # after a failure two sources ask for the same; a place of a version is never written to
+def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
+    """The one name that works at a place and is spelled nearly like a rejected one; None where none is, or several are.
+
+    Alike are names that differ in case, in `_` or in a plural's ending, and long ones that differ in one letter, or
+    from nine letters on in two; the first letter is the same. Else it is the one member of what the call names that
+    has all parts of the rejected name: `departure_time` for `departure`.
+    """
+    asked = rejected.lower()
+    first = asked[0]
+    found = {
+        name: distance
+        for name, ended in known.names.items()
+        if name[0] == first  # most names go here: there may be thousands
+        and name != asked
+        and ended.worked > ended.failed
+        and (distance := _distance(asked, name)) is not None
+    }
+    least = min(found.values(), default=0)
+    best = [name for name, distance in found.items() if distance == least]
+    if best:
+        return _spelled(known, best[0]) if len(best) == 1 else None
+    parts, named = _stems_of(rejected), words_of(call, CALL_CHARACTERS)
+    owners = [owner for owner in known.members if owner.lower() in named][:_MOST_OWNERS]
+    holding = {member for owner in owners for member in known.members[owner] if parts <= _stems_of(member)}
+    return holding.pop() if parts and len(holding) == 1 else None
+
+
+def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str]:
+    """Names in a call that are none of a place whose structure is known, as they are spelled, in order.
+
+    Words in quotes, in capitals or before a bracket are no names, nor are those that the call defines itself
+    (`orders AS o`) or qualifies others with (`o.total`).
+
+    Args:
+        named: lower-case, of the call, by the error: these come first, and may be any word.
+    """
+    text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
+    own = _own(text)
+    there = {name.lower() for owner, members in known.members.items() for name in (owner, *members)}
+    spelled = {name.lower(): name for name in _NAME.findall(text) if not name.isupper() and len(name) > 2}
+    # A name of something else there is no wrong name (`missing`), and what is called is none.
+    is_none = own | there | ({name.lower() for name in _CALLED.findall(text)} - spelled.keys())
+    first = [name for name in named if known.rejects(name) and name not in is_none]
+    rest = [name for name in spelled if name not in there and name not in QUERY_WORDS and known.rejects(name)]
+    return [spelled.get(name, name) for name in dict.fromkeys((*first, *rest)) if name not in own]
+
+
+def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
+    """Names that an error names, which the place has, but no owner that the call names."""
+    words = words_of(call, CALL_CHARACTERS)
+    owners = {owner.lower(): members for owner, members in known.members.items()}
+    there = {member.lower() for owner, members in owners.items() if owner in words for member in members}
+    return [name for name in named if there and name not in there and name not in owners]
+
+
+def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
+    """Whether the structure of a place covers what a call is about: something that it takes from is rejected itself, or
+    the place is known to have all of it. Where only a member is rejected, its owner is there, known or not.
+    """
+    text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
+    asked = {name.lower() for name in _FROM.findall(text)} - _own(text)
+    return not asked.isdisjoint(rejected) or asked <= {owner.lower() for owner in known.members}
+
+
+def _own(text: str) -> set[str]:
+    """Names that a call defines itself."""
+    return {name.lower() for found in _OWN.findall(text) for name in found if name}
+
+
+def _spelled(known: PlaceNames, name: str) -> str:
+    """A lower-case name as it is spelled at the place."""
+    return known.spelled.get(name, name)
+
+
+def _distance(one: str, other: str) -> int | None:
+    """In how many letters two lower-case names of one first letter differ, a plural's ending counting as none; None
+    where not near.
+    """
+    (bare, singular, letters), (bare_other, singular_other, letters_other) = _bare(one), _bare(other)
+    if singular == singular_other or bare == bare_other:
+        return 0
+    shorter = min(len(bare), len(bare_other))
+    most = 2 if shorter >= _LONG else 1 if shorter >= _LONG_ENOUGH else 0
+    if not most or len(letters ^ letters_other) > 2 * most:  # one edit brings one letter and takes another
+        return None
+    distance = _edits(bare, bare_other, most)
+    return distance if distance <= most else None
+
+
+@lru_cache(maxsize=16_384)  # as below
+def _bare(name: str) -> tuple[str, str, frozenset[str]]:
+    """A name without `_`, that without a plural's ending, and its letters."""
+    bare = name.replace("_", "")
+    return bare, _singular(bare), frozenset(bare)
+
+
+def _singular(name: str) -> str:
+    for ending, instead in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("ss", "ss")):
+        if name.endswith(ending):
+            return name[: -len(ending)] + instead
+    return name[:-1] if name.endswith("s") and len(name) > 3 else name
+
+
+def _edits(one: str, other: str, most: int) -> int:
+    """Levenshtein's distance; more than `most` where it is more."""
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before = list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        now = [row]
+        for column, its in enumerate(other, 1):
+            now.append(min(before[column] + 1, now[-1] + 1, before[column - 1] + (letter != its)))
+        if min(now) > most:  # it only grows
+            return most + 1
+        before = now
+    return before[-1]
+
+
+def _stems(words: Iterable[str]) -> frozenset[str]:
+    return frozenset[str]().union(*map(_stems_of, words))
+
+
+@lru_cache(maxsize=16_384)  # the names of a place are asked for again at each failure there
+def _stems_of(name: str) -> frozenset[str]:
+    return frozenset(part.lower()[:_STEM].rstrip("s") for part in _PARTS.findall(name))

@@ -19,8 +19,7 @@ import numpy as np
 import orjson
 
 from fleetlore.redact.redact import may_hold_secret, redact
-from fleetlore.redact.values import plain_value, redact_value
-from fleetlore.redact.weight import weight
+from fleetlore.redact.values import plain_value, redact_value, weight
 from fleetlore.wire.events import TYPES, Event, event_id
 
 if TYPE_CHECKING:  # comes with the extra [personal]

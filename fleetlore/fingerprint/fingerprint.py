@@ -23,16 +23,14 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from fleetlore.fingerprint.normal_form import normal_form
-from fleetlore.fingerprint.template import QUOTED_TEXT
+from fleetlore.fingerprint.normal_form import QUOTED_TEXT, normal_form
 from fleetlore.redact.redact import redact
-from fleetlore.redact.values import plain_value, redact_value
-from fleetlore.redact.weight import weight
+from fleetlore.redact.values import plain_value, redact_value, weight
 
 VERSION = "5"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
 _MAX_SHAPE = 512
-# No more of a message is read (`fleetlore.fingerprint.template.head_line`), nor kept in a cache.
+# No more of a message is read (`fleetlore.fingerprint.normal_form.head_line`), nor kept in a cache.
 MAX_MESSAGE = 8000
 _CACHED_CHARACTERS = 2048
 # By how a value begins: the stream may get it without its end.

@@ -1,11 +1,125 @@
-"""Mask what stands where an instance stands in an error text, and drop what says nothing."""
+"""List what is masked in an error text, and what says nothing and is dropped.
+
+What looks like an instance is masked: paths, files, hosts, addresses, ids, times, numbers; and what stands where an
+instance stands.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from http import HTTPStatus
 
-from fleetlore.fingerprint.maskers import MASK, Rule
+MASK = "<*>"
+
+# Each rule: what the text (in lower case) contains one of, if it can match at all; the pattern; what comes instead.
+# Looking for a word first costs a hundredth of a search that finds nothing.
+Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], str]"]
+
+_EXTENSIONS = (
+    "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|"
+    "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|"
+    "docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|tmp|"
+    "bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|"
+    "mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|"
+    "pptx?|od[ts]|rtf|epub|tex|bib"
+)
+_TOP_LEVEL = "com|org|net|io|edu|gov|local|localdomain|internal|example|lan|corp|cloud|invalid|intranet"
+_DIGITS = tuple("0123456789")
+_ID_PREFIX = re.compile(
+    r"(?:req|request|org|usr|user|cus|sub|txn?|run|job|task|msg|call|thread|sess|session|trace|span|id|tok|ch|pi|evt|"
+    r"file|asst|chatcmpl|batch|ord|order|inv|acct|proj|i|ami|vol|sg|subnet|vpc)[_-](?=\w*\d)[\w-]{5,}"
+)
+_ID = re.compile(
+    r"(?:[A-Za-z]+_)?(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{7,}"  # hex digits
+    r"|[\w-]*?(?:[A-Za-z]+\d+){2,}[A-Za-z]+\d*[\w-]*|\d+[A-Za-z]+\d+[A-Za-z]+\w*"  # letters and digits in turn
+    r"|\d+(?:x\d+)+|(?=\w*[a-z])(?=\w*[A-Z])\d\w{11,}"  # dimensions; a long mixture
+)
+_MANY_DIGITS = re.compile(
+    r"[A-Za-z]+\d{3,}|[A-Za-z][A-Za-z_-]*\d{4,}"
+    r"|(?!UTF|ISO|SHA|AES|TLS)[A-Z]{2,}-\d+|(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6,}"  # an issue's key, a booking's code
+)
+_CODE_BEFORE = re.compile(
+    r"(?:\b|_)(?:status|(?:exit|return|status|error)?code|errno|exit(?:ed)?|rc|http|error|signal)\b[^\w\n]{0,3}"
+    r"(?:code |status )?$",
+    re.I,
+)
+# One of these stands in what `_CODE_BEFORE` matches.
+_CODE_WORD = re.compile("code|status|err|exit|rc|http|signal", re.I)
+_MAX_CODE_DIGITS = 6
+_STATUS = re.compile(r"[1-5]\d\d|-\d{1,3}")
+# Words whose number is part of the name: ORA-00942, utf-8, sha-256; but not worker-2.
+_NAME_BEFORE = re.compile(r"(?:\b[A-Z]{2,}|\b(?:utf|iso|sha|aes|gpt|tls|x86))-$")
+
+
+def _token(match: re.Match[str]) -> str:
+    """An id is masked; a word that merely holds a digit (`utf-8`, `E0382`, `sha256`) is kept."""
+    token, text = match.group(), match.string
+    if _ID_PREFIX.fullmatch(token) or _ID.fullmatch(token):
+        return MASK
+    # Not where codes stand: at the start, or before a colon or a bracket (`ORA-00942:`, `error TS2304:`, `E0382]`).
+    before, behind = text[max(0, match.start() - 6) : match.start()], text[match.end() : match.end() + 1]
+    if (
+        behind in (":", "]")
+        or before[-1:] not in (" ", "'", '"', "`", "(", "#")
+        or before.lower().endswith(("error ", "code "))
+    ):
+        return token
+    return MASK if _MANY_DIGITS.fullmatch(token) else token
+
+
+def _number(match: re.Match[str]) -> str:
+    """A number is kept where it is a code, and masked where it is a quantity."""
+    number, start = match.group(), match.start()
+    before = match.string[max(0, start - 20) : start]
+    # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`; or of a program's end: `-9: …`.
+    # A text of numbers alone asks it a thousand times: without a letter there is neither a code nor a name.
+    if start and before.lower() == before.upper() and match.string[match.end() : match.end() + 1] != " ":
+        return MASK
+    may_be_code = _CODE_WORD.search(before) is not None
+    coded = (may_be_code and bool(_CODE_BEFORE.search(before))) or (not start and bool(_STATUS.fullmatch(number)))
+    named = before[-1:] == "-" and bool(_NAME_BEFORE.search(before))
+    said = match.string.startswith((" Client Error", " Server Error"), match.end())
+    return number if (coded and len(number) <= _MAX_CODE_DIGITS) or named or said else MASK
+
+
+# What an instance looks like; the longer form first, so that a part of it is not masked on its own.
+LOOKS: tuple[Rule, ...] = (
+    (("://",), re.compile(r"\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+", re.I), MASK),
+    (("</",), re.compile(r"<[a-z]\w*(?:\s[^<>]*)?>.*?</\w+>"), MASK),
+    (("@",), re.compile(r"'[^'\s]*'@'[^'\s]*'|(?<![\w@/])[\w.+-]+@[\w-]+(?:\.[\w-]+)*(?::[\w./-]+)?"), MASK),
+    (("-",), re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), MASK),
+    (("-",), re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), MASK),
+    ((":",), re.compile(r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b(?!:)"), MASK),
+    (("::",), re.compile(r"(?<![\w:])::[\w:.]*"), MASK),
+    ((".",), re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+|/\d+)?\b"), MASK),
+    (("localhost",), re.compile(r"\blocalhost(?::\d+)?\b", re.I), MASK),
+    (("0x",), re.compile(r"\b0x[0-9a-f]+\b", re.I), MASK),
+    ((":\\",), re.compile(r"\b[A-Za-z]:\\+(?:[\w.-]+(?: [\w.-]+)*\\+)*[\w.-]*"), MASK),
+    # Files, with the line and column that follow them.
+    (("/",), re.compile(r"(?<![\w<*.~-])(?:~|\.{1,2})?(?:/[\w.@+*?=&%,-]+)+/?(?::\d+)*"), MASK),
+    (("/",), re.compile(r"\b[\w-]+(?:/[\w.@+*-]+){2,}/?(?::\d+)*"), MASK),
+    (
+        (".",),
+        re.compile(
+            r"(?<![\w<*./@+-])(?<!fatal error: )(?:[\w.@+-]{1,100}/)*[\w@+-][\w.@+-]{0,100}"
+            rf"\.(?:{_EXTENSIONS})(?::\d+)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"
+        ),
+        MASK,
+    ),
+    ((".",), re.compile(rf"\b(?<![\w-]\.)(?:[\w-]+\.)+(?:{_TOP_LEVEL})\b(?::\d+)?", re.I), MASK),
+    (_DIGITS, re.compile(r"(?<![\w-])(?:[A-Za-z_-]+\d[\w-]*|\d+[A-Za-z_-][\w-]*)"), _token),
+    (
+        _DIGITS,
+        re.compile(
+            r"(?<![\w.])-?\d+(?:[.,]\d+)*(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|"
+            r"minutes?|"
+            r"hours?|days?|tokens|%)\b)?(?!\w)"
+        ),
+        _number,
+    ),
+)
+
 
 QUOTED = r"(?:'[^']*'|\"[^\"]*\"|`[^`']*[`']|‘[^’]*’|“[^”]*”)"
 _SYSTEM = (

@@ -245,36 +245,12 @@ FORMS: tuple[_Group, ...] = (
             _Form("teams_webhook", "/webhookb2/", r"(?<=/webhookb2/)[\w@/-]{40,}"),
         ),
     ),
-    _Group(
-        "dapi",
-        None,
-        (_Form("databricks_token", "dapi", r"\bdapi[a-f0-9]{32}"),),
-    ),
-    _Group(
-        "ZXlK",
-        None,
-        (_Form("jwt", "ZXlK", r"\bZXlK[A-Za-z0-9+/]{40,}={0,2}"),),
-    ),
-    _Group(
-        "eyJr",
-        None,
-        (_Form("grafana_token", "eyJrIjoi", r"\beyJrIjoi[A-Za-z0-9]{50,}={0,3}"),),
-    ),
-    _Group(
-        "cmVm",
-        None,
-        (_Form("artifactory_key", "cmVmd", r"\bcmVmd[A-Za-z0-9]{55,}"),),
-    ),
-    _Group(
-        "GR1348",
-        None,
-        (_Form("gitlab_token", "GR1348941", r"\bGR1348941[\w-]{20,}"),),
-    ),
-    _Group(
-        "4b1d",
-        None,
-        (_Form("clickhouse_key", "4b1d", r"\b4b1d[A-Za-z0-9]{38}\b"),),
-    ),
+    _Group("dapi", None, (_Form("databricks_token", "dapi", r"\bdapi[a-f0-9]{32}"),)),
+    _Group("ZXlK", None, (_Form("jwt", "ZXlK", r"\bZXlK[A-Za-z0-9+/]{40,}={0,2}"),)),
+    _Group("eyJr", None, (_Form("grafana_token", "eyJrIjoi", r"\beyJrIjoi[A-Za-z0-9]{50,}={0,3}"),)),
+    _Group("cmVm", None, (_Form("artifactory_key", "cmVmd", r"\bcmVmd[A-Za-z0-9]{55,}"),)),
+    _Group("GR1348", None, (_Form("gitlab_token", "GR1348941", r"\bGR1348941[\w-]{20,}"),)),
+    _Group("4b1d", None, (_Form("clickhouse_key", "4b1d", r"\b4b1d[A-Za-z0-9]{38}\b"),)),
     _Group(
         "kind:",
         None,

@@ -1,9 +1,12 @@
-"""Copy what an agent passed into plain JSON, with every secret masked that its text or its name shows."""
+"""Copy what an agent passed into plain JSON, with every secret masked that its text or its name shows.
+
+What a value holds is counted before it is copied, for what is shared in it is copied each time; long texts are cut.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import islice
@@ -12,10 +15,10 @@ from typing import Any
 from fleetlore.redact.columns import kind_of_column
 from fleetlore.redact.named_values import FOLDER, KEYS, PASSWORDS, is_secret, mask_of
 from fleetlore.redact.redact import fold, redact
-from fleetlore.redact.weight import UNCUT, cut_text
 
-__all__ = ["plain_value", "redact_value"]
+__all__ = ["UNCUT", "cut_text", "plain_value", "redact_value", "weight", "whole_tokens"]
 
+UNCUT = 2**62
 _MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would end as RecursionError in the agent
 _MAX_INT = 2**64  # the JSON encoder refuses larger integers
 # Values of one copy: lists that share members can stand for any number of them.
@@ -169,3 +172,47 @@ def _text(value: Any) -> str:
         return str(value)
     except Exception:  # a broken __str__ of the agent's own class must not break the agent's call
         return f"<unprintable {type(value).__name__}>"
+
+
+_OF_A_VALUE = 8
+_CONTAINERS = frozenset({dict, list, tuple})
+_LONGEST_TOKEN = 512
+_OF_NO_TOKEN = re.compile(r"[^\w+/=.~-]")
+
+
+def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = UNCUT) -> int:
+    """Characters of the texts in a value, and eight for each member; ends once they are more than `most`.
+
+    What is shared counts as often as it would be copied: twenty lists that hold each other twice have a million
+    members. Keys and members of types that JSON does not know count little; whoever copies them has to look.
+
+    Args:
+        longest: as much of each text counts.
+    """
+    found, places = 0, [value]
+    for place in places:
+        found += _OF_A_VALUE * len(place)
+        if found > most:
+            break
+        for member in place.values() if type(place) is dict else place:
+            kind = type(member)
+            if kind is str:
+                found += len(member) if len(member) < longest else longest
+            elif kind in _CONTAINERS:
+                places.append(member)
+    return found
+
+
+def cut_text(text: str, longest: int) -> str:
+    """The text, or its first characters and how many are missing."""
+    if len(text) <= longest:
+        return text
+    kept = whole_tokens(text, longest)
+    return f"{text[:kept]}… [{len(text) - kept} characters cut]"
+
+
+def whole_tokens(text: str, longest: int) -> int:
+    """Where to cut a longer text: before a token, for half a secret is not recognised as one."""
+    start = max(0, longest - _LONGEST_TOKEN)
+    ends = [start + match.end() for match in _OF_NO_TOKEN.finditer(text[start:longest])]
+    return ends[-1] if ends else longest

@@ -1,13 +1,15 @@
-"""Hold a version of the retrieval adapter: a LoRA over the static encoder, applied in numpy as two small products.
+"""Hold a version of the retrieval adapter, a LoRA over the static encoder, and rank ways out by it.
 
 The encoder maps a failed call and a way out to vectors of one space, where like texts are near. The adapter turns each
 of the two so that a failed call lies near what got *others* past the like: `x + scale * B @ A @ x`, with an `A` and a
-`B` for queries and another pair for answers.
+`B` for queries and another pair for answers, applied in numpy as two small products. A ranking adds words that both
+share, weighted by rarity, to that learned cosine.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -17,9 +19,20 @@ import numpy.typing as npt
 from fleetlore.adapters.blob_store import sha256_of
 from fleetlore.errors import AdapterRefused
 from fleetlore.retrieval.encoder import Encoder, Vectors, shared_encoder
+from fleetlore.stats.text_index import TextIndex
 from fleetlore.wire.adapter_manifest import Probe, RetrievalManifest
 
-__all__ = ["SIDES", "LoadedRetrieval", "RetrievalAdapter", "RetrievalSlot", "probe_answers", "tensor_shapes"]
+__all__ = [
+    "SIDES",
+    "LoadedRetrieval",
+    "Ranking",
+    "RetrievalAdapter",
+    "RetrievalSlot",
+    "answer_text",
+    "probe_answers",
+    "query_text",
+    "tensor_shapes",
+]
 
 SIDES: Final = ("query", "answer")
 MAX_RANK = 256
@@ -179,3 +192,51 @@ def _check_probe(adapter: RetrievalAdapter, probe: Probe, dimensions: int) -> No
     rows = _probe_rows(probe.seed, dimensions)
     if bool((np.abs(answers - rows[1:] @ rows[0]) <= NO_CHANGE).all()):
         raise AdapterRefused("probe", "the adapter changes nothing")
+
+
+# Of the learned cosine, where the likest text by words counts 1.
+LEARNED_WEIGHT = 2.0
+# Any shared word counts.
+_ANY = 1e-6
+_ERROR_CHARACTERS = 250
+_CALL_CHARACTERS = 400
+_FIX_CHARACTERS = 400
+_GOAL_CHARACTERS = 150
+
+
+# Make the two texts that are compared when ways out are ranked: of a call that failed, and of what got past one.
+def query_text(error: str, call: str, goal: str) -> str:
+    """Of a call that failed, with what its session is after."""
+    return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {goal[:_GOAL_CHARACTERS]}"
+
+
+def answer_text(error: str, call: str, fix: str) -> str:
+    """Of a call that failed and the one that worked after it."""
+    return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {fix[:_FIX_CHARACTERS]}"
+
+
+Floats = npt.NDArray[np.float64]
+
+
+class Ranking:
+    """Texts of ways out that can be ranked for one query after another."""
+
+    def __init__(self, texts: Sequence[str], encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._count = len(texts)
+        self._vectors = encoder.encode(texts)
+        self._index = TextIndex()
+        for place, text in enumerate(texts):
+            self._index.put(str(place), text)
+
+    def by_words(self, query: str) -> Floats:
+        """Tf-idf cosine of each text, relative to the likest: (n,), 0..1."""
+        found = np.zeros(self._count)
+        like = self._index.like(query, _ANY, self._count) if self._count else []
+        for id, cosine in like:
+            found[int(id)] = cosine / like[0][1]
+        return found
+
+    def scores(self, query: str, adapter: RetrievalAdapter) -> Floats:
+        """By words and by the adapter together: (n,), the greater the better."""
+        return self.by_words(query) + LEARNED_WEIGHT * adapter.cosines(self._encoder.encode([query])[0], self._vectors)

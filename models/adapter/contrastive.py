@@ -21,9 +21,8 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fleetlore.retrieval.adapter import SIDES, RetrievalAdapter, tensor_shapes
+from fleetlore.retrieval.adapter import SIDES, Ranking, RetrievalAdapter, tensor_shapes
 from fleetlore.retrieval.encoder import Encoder, Vectors
-from fleetlore.retrieval.ranking import Ranking
 from models.adapter.pairs import Case, Memory
 
 __all__ = ["TrainedRetrieval", "train"]

@@ -29,9 +29,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.retrieval.adapter import RetrievalAdapter
+from fleetlore.retrieval.adapter import Ranking, RetrievalAdapter
 from fleetlore.retrieval.encoder import Encoder
-from fleetlore.retrieval.ranking import Ranking
 from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Judgment

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fleetlore.calls.context import KEYWORDS, WORD, text_of
-from fleetlore.retrieval.ranking import answer_text, query_text
+from fleetlore.retrieval.adapter import answer_text, query_text
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Step, Trajectory
 

@@ -10,8 +10,8 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from fleetlore.calls.context import KnownObjects, Mark
 from fleetlore.calls.document import Need
-from fleetlore.calls.objects import KnownObjects, Mark
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.evidence import Evidence, Fleet, Who

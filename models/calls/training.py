@@ -21,15 +21,16 @@ from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Fleet, Who
+from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
 from models.calls.needs import NeedRecords
 from models.calls.places import PlaceRecords
-from models.calls.thresholds import Foreseen, Trial, thresholds
+from models.cases import said_by
 from models.memory.identities import identities
 from models.place_names import told_of_place
 
-__all__ = ["CallTraining", "TrainedCalls", "kind_of", "said_by", "train"]
+__all__ = ["CallTraining", "TrainedCalls", "kind_of", "train"]
 
 
 # Calls that may be learned again beside a new one.
@@ -280,11 +281,6 @@ def kind_of(step: Step, call: Call) -> Key:
     failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
     found = failure_kind(failure.error_class, failure.template, step.error_message or "", call.text)
     return step.tool, found.kind, found.names
-
-
-def said_by(step: Step) -> str:
-    """What the environment said to a call."""
-    return step.error_message or step.error_type or "" if step.failed else step.result
 
 
 def _place(session: Trajectory, context: CallContext) -> str:

@@ -24,8 +24,7 @@ from tokenizers import Tokenizer
 from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.adapters.signatures import create_signing_key
-from fleetlore.retrieval.adapter import RetrievalSlot
-from fleetlore.retrieval.ranking import query_text
+from fleetlore.retrieval.adapter import RetrievalSlot, query_text
 from fleetlore.wire.adapter_manifest import RetrievalManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 

@@ -7,8 +7,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from fleetlore.redact.values import redact_value
-from fleetlore.redact.weight import weight
+from fleetlore.redact.values import redact_value, weight
 
 MAX_TEXT = 400
 _MAX_READ = 16 * 1024

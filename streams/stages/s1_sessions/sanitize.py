@@ -15,7 +15,7 @@ from fleetlore.advice.provenance import OPENING, redact_fenced
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.named_values import REDACTED
 from fleetlore.redact.redact import redact, suspects
-from fleetlore.redact.weight import whole_tokens
+from fleetlore.redact.values import whole_tokens
 from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming
 
 # Of a text: no stage keeps more than 2,000 characters or reads more than 8,000. The rest only tells two calls apart.

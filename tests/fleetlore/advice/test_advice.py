@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.advice.advice import MAX_TIPS, Advice, advise
-from fleetlore.advice.situation import Situation
+from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import SOURCES
-from fleetlore.calls.failed_call import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import stable_hash, withheld

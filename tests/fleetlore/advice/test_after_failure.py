@@ -13,8 +13,7 @@ import pytest
 
 from benchmarks.security.times import AGENT_SECONDS, slowness
 from fleetlore.advice.advice import advise
-from fleetlore.advice.situation import Situation
-from fleetlore.calls.failed_call import FailedCall
+from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex

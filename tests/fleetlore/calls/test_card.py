@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.card import missing, nearest, structure, unknown
-from fleetlore.calls.places import Ended, PlaceNames
+from fleetlore.calls.places import Ended, PlaceNames, missing, nearest, structure, unknown
 
 
 def place(**names: tuple[int, int]) -> PlaceNames:

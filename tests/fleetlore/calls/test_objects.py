@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.objects import KEPT, MAX_MARKS, KnownObjects, Mark
+from fleetlore.calls.context import KEPT, MAX_MARKS, KnownObjects, Mark
 
 ORDER = '{"order_id": "#W123", "user_id": "mia_1", "status": "Pending", "total": 12.5, "paid": true}'
 OF_ORDER = '{"order_id": "#W123"}'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.fingerprint.template import MASK, MAX_TEMPLATE, head_line, template
+from fleetlore.fingerprint.normal_form import MASK, MAX_TEMPLATE, head_line, template
 from tests.error_texts import any_text
 
 

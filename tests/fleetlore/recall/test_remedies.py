@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetlore.advice.advice import Situation, advise
-from fleetlore.calls.failed_call import FailedCall
+from fleetlore.advice.situation import FailedCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, tool_id
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.remedies import PreconditionTracker

@@ -10,8 +10,7 @@ import safetensors.numpy
 
 from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.errors import AdapterRefused
-from fleetlore.retrieval.adapter import RetrievalSlot
-from fleetlore.retrieval.ranking import Ranking
+from fleetlore.retrieval.adapter import Ranking, RetrievalSlot
 from fleetlore.wire.adapter_manifest import Probe
 
 WEIGHTS = random_weights(1)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.watch.safety import cautions, dangers
-from fleetlore.watch.shell_rules import RULES
+from fleetlore.watch.safety import RULES, cautions, dangers
 
 SHELL_DANGERS = [
     ("rm -rf /", ["rm-root"]),

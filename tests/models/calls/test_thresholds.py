@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from models.calls.thresholds import Foreseen, Trial, thresholds
+from models.calls.gate import Foreseen, Trial, thresholds
 
 
 def foreseen(chances: list[float], seed: int = 0, true: bool = True) -> list[Foreseen]:

@@ -97,7 +97,7 @@ async def main():
             while fleet.adapter_version is None:
                 await asyncio.sleep(0.1)
             version, slot = fleet.adapter_version, fleet.retrieval
-        from fleetlore.retrieval.ranking import Ranking
+        from fleetlore.retrieval.adapter import Ranking
 
         texts = ["refused: riverman stoneway cloudish with_a", "refused: dusty nand with_b"]
         scores = Ranking(texts, slot.encoder).scores("refused: rivering stoneless clouded nand", slot.adapter)
