@@ -106,7 +106,9 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told
         if step.transient:
             continue
         if step.failed:
-            failed.update(_failed_names(step, Call(step.tool, text_of(step.arguments))))
+            failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
+            said, text = step.error_message or "", text_of(step.arguments)
+            failed.update(failure_kind(failure.error_class, failure.template, said, text).names)
             members.update(dict.fromkeys(_MEANT.findall((step.error_message or "")[:RESULT_CHARACTERS])))
             continue
         call = _Read.of(step)
@@ -114,7 +116,7 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told
         found = [*call.members, *(pair for pair in shown if pair[0])]
         members.update(dict.fromkeys(found))
         names.update(dict.fromkeys(chain(call.names, *((owner, member) for owner, member in shown))))
-        listed.update(dict.fromkeys(_alone(step.result)))
+        listed.update(dict.fromkeys(filter(None, chain(*_ALONE.findall(step.result[:RESULT_CHARACTERS])))))
     whose = frozenset(word.lower() for text in identities for word in _WORD.findall(text))
 
     def is_name(word: str) -> bool:
@@ -126,12 +128,6 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told
         frozenset(filter(is_name, failed)),
         tuple(pair for pair in members if is_name(pair[0]) and is_name(pair[1])),
     )
-
-
-def _failed_names(step: Step, call: Call) -> tuple[str, ...]:
-    """Names of a call that it failed for."""
-    failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
-    return failure_kind(failure.error_class, failure.template, step.error_message or "", call.text).names
 
 
 def shows_schema(result: str) -> bool:
@@ -235,10 +231,6 @@ def _of_result(step: Step, call: _Read) -> Iterator[_Pair]:
     elif text[:1] in ("{", "["):
         keys = (first or second for first, second in _KEY.findall(text))
         yield from ((call.owner, key) for key in dict.fromkeys(keys) if key.lower() not in call.own)
-
-
-def _alone(result: str) -> Iterator[str]:
-    return (each for found in _ALONE.findall(result[:RESULT_CHARACTERS]) for each in found if each)
 
 
 def _plain(result: str) -> str:

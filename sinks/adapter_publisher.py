@@ -14,7 +14,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Generic, Self
+from typing import Generic, Literal, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
@@ -280,7 +280,7 @@ class AdapterPublisher(Generic[Manifest]):
             )
         await self._revoke(tenant, "key", key_id, reason)
 
-    async def _revoke(self, tenant: str, kind: str, what: str, reason: str) -> None:
+    async def _revoke(self, tenant: str, kind: Literal["version", "key"], what: str, reason: str) -> None:
         revocation = Revocation(tenant, kind, what, reason, self._clock.now())
         signed = self._key.sign(revocation)
         if self._store is not None:

@@ -17,12 +17,10 @@ from fleetlore.adapters.signatures import (
     Manifest,
     PublicKeys,
     signed_by,
-    verify_manifest,
-    verify_pointer,
-    verify_revocation,
+    verify,
 )
 from fleetlore.errors import AdapterRefused
-from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, in_cohort
+from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation, in_cohort
 
 KEPT_VERSIONS = 64
 
@@ -126,14 +124,14 @@ class RegistryView(Generic[Manifest]):
         Raises AdapterRefused; nothing is kept then.
         """
         if name == "adapters.weights":
-            return self.take_weights(key, value)
+            return self._take_weights(key, value)
         if name == "adapters.manifests":
-            return key.startswith(self._mine) and self.take_manifest(key, value)
+            return key.startswith(self._mine) and self._take_manifest(key, value)
         if key.startswith(REVOKED.encode()):
-            return self.take_revocation(value)
-        return key.startswith(self._mine) and self.take_pointer(value)
+            return self._take_revocation(value)
+        return key.startswith(self._mine) and self._take_pointer(value)
 
-    def take_weights(self, key: bytes, value: bytes | None) -> bool:
+    def _take_weights(self, key: bytes, value: bytes | None) -> bool:
         """Keep weights that a manifest names, or the reference to them; a reference never takes the place of weights.
 
         Others are passed over: whoever reads the topics reads the weights again once their manifest is there.
@@ -160,12 +158,12 @@ class RegistryView(Generic[Manifest]):
         self._weights[version] = value
         return True
 
-    def take_manifest(self, key: bytes, value: bytes | None) -> bool:
+    def _take_manifest(self, key: bytes, value: bytes | None) -> bool:
         """Keep a signed manifest of this tenant. Raises AdapterRefused."""
         if value is None:
             version = key.decode(errors="replace").rpartition("/")[2]
             return not self._is_pointed(version) and self._forget(version)
-        manifest = verify_manifest(value, self._trusted, self.kind)
+        manifest = verify(value, self._trusted, self.kind)
         if manifest.tenant != self.tenant:
             raise AdapterRefused("foreign", f"manifest of tenant {manifest.tenant[:63]!r}")
         if manifest.key != key:
@@ -179,11 +177,11 @@ class RegistryView(Generic[Manifest]):
             self._forget(next(version for version in self._manifests if not self._is_pointed(version)))
         return True
 
-    def take_pointer(self, value: bytes | None) -> bool:
+    def _take_pointer(self, value: bytes | None) -> bool:
         """Follow a signed pointer of this channel if its epoch is newer. Raises AdapterRefused."""
         if value is None:
             return False  # a channel is never emptied: a rollback is a newer pointer, so this can only be a mistake
-        pointer = verify_pointer(value, self._trusted)
+        pointer = verify(value, self._trusted, AdapterPointer)
         if pointer.tenant != self.tenant:
             raise AdapterRefused("foreign", f"pointer of tenant {pointer.tenant[:63]!r}")
         if pointer.name != self.kind.name or pointer.channel not in (CHANNEL, CANARY):
@@ -199,11 +197,11 @@ class RegistryView(Generic[Manifest]):
         self._signed[pointer.channel] = signed_by(value, self._trusted), value
         return True
 
-    def take_revocation(self, value: bytes | None) -> bool:
+    def _take_revocation(self, value: bytes | None) -> bool:
         """Never run a version again, or never believe a key again and whatever it signed. Raises AdapterRefused."""
         if value is None:
             return False  # what was revoked stays so
-        revocation = verify_revocation(value, self._trusted)
+        revocation = verify(value, self._trusted, Revocation)
         if revocation.tenant != self.tenant:
             raise AdapterRefused("foreign", f"revocation of tenant {revocation.tenant[:63]!r}")
         if revocation.kind == "key" and not self._outranks(signed_by(value, self._trusted), revocation.what):

@@ -93,34 +93,11 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
     return keys
 
 
-def verify_manifest(data: bytes, trusted: PublicKeys, kind: type[Manifest]) -> Manifest:
-    """The manifest in `data`, of the adapter that `kind` is for, if a trusted key signed it. Raises AdapterRefused."""
-    _verify(data, trusted)
-    return _document(data, kind)
-
-
-def verify_pointer(data: bytes, trusted: PublicKeys) -> AdapterPointer:
-    """The pointer in `data` if a trusted key signed it. Raises AdapterRefused."""
-    _verify(data, trusted)
-    return _document(data, AdapterPointer)
-
-
-def verify_revocation(data: bytes, trusted: PublicKeys) -> Revocation:
-    """The revocation in `data` if a trusted key signed it. Raises AdapterRefused."""
-    _verify(data, trusted)
-    revocation = _document(data, Revocation)
-    if revocation.kind not in ("version", "key"):
-        raise AdapterRefused("malformed", f"revocation of a {revocation.kind[:20]!r}")
-    return revocation
-
-
-def signed_by(data: bytes, trusted: PublicKeys) -> str:
-    """Id of the trusted key that signed `data`. Raises AdapterRefused."""
-    return _verify(data, trusted)
-
-
-def _document(data: bytes, kind: type[_Document]) -> _Document:
-    """A field that came later has its default in what was signed before."""
+def verify(data: bytes, trusted: PublicKeys, kind: type[_Document]) -> _Document:
+    """The document in `data` if a trusted key signed it; a field that came later has its default in what was signed
+    before. Raises AdapterRefused.
+    """
+    signed_by(data, trusted)
     return cast(_Document, _decoded(data, kind))  # type: ignore[arg-type]  # mypy looks at the hash of an instance
 
 
@@ -133,7 +110,8 @@ def _decoded(data: bytes, kind: Callable[..., object]) -> object:
         raise AdapterRefused("malformed", str(error)) from error
 
 
-def _verify(data: bytes, trusted: PublicKeys) -> str:
+def signed_by(data: bytes, trusted: PublicKeys) -> str:
+    """Id of the trusted key that signed `data`. Raises AdapterRefused."""
     if len(data) > _MAX_DOCUMENT_BYTES:
         raise AdapterRefused("oversized", f"{len(data)} bytes of a document")
     return _signer(data, tuple((key_id, key.public_bytes_raw()) for key_id, key in trusted.items()))

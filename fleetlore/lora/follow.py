@@ -34,6 +34,7 @@ class LoraSlot:
     """Runs one version at a time (an `AdapterHolder`): `folder/SHA256/` holds it. What lies there before is not read.
 
     Attributes:
+        current: the version in use.
         kept: versions that were in use in this process, by hash, the newest last.
     """
 
@@ -41,18 +42,13 @@ class LoraSlot:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._current: KeptLora | None = None
+        self.current: KeptLora | None = None
         self.kept: dict[str, KeptLora] = {}
-
-    @property
-    def current(self) -> KeptLora | None:
-        """The version in use."""
-        return self._current
 
     @property
     def version(self) -> str | None:
         """sha256 of the version in use."""
-        return self._current.manifest.version if self._current else None
+        return self.current.manifest.version if self.current else None
 
     def prepare(self, weights: bytes, manifest: LanguageModelManifest) -> KeptLora:
         """Check everything and write it to the folder; the version in use is not touched. Safe on another thread.
@@ -75,7 +71,7 @@ class LoraSlot:
 
     def apply(self, loaded: KeptLora) -> None:
         """Put a prepared version into use."""
-        self._current = loaded
+        self.current = loaded
         self.kept.pop(loaded.manifest.version, None)
         self.kept[loaded.manifest.version] = loaded
         while len(self.kept) > KEPT:
@@ -83,9 +79,9 @@ class LoraSlot:
 
     def reset(self) -> None:
         """Run no version: it was revoked, and goes from the folder."""
-        if self._current is not None:
-            self._drop(self._current.manifest.version)
-        self._current = None
+        if self.current is not None:
+            self._drop(self.current.manifest.version)
+        self.current = None
 
     def is_loaded(self, manifest: LanguageModelManifest) -> bool:
         """Never: it is checked and written anew."""

@@ -114,7 +114,9 @@ class LoreSearch:
                 for match, item in items
                 if match.cosine >= _LEAST_COSINE or held.get(item.id, 0.0) > _LEAST_SHARE
             ]
-            return sorted(found, key=lambda each: (_grade(each[0]), *_item_evidence(each[1]), -each[0], each[1].id))
+            return sorted(
+                found, key=lambda each: (_grade(each[0]), -each[1].agents, -each[1].support, -each[0], each[1].id)
+            )
 
         return await self._within(timeout_seconds, work)
 
@@ -256,10 +258,6 @@ def _likeness(text: str, index: TextIndex) -> dict[str, float]:
 
 def _grade(score: float) -> int:
     return -round(score / ALIKE)
-
-
-def _item_evidence(item: MemoryItem) -> tuple[float, ...]:
-    return -item.agents, -item.support
 
 
 def _vector(text: str) -> list[float]:

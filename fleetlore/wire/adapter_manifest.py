@@ -190,7 +190,7 @@ class Revocation:
     """
 
     tenant: str
-    kind: str
+    kind: Literal["version", "key"]
     what: str
     reason: str
     created: float

@@ -210,7 +210,8 @@ def _preparations(calls: Calls, failed: Step, places: list[int]) -> Iterator[tup
         elif call.is_cut or len(arguments) > _MAX_WORDS:
             continue
         done = f"{call.tool}({line(arguments_text(arguments), MAX_STEP)})"
-        way = _Way(_cause(failed), line(_cause_text(failed), MAX_STEP), done)
+        cause, text = _cause_and_text(failed.tool, failed.arguments, failed.error_type, failed.error_message)
+        way = _Way(cause, line(text, MAX_STEP), done)
         if way not in seen:
             seen.add(way)
             yield way, _Tried(failed, call, arguments=arguments, open=left_open)
@@ -235,7 +236,7 @@ def _is_authors(failed: Step, change: Difference) -> bool:
     not defined and is set to some number or exchanged for another. What brings the name from elsewhere (`import math`,
     `math.pi` for `pi`) helps others too.
     """
-    if _is_check(failed):
+    if (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
         return True
     if change.value is not None:
         return False
@@ -244,18 +245,11 @@ def _is_authors(failed: Step, change: Difference) -> bool:
     if not _UNDEFINED.search(said(failed)):
         return False
     if change.was:
-        return len(change.was) != len(change.now) or not all(map(_qualifies, change.now, change.was))
+        return len(change.was) != len(change.now) or not all(
+            new.endswith(f".{old}") for new, old in zip(change.now, change.was, strict=True)
+        )
     words = {word for word in _words(*change.now) if any(map(str.isalpha, word)) and word != "number"}
     return words <= named_by(failed)
-
-
-def _qualifies(new: str, old: str) -> bool:
-    return new.endswith(f".{old}")
-
-
-def _is_check(failed: Step) -> bool:
-    """Whether the program in the call checks itself, and that failed."""
-    return (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and bool(_CHECK.search(failed.arguments))
 
 
 def _words(*parts: str) -> Counter[str]:
@@ -266,15 +260,11 @@ def _words(*parts: str) -> Counter[str]:
 
 
 def _cause(step: Step) -> str:
-    return _cause_of(step.tool, step.arguments, step.error_type, step.error_message)[0]
-
-
-def _cause_text(step: Step) -> str:
-    return _cause_of(step.tool, step.arguments, step.error_type, step.error_message)[1]
+    return _cause_and_text(step.tool, step.arguments, step.error_type, step.error_message)[0]
 
 
 @lru_cache(maxsize=8192)
-def _cause_of(tool: str, arguments: str, error_type: str | None, message: str | None) -> tuple[str, str]:
+def _cause_and_text(tool: str, arguments: str, error_type: str | None, message: str | None) -> tuple[str, str]:
     failure = failure_of(tool, arguments, error_type, message)
     return cause_of(failure, arguments), cause_text(failure, arguments)
 

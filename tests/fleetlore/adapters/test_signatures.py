@@ -17,11 +17,10 @@ from fleetlore.adapters.signatures import (
     create_signing_key,
     load_signing_key,
     public_keys,
-    verify_manifest,
-    verify_pointer,
+    verify,
 )
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.wire.adapter_manifest import DataRange, RetrievalManifest
+from fleetlore.wire.adapter_manifest import AdapterPointer, DataRange, RetrievalManifest
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
@@ -34,12 +33,12 @@ def manifest() -> RetrievalManifest:
 
 
 def test_a_manifest_comes_back_as_it_was_signed() -> None:
-    assert verify_manifest(KEY.sign(manifest()), TRUSTED, RetrievalManifest) == manifest()
+    assert verify(KEY.sign(manifest()), TRUSTED, RetrievalManifest) == manifest()
 
 
 def test_a_pointer_comes_back_as_it_was_signed() -> None:
     pointer = pointer_to(manifest(), 7)
-    assert verify_pointer(KEY.sign(pointer), TRUSTED) == pointer
+    assert verify(KEY.sign(pointer), TRUSTED, AdapterPointer) == pointer
 
 
 def test_equal_manifests_have_equal_bytes() -> None:
@@ -55,7 +54,7 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
     changed = bytearray(SIGNED)
     changed[place] ^= flip
     try:
-        accepted = verify_manifest(bytes(changed), TRUSTED, RetrievalManifest)
+        accepted = verify(bytes(changed), TRUSTED, RetrievalManifest)
     except AdapterRefused:
         return
     # Base64 and JSON have more than one spelling for the same value; what was signed must still be what is read.
@@ -81,14 +80,14 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
 )
 def test_what_is_not_right_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(AdapterRefused) as refused:
-        verify_manifest(data, TRUSTED, RetrievalManifest)
+        verify(data, TRUSTED, RetrievalManifest)
     assert refused.value.reason == reason
 
 
 def test_a_field_of_a_later_release_is_covered_by_the_signature() -> None:
     body = orjson.loads(SIGNED) | {"new_field": 1}
     with pytest.raises(AdapterRefused, match="tampered"):
-        verify_manifest(orjson.dumps(body), TRUSTED, RetrievalManifest)
+        verify(orjson.dumps(body), TRUSTED, RetrievalManifest)
 
 
 def test_a_key_survives_its_file_form() -> None:
