@@ -11,7 +11,7 @@ from random import Random
 from benchmarks.advice_sheet.verdicts import RUBRICS, SILENT, Reading
 from fleetlore.advice.changes import item_tip
 from fleetlore.advice.gate import tell
-from fleetlore.advice.sources import ToolFact, facts_of_tools
+from fleetlore.advice.tool_facts import ToolFact, facts_of_tools
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions

@@ -96,7 +96,7 @@ def junk_reasons(items: Sequence[MemoryItem], sessions: Collection[str], harmles
         # The id of a part ends in # and its number; the session's own id may hold a # too.
         backed = item.sessions and all({id, id.rpartition("#")[0]} & known for id in item.sessions)
         reason = is_junk(item)
-        if item.kind != "fact" and (item.support < 1 or not backed):
+        if item.support < 1 or not backed:
             reason = NO_EVIDENCE
         elif reason is None and item.kind == "recovery" and item.pattern in harmless:
             reason = HARMLESS

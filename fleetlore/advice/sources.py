@@ -7,8 +7,8 @@ first choice, after a failure what leads past it; those before a call are in `fl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fleetlore.advice import before_call
 from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, need_tip, replacements
@@ -22,11 +22,10 @@ from fleetlore.advice.changes import (
     item_tip,
     names_beside,
 )
-from fleetlore.advice.gate import Part, Tip, all_of
+from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.context import CALL_CHARACTERS, values_of, words_of
 from fleetlore.calls.document import LookUp
-from fleetlore.calls.model import CallModel
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
 from fleetlore.fingerprint.literals import masked_text
@@ -36,44 +35,13 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.text_index import words
 from fleetlore.wire.lore import HOW_TO
 
-__all__ = ["SOURCES", "WAYS_OUT", "ToolFact", "facts_of_tools"]
+__all__ = ["SOURCES", "WAYS_OUT"]
 
 _MAX_CARD = 600
 _MOST_RECOVERIES = 2
 # Share of all their words that two goals hold both, from which they are one.
 _SAME_GOAL = 0.9
-
-
-# List what a version of the call model says of tools.
-@dataclass(frozen=True, slots=True)
-class ToolFact:
-    """What agents are told of a tool, before a call or after it failed.
-
-    Attributes:
-        about: `need`, what calls fail for; `look-up`, where what they lack is found.
-        agents, sessions: that it rests on; of each agent a few sessions.
-    """
-
-    tool: str
-    about: str
-    says: str
-    agents: int
-    sessions: int
-
-
-def facts_of_tools(model: CallModel) -> list[ToolFact]:
-    """What a version says of tools: needs, then look-ups; of each the best backed first."""
-    needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
-    look_ups = [
-        ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up)}", of.agents, of.used)
-        for of in model.look_ups.values()
-        for look_up in [("Look up what there is: ", look_up_quote(of), ".")]
-    ]
-    return [
-        each
-        for some in (needs, look_ups)
-        for each in sorted(some, key=lambda each: (-each.agents, -each.sessions, each.tool, each.says))
-    ]
+_WORD = re.compile(r"\w+")
 
 
 def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -204,6 +172,16 @@ def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         yield change_tip(item, "got past")
 
 
+def rejected(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """Names of the call that its own error names: a model mostly sends them again."""
+    failed = at.failed
+    if failed is not None and (named := _kind(failed).names):
+        spelled = {word.lower(): word for word in _WORD.findall(failed.text[:CALL_CHARACTERS])}
+        names = [spelled.get(name, name) for name in named]
+        id = pattern_id("rejected", failed.failure.class_)
+        yield Tip(id, "rejected", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")
+
+
 def usual(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What usually helps against such a failure, where no agent has found more."""
     if at.failed is not None and (hint := default_hint(at.failed.failure)) is not None:
@@ -257,10 +235,11 @@ AFTER_FAILURE: tuple[Source, ...] = (
     got_past,
     known_here,
     looked_up,
+    rejected,
     usual,
 )
-# Of these the first, where nothing else is left to say: names that are known to work in place of those that failed.
-SAID_AGAIN: tuple[Source, ...] = (worked_instead, renamed, known_here)
+# Of these the first, where nothing else is left to say: names that work in place of those that failed, or that failed.
+SAID_AGAIN: tuple[Source, ...] = (worked_instead, renamed, known_here, rejected)
 # Of these all, as far as they fit: where no call is asked about, and beside a call.
 AT_START: tuple[Source, ...] = (
     before_call.prepared,
@@ -271,7 +250,9 @@ AT_START: tuple[Source, ...] = (
 )
 BESIDE: tuple[Source, ...] = (before_call.prepared, before_call.passing)
 # Of these one is enough until the next failure.
-WAYS_OUT = frozenset(("needed", "worked instead", "renamed", "got past", "looked up", "known here", "usual"))
+WAYS_OUT = frozenset(
+    ("needed", "worked instead", "renamed", "got past", "looked up", "known here", "rejected", "usual")
+)
 # Names of the sources, as `Tip.source` has them; the first three watch the session itself (`fleetlore.watch`).
 SOURCES: tuple[str, ...] = (
     "loop",
@@ -286,6 +267,7 @@ SOURCES: tuple[str, ...] = (
     "got past",
     "known here",
     "looked up",
+    "rejected",
     "usual",
     "prepared",
     "way",

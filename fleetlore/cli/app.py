@@ -105,9 +105,7 @@ def _load(app: typer.Typer, entry: EntryPoint) -> None:
     try:
         register = entry.load()
     except (ImportError, ModelUnavailable) as error:
-        # A command whose own module is gone was one of an earlier installation from the same checkout.
-        if not (isinstance(error, ModuleNotFoundError) and error.name == entry.module):
-            _stand_in(app, entry.name, str(error))
+        _stand_in(app, entry.name, str(error))
     else:
         register(app)
 

@@ -39,7 +39,6 @@ class _GroupName(StrEnum):
 class _KindName(StrEnum):
     recovery = "recovery"
     strategy = "strategy"
-    fact = "fact"
 
 
 T = TypeVar("T", "MemoryItem", "Pattern")

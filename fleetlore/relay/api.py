@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from fleetlore.advice.advice import Advice
-from fleetlore.advice.sources import facts_of_tools
+from fleetlore.advice.tool_facts import facts_of_tools
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.join.conversations import Conversations

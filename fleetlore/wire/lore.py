@@ -17,7 +17,7 @@ from fleetlore.config import HALF_LIFE_SECONDS
 
 Figures = Literal["all", "hours", "days"]
 Level = Literal["tool", "call", "family", "class", "exact"]
-ItemKind = Literal["recovery", "strategy", "fact"]
+ItemKind = Literal["recovery", "strategy"]
 
 # Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls none of which need have failed.
 LOOP = "loop"
@@ -131,7 +131,6 @@ class MemoryItem:
         first_seen, last_seen: event times of the oldest and the newest session behind it, in seconds since the Unix
             epoch; 0 where it is not known.
         version: of the distiller.
-        source: of a fact: the document that it comes from.
     """
 
     id: str
@@ -161,7 +160,6 @@ class MemoryItem:
     version: str = ""
     against: int = 0
     shown: int = 0
-    source: str = ""
     said_by: tuple[int, ...] = ()
 
     @property

@@ -33,5 +33,5 @@ def test_what_is_written_for_persons_is_read_by_commands_alone() -> None:
         if isinstance(node, ast.ImportFrom) and FOR_PERSONS & {alias.name for alias in node.names}
     }
     # What `fleetlore tools` and the relay's list of lore show.
-    readers.discard("fleetlore/advice/sources.py")
+    readers.discard("fleetlore/advice/tool_facts.py")
     assert all(file.startswith("fleetlore/cli/") for file in readers), readers

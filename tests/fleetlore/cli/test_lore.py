@@ -70,7 +70,7 @@ ITEMS = [
         pattern="c1",
     ),
     item("aa2", title="How to: count the orchestras", kind="strategy", support=3, sessions=("s1", "s2")),
-    item("bb3", title="sql: table 'dogs'", kind="fact", support=5),
+    item("bb3", title="sql: table 'dogs'", support=5),
 ]
 
 
@@ -192,7 +192,7 @@ def test_a_failure_is_counted_among_the_calls_of_its_tool(run: Any, monkeypatch:
 
 def test_items_are_listed_and_shown(run: Any) -> None:
     assert ids(run("items", "--json")) == ["aa1", "bb3", "aa2"]
-    assert ids(run("items", "--json", "--kind", "fact")) == ["bb3"]
+    assert ids(run("items", "--json", "--kind", "strategy")) == ["aa2"]
     whole = run("items", "aa1").stdout
     assert "Failed: x\nWorked: y\\u001b[2J\n" in whole and "pattern    c1" in whole
     assert json.loads(run("items", "aa2", "--json").stdout)["sessions"] == ["s1", "s2"]
@@ -277,7 +277,7 @@ def test_the_store_is_searched(milvus: str, tenant: str, real: Any, monkeypatch:
     where = ("--tenant", tenant)
     found = real("items", "--json", "--search", "table dogs", *where)
     assert ids(found)[0] == "bb3" and json.loads(found.stdout)["items"][0]["score"] > 0.5
-    assert ids(real("items", "--json", "--search", "table", "--kind", "fact", *where)) == ["bb3"]
+    assert ids(real("items", "--json", "--search", "table", "--kind", "strategy", *where)) == ["aa2"]
     assert "How to: count" in real("items", "--search", "count orchestras", *where).stdout.splitlines()[1]
     found = real("patterns", "--json", "--search", "table 'dogs' doesn't exist", *where)
     assert ids(found) == ["c2", "c1"] and json.loads(found.stdout)["total"] == 2

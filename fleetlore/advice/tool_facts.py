@@ -1,0 +1,42 @@
+"""List what a version of the call model says of tools, for a person who looks after the fleet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetlore.advice.before_call import look_up_quote, need_tip
+from fleetlore.advice.gate import all_of
+from fleetlore.calls.model import CallModel
+
+__all__ = ["ToolFact", "facts_of_tools"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFact:
+    """What agents are told of a tool, before a call or after it failed.
+
+    Attributes:
+        about: `need`, what calls fail for; `look-up`, where what they lack is found.
+        agents, sessions: that it rests on; of each agent a few sessions.
+    """
+
+    tool: str
+    about: str
+    says: str
+    agents: int
+    sessions: int
+
+
+def facts_of_tools(model: CallModel) -> list[ToolFact]:
+    """What a version says of tools: needs, then look-ups; of each the best backed first."""
+    needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
+    look_ups = [
+        ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up)}", of.agents, of.used)
+        for of in model.look_ups.values()
+        for look_up in [("Look up what there is: ", look_up_quote(of), ".")]
+    ]
+    return [
+        each
+        for some in (needs, look_ups)
+        for each in sorted(some, key=lambda each: (-each.agents, -each.sessions, each.tool, each.says))
+    ]
