@@ -42,6 +42,8 @@ _MOST_RECOVERIES = 2
 # Share of all their words that two goals hold both, from which they are one.
 _SAME_GOAL = 0.9
 _WORD = re.compile(r"\w+")
+# Of other errors the names are files, programs and types, or want a definition.
+_UNKNOWN_NAME = re.compile(r"\bno attribute\b|\bunexpected keyword\b|\bis not a function\b")
 
 
 def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -173,11 +175,12 @@ def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 
 def rejected(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """Names of the call that its own error names: a model mostly sends them again."""
+    """Names that the language of the call does not know: a model mostly sends them again."""
     failed = at.failed
-    if failed is not None and (named := _kind(failed).names):
+    kind = _kind(failed) if failed is not None else None
+    if failed is not None and kind is not None and kind.names and _UNKNOWN_NAME.search(kind.kind):
         spelled = {word.lower(): word for word in _WORD.findall(failed.text[:CALL_CHARACTERS])}
-        names = [spelled.get(name, name) for name in named]
+        names = [spelled.get(name, name) for name in kind.names]
         id = pattern_id("rejected", failed.failure.class_)
         yield Tip(id, "rejected", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")
 
