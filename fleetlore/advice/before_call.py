@@ -24,8 +24,8 @@ from fleetlore.advice.changes import (
 )
 from fleetlore.advice.gate import SEVERAL, Part, Quote, Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.calls.context import CALL_CHARACTERS, warning_id
-from fleetlore.calls.document import LookUp, Need
+from fleetlore.calls.context import CALL_CHARACTERS, values_of, warning_id
+from fleetlore.calls.document import EQUAL, LookUp, Need
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
@@ -73,7 +73,9 @@ def needed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What a thing that the call takes must be like."""
     if at.call is None or at.model is None or at.context is None:
         return
-    need = at.model.need(at.call.tool, at.context.objects.marks(at.call.arguments))
+    arguments = at.call.arguments
+    quantities = at.context.quantities.of(values_of(arguments))
+    need = at.model.need(at.call.tool, at.context.objects.marks(arguments), quantities)
     if need is not None:
         yield need_tip(need)
 
@@ -170,7 +172,15 @@ def need_tip(of: Need) -> Tip:
 
     fails = (of.failed + 0.5) / (of.held + 1.0)
     parts: tuple[Part, ...]
-    if not of.field:
+    if of.field == EQUAL:
+        parts = (
+            "Make `",
+            quote(of.argument),
+            "` equal to `",
+            quote(of.value),
+            f"`: {of.tool} fails where they differ.",
+        )
+    elif not of.field:
         parts = (f"{of.tool} fails with a `{of.argument}` that ", quote(of.value), " has taken before.")
     elif of.works:
         works = " or ".join(f"`{value}`" for value in of.works)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from fleetlore.calls.context import CALL_CHARACTERS, ERROR_CHARACTERS, CallContext, Mark
@@ -11,6 +11,7 @@ from fleetlore.calls.document import LookUp
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
+from fleetlore.calls.quantities import Quantity
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id
 from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.retrieval.adapter import Ranking, RetrievalSlot, query_text
@@ -29,7 +30,7 @@ class FailedCall:
         session: its id; what it alone has taught the fleet is left out.
         seen: lower-case names in its results and in its calls so far.
         cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
-        arguments: as they were sent; `marks`: what was known of the things that they name.
+        arguments: as they were sent; `marks`, `quantities`: what was known of the things that they name.
         times: how often this very call has failed in its session since it last worked.
     """
 
@@ -42,6 +43,7 @@ class FailedCall:
     cause: str = ""
     arguments: str = ""
     marks: tuple[Mark, ...] = ()
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
     times: int = 1
 
 

@@ -96,7 +96,7 @@ _MOST_REJECTED = 6
 def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What the thing that the call took must be like."""
     if at.failed is not None and at.model is not None:
-        need = at.model.need(at.failed.failure.tool, at.failed.marks)
+        need = at.model.need(at.failed.failure.tool, at.failed.marks, at.failed.quantities)
         if need is not None:
             yield need_tip(need)._replace(chance=None, sure=False)  # of the call that failed, not of the next
 

@@ -13,7 +13,7 @@ from fleetlore.advice.gate import SEVERAL, Tip
 from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import WAYS_OUT
-from fleetlore.calls.context import CallContext, normal, text_of
+from fleetlore.calls.context import CallContext, normal, text_of, values_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of
@@ -85,6 +85,7 @@ class CallHistory:
             cause,
             call.text,
             tuple(context.objects.marks(call.text)),
+            context.quantities.of(values_of(call.text)),
             context.tried[normal(action.tool, call.text)],
         )
 

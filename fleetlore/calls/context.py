@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from fleetlore.calls.quantities import KnownQuantities
 from fleetlore.fingerprint.fingerprint import parsed, pattern_id
 from fleetlore.fingerprint.literals import is_identity
 from fleetlore.wire.adapter_manifest import State
@@ -250,7 +251,7 @@ class CallContext:
         tried: how often a call has failed since it last worked, by the call.
         run: failures in a row.
         place: that an error named (`place_in`), the newest; None before one did.
-        objects: what is known of the things that calls take.
+        objects, quantities: what is known of the things that calls take.
     """
 
     __slots__ = (
@@ -264,6 +265,7 @@ class CallContext:
         "last",
         "objects",
         "place",
+        "quantities",
         "run",
         "seen",
         "tried",
@@ -286,6 +288,7 @@ class CallContext:
         self.run = 0
         self.place: str | None = None
         self.objects = KnownObjects()
+        self.quantities = KnownQuantities()
 
     @property
     def last_words(self) -> Ids:
@@ -320,6 +323,7 @@ class CallContext:
             _add(self.worked, names - KEYWORDS)
             _add(self.seen, words_of(result, RESULT_CHARACTERS))
             self.objects.record(tool, arguments, result)
+            self.quantities.record(result)
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
         self._last_text, self._last_words = result[:_LAST_CHARACTERS], None

@@ -16,6 +16,7 @@ from fleetlore.wire.adapter_manifest import State
 
 __all__ = [
     "CALL_BITS",
+    "EQUAL",
     "KIND_BITS",
     "MAX_BYTES",
     "MAX_KINDS",
@@ -35,6 +36,8 @@ _SCHEMA = 2
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
+# Field of a need that two quantities are equal.
+EQUAL = "="
 MAX_BYTES = 200 * 1024
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
@@ -134,7 +137,8 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         argument, field, value: `order_id`, `status`, `pending`; without a field the value is a tool: an earlier call of
-            it took the same `order_id`.
+            it took the same `order_id`. With `EQUAL` as the field it is what the argument was not equal to: both are
+            names of quantities (`fleetlore.calls.quantities`).
         kind: of the failure that came most often.
         failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
         agents: that met it.

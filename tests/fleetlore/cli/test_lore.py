@@ -277,7 +277,7 @@ def test_the_store_is_searched(milvus: str, tenant: str, real: Any, monkeypatch:
     where = ("--tenant", tenant)
     found = real("items", "--json", "--search", "table dogs", *where)
     assert ids(found)[0] == "bb3" and json.loads(found.stdout)["items"][0]["score"] > 0.5
-    assert ids(real("items", "--json", "--search", "table", "--kind", "strategy", *where)) == ["aa2"]
+    assert ids(real("items", "--json", "--search", "orchestras", "--kind", "strategy", *where)) == ["aa2"]
     assert "How to: count" in real("items", "--search", "count orchestras", *where).stdout.splitlines()[1]
     found = real("patterns", "--json", "--search", "table 'dogs' doesn't exist", *where)
     assert ids(found) == ["c2", "c1"] and json.loads(found.stdout)["total"] == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import subprocess
@@ -123,8 +122,12 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
     command = [sys.executable, "-m", "fleetlore.cli.main", "up", "--data", str(data), "--no-trainer"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stack:
         assert stack.stderr is not None
-        said = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, stack.stderr))
-        assert stack.poll() is None, said
+        said = []
+        for line in stack.stderr:
+            said.append(line)
+            if "Ctrl-C" in line:
+                break
+        assert "Ctrl-C" in said[-1], said  # else it has ended
         settings = Settings.from_data_dir(data)
         deadline = 400
         while len(children := running(descendants(stack.pid))) < 8 and deadline:  # the page comes last
