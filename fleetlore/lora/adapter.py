@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from safetensors import SafetensorError, deserialize, safe_open
 
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.stats.hashing import stable_hash
@@ -75,6 +74,8 @@ def read_tensors(file: bytes) -> TensorFile:
     Raises:
         AdapterRefused: `structure` or `not_finite`.
     """
+    from safetensors import SafetensorError, deserialize  # of the extra `[adapters]`
+
     size = int.from_bytes(file[:8], "little")
     try:
         tensors = deserialize(file)  # type: ignore[no-untyped-call]
@@ -136,6 +137,8 @@ def base_of(folder: Path) -> Base:
     Raises:
         ConfigError: the folder holds none, or one is damaged.
     """
+    from safetensors import SafetensorError, safe_open
+
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ConfigError(f"{folder} holds no *.safetensors: give the folder of the language model")
