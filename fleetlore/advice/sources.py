@@ -37,13 +37,17 @@ from fleetlore.wire.lore import HOW_TO
 
 __all__ = ["SOURCES", "WAYS_OUT"]
 
-_MAX_CARD = 600
+_MAX_CARD, _MAX_STRUCTURE = 600, 300
 _MOST_RECOVERIES = 2
 # Share of all their words that two goals hold both, from which they are one.
 _SAME_GOAL = 0.9
+_MOST_NAMED = 3
+# Of one call: for each a name near it is looked for among all of the place.
+_MOST_REJECTED = 6
 _WORD = re.compile(r"\w+")
-# Of other errors the names are files, programs and types, or want a definition.
-_UNKNOWN_NAME = re.compile(r"\bno attribute\b|\bunexpected keyword\b|\bis not a function\b")
+# What Python says of a name that a thing has not. Of other errors the names are files, programs and types, or want a
+# definition.
+_NO_SUCH_NAME = re.compile(r"\bno attribute\b|\bunexpected keyword\b")
 
 
 def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -85,12 +89,6 @@ def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "He
 def _is_same_goal(one: str, other: str) -> bool:
     some, others = (frozenset(words(masked_text(goal, frozenset()))) for goal in (one, other))
     return bool(some) and len(some & others) >= _SAME_GOAL * len(some | others)
-
-
-_MAX_STRUCTURE = 300
-_MOST_NAMED = 3
-# Of one call: for each a name near it is looked for among all of the place.
-_MOST_REJECTED = 6
 
 
 def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -174,15 +172,17 @@ def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         yield change_tip(item, "got past")
 
 
-def rejected(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """Names that the language of the call does not know: a model mostly sends them again."""
+def forbidden(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+    """Names that the call's own error says do not exist: a model mostly sends them again."""
     failed = at.failed
-    kind = _kind(failed) if failed is not None else None
-    if failed is not None and kind is not None and kind.names and _UNKNOWN_NAME.search(kind.kind):
+    if failed is None:
+        return
+    kind = _kind(failed)
+    if kind.names and _NO_SUCH_NAME.search(kind.kind):
         spelled = {word.lower(): word for word in _WORD.findall(failed.text[:CALL_CHARACTERS])}
         names = [spelled.get(name, name) for name in kind.names]
-        id = pattern_id("rejected", failed.failure.class_)
-        yield Tip(id, "rejected", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")
+        id = pattern_id("forbidden", failed.failure.class_)
+        yield Tip(id, "forbidden", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")
 
 
 def usual(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -238,11 +238,11 @@ AFTER_FAILURE: tuple[Source, ...] = (
     got_past,
     known_here,
     looked_up,
-    rejected,
+    forbidden,
     usual,
 )
 # Of these the first, where nothing else is left to say: names that work in place of those that failed, or that failed.
-SAID_AGAIN: tuple[Source, ...] = (worked_instead, renamed, known_here, rejected)
+SAID_AGAIN: tuple[Source, ...] = (worked_instead, renamed, known_here, forbidden)
 # Of these all, as far as they fit: where no call is asked about, and beside a call.
 AT_START: tuple[Source, ...] = (
     before_call.prepared,
@@ -254,7 +254,7 @@ AT_START: tuple[Source, ...] = (
 BESIDE: tuple[Source, ...] = (before_call.prepared, before_call.passing)
 # Of these one is enough until the next failure.
 WAYS_OUT = frozenset(
-    ("needed", "worked instead", "renamed", "got past", "looked up", "known here", "rejected", "usual")
+    ("needed", "worked instead", "renamed", "got past", "looked up", "known here", "forbidden", "usual")
 )
 # Names of the sources, as `Tip.source` has them; the first three watch the session itself (`fleetlore.watch`).
 SOURCES: tuple[str, ...] = (
@@ -270,7 +270,7 @@ SOURCES: tuple[str, ...] = (
     "got past",
     "known here",
     "looked up",
-    "rejected",
+    "forbidden",
     "usual",
     "prepared",
     "way",

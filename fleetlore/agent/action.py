@@ -76,6 +76,11 @@ class Action:
         if self._phase == "new":
             self._session.warn(f"an action of {self.tool} was made and never entered: it is not recorded")
 
+    @property
+    def recorded(self) -> object:
+        """Its arguments as the events have them, without quotations of advice; None before it begins."""
+        return self._call.recorded if self._call is not None else None
+
     def fail(self, error_type: str, message: str = "") -> None:
         """Record that the tool reported an error: its kind (`error.type`, few distinct values) and its text."""
         if self._phase == "over":

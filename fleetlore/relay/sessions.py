@@ -110,7 +110,11 @@ class _RemoteSession:
             about = (str(data.get(name) or "") for name in (names.GOAL, names.TASK, names.PLACE))
             self.session = self._begin(*about)
         elif kind == "action":
-            self._begun[_key(data)] = session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
+            action = session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
+            self._begun[_key(data)] = action
+            # The session sends nothing of it; what it quotes of advice is no evidence here either.
+            if self._given is not None:
+                self.emit(self._given._replace(data={names.ARGUMENTS: action.recorded}))
         elif kind == "outcome":
             self._end(data)
         elif kind == "message":

@@ -150,3 +150,24 @@ def test_advice_at_a_large_place_stalls_no_agent() -> None:
         took.append(time.process_time() - began)
     # Twice the aim: other tests share the caches of the cores.
     assert len(at.known_place.names) > 4_000 and min(took) < 2 * AGENT_SECONDS * slowness()
+
+
+@pytest.mark.parametrize(
+    ("tool", "code", "error_type", "error", "shown"),
+    [
+        ("python", "df.append(row)", "AttributeError", "'DataFrame' object has no attribute 'append'", "`append`"),
+        ("python", "f(x, axes=1)", "TypeError", "f() got an unexpected keyword argument 'axes'", "`axes`"),
+        ("python", "cabinets[0]", "NameError", "name 'cabinets' is not defined", None),  # it wants a definition
+        ("python", "a + b", "TypeError", "unsupported operand type(s) for +: 'int' and 'str'", None),
+        ("bash", "cp folder/a b", "1", "cp: cannot stat 'folder/a': No such file or directory", None),
+    ],
+)
+def test_a_name_that_does_not_exist_is_forbidden_and_no_other(
+    tool: str, code: str, error_type: str, error: str, shown: str | None
+) -> None:
+    arguments = orjson.dumps({"code": code}).decode()
+    failed = FailedCall(
+        f"code {code}", error, failure_of(tool, arguments, error_type, error), arguments=arguments, session="s"
+    )
+    text = advise(LoreIndex(), Situation(now=0.0, session="s", failed=failed)).text
+    assert (f"Do not use {shown} again." in text) if shown else ("Do not use" not in text)

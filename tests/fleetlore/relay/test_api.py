@@ -179,6 +179,14 @@ async def test_a_call_may_be_said_to_begin(http: httpx2.AsyncClient, fleet: Flee
     assert recorder.outcomes[0][names.DURATION] == 2.0
 
 
+async def test_a_call_that_begins_quotes_no_advice(http: httpx2.AsyncClient, fleet: Fleet, recorder: Recorder) -> None:
+    know(fleet)
+    told = (await http.post("/v1/advise", json={"session": "s1", "tool": "search", "arguments": WRONG})).json()
+    begun = event("action", **{names.TOOL: "note", names.ARGUMENTS: {"text": told["text"]}})
+    await http.post("/v1/events", json=[STARTED, begun])
+    assert recorder.events[1].data[names.ARGUMENTS] == {"text": "[fleet-memory]"}
+
+
 async def test_a_session_is_ended_by_its_address(http: httpx2.AsyncClient, recorder: Recorder) -> None:
     await http.post("/v1/events", json=STARTED)
     ended = await http.post("/v1/sessions/s1/end", json={"outcome": "failure", "reward": 0.0})
