@@ -158,6 +158,7 @@ async def test_no_byte_of_the_embedded_store_nor_a_live_value_holds_what_was_era
     own_milvus: str,
     start_worker: Callable[..., object],
     tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     pipeline = await lone_pipeline(own_milvus)
     start_worker(pipeline.settings)
@@ -181,6 +182,8 @@ async def test_no_byte_of_the_embedded_store_nor_a_live_value_holds_what_was_era
     await replica.close()
     known = [*replica.index.items.values(), *replica.index.patterns.values()]
     assert known and MARK.encode() not in orjson.dumps(known, default=str)
+    said = "".join(capfd.readouterr())
+    assert "worker" in said and MARK not in said
 
 
 def _holds(folder: Path) -> list[Path]:
