@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from fleetlore.advice.advice import Advice
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import RECALLED, Session
 from fleetlore.agent.session_events import SessionOptions, arguments_of
+from fleetlore.errors import NotOpen
 from fleetlore.store.search import SEARCH_SECONDS
 
 __all__ = ["BlockingFleet", "BlockingSession"]
@@ -53,23 +54,34 @@ class BlockingFleet(Fleet):
 
     _thread: _LoopThread
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:  # type: ignore[override]
+        """See `Fleet.start`."""
         thread = _LoopThread()
         try:
-            thread.run(self.start())
+            thread.run(super().start())
         except BaseException:
             thread.close()
             raise
         self._thread = thread
+
+    def close(self, timeout_seconds: float = 2.0) -> None:  # type: ignore[override]
+        """See `Fleet.close`."""
+        if not self._lifetime.is_open:
+            return
+        try:
+            self._thread.run(super().close(timeout_seconds))
+        finally:
+            self._thread.close()
+
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lifetime.is_forked:
-            return  # the parent's
-        try:
-            self._thread.run(self.close())
-        finally:
-            self._thread.close()
+        self.close()
+
+    async def __aenter__(self) -> NoReturn:
+        raise NotOpen("a BlockingFleet has no `async with`: use `with`")
 
     @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> BlockingSession:

@@ -179,19 +179,19 @@ class Fleet:
             NotOpen: it was entered before.
         """
         self._lifetime.enter()
-        await self.adapters.start()
-        for each in (*self._senders, self.replica):
-            await each.start()
-        with _counting:
-            _fleets.add(self)
-        self._warns_of_missing_lore = True
-        if self._ready_seconds:
-            try:
+        try:
+            await self.adapters.start()
+            for each in (*self._senders, self.replica):
+                await each.start()
+            with _counting:
+                _fleets.add(self)
+            self._warns_of_missing_lore = True
+            if self._ready_seconds:
                 await Fleet.ready(self, self._ready_seconds)
-            except BaseException:
-                await self.close(0.0)
-                raise
-            self.check_lore()
+                self.check_lore()
+        except BaseException:
+            await Fleet.close(self, 0.0)
+            raise
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
         """Send what is buffered within the limit, then stop everything. Never hangs; nothing in a forked process."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore import BlockingFleet, Budget, ConfigError, FleetloreError
+from fleetlore import BlockingFleet, Budget, ConfigError, Fleet, FleetloreError, NotOpen, Session
+from fleetlore.agent.blocking import BlockingSession
 
 
 def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) -> None:
@@ -35,6 +37,23 @@ def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) ->
     assert (fleet.sent, fleet.dropped) == (9, 0)
 
 
+def test_several_threads_share_a_fleet(broker: EmbeddedBroker, tenant: str) -> None:
+    def work(fleet: BlockingFleet) -> None:
+        with fleet.session("g") as session:
+            for _ in range(5):
+                with session.action("sql", {"query": "x"}):
+                    pass
+
+    with BlockingFleet("agent", broker=broker.address, tenant=tenant) as fleet:
+        threads = [threading.Thread(target=work, args=(fleet,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert fleet.flush(30)
+        assert fleet.sent == 4 * 7
+
+
 def test_a_missing_broker_neither_blocks_nor_breaks(unused_address: str) -> None:
     started = time.perf_counter()
     with BlockingFleet("agent", broker=unused_address, ready_seconds=0) as fleet, fleet.session("g") as session:
@@ -50,3 +69,40 @@ def test_mistakes_are_told_at_once() -> None:
     with pytest.raises(ConfigError), BlockingFleet("a\nb", broker="x:1"):
         pass
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(("blocking", "original"), [(BlockingFleet, Fleet), (BlockingSession, Session)])
+def test_arguments_are_those_of_the_original(blocking: type, original: type) -> None:
+    def arguments(of: type, name: str) -> list[tuple[str, Any, Any]]:
+        parameters = inspect.signature(getattr(of, name)).parameters.values()
+        return [(each.name, each.kind, each.default) for each in parameters]
+
+    shared = [name for name in vars(blocking) if callable(getattr(original, name, None)) and name[:2] != "__"]
+    assert shared
+    for name in [*shared, *(["__init__"] if blocking is BlockingFleet else [])]:
+        assert arguments(blocking, name) == arguments(original, name), name
+
+
+@pytest.mark.parametrize("blocking", [BlockingFleet, BlockingSession])
+def test_nothing_is_to_be_awaited(blocking: type) -> None:
+    assert not [name for name, _ in inspect.getmembers(blocking, inspect.iscoroutinefunction) if name[0] != "_"]
+
+
+def test_it_is_started_and_closed_as_by_its_block(unused_address: str) -> None:
+    before = threading.active_count()
+    fleet = BlockingFleet("agent", broker=unused_address, ready_seconds=0)
+    fleet.close()
+    fleet.start()
+    with fleet.session("g") as session:
+        session.succeed()
+    fleet.close(0.0)
+    fleet.close()
+    assert fleet.dropped == 2 and threading.active_count() == before
+    with pytest.raises(NotOpen, match="has been left"):
+        fleet.flush(1)
+
+
+async def test_async_with_says_what_to_write() -> None:
+    with pytest.raises(NotOpen, match="use `with`"):
+        async with BlockingFleet("agent", broker="x:1"):
+            pass

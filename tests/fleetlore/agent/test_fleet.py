@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 import fleetlore
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore import Budget, ConfigError, Fleet
+from fleetlore import Budget, ConfigError, Fleet, ModelUnavailable, NotOpen
 from fleetlore.advice.provenance import MARK
 from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
@@ -415,6 +415,24 @@ def test_names_no_stage_would_accept_are_refused_at_once(fleet: Fleet, name: str
         fleet.session("g", session_id=name)
     with pytest.raises(ConfigError):
         fleet.feedback(name, "success")
+
+
+@pytest.mark.parametrize("fails", ["adapters", "reviews"])
+async def test_a_start_that_fails_half_way_leaves(
+    fails: str, unused_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise ModelUnavailable("no extra")
+
+    fleet = Fleet("agent", broker=unused_address)
+    monkeypatch.setattr(getattr(fleet, fails), "start", fail)
+    with pytest.raises(ModelUnavailable):
+        await fleet.start()
+    assert "left" in repr(fleet) and not [
+        each for each in asyncio.all_tasks() if each.get_name() == "fleetlore-emitter"
+    ]
+    with pytest.raises(NotOpen), fleet.session("g"):
+        pass
 
 
 def test_a_folder_without_a_stack_says_how_to_start_one(tmp_path: Path) -> None:
