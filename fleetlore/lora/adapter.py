@@ -51,9 +51,11 @@ _PLAIN: Mapping[str, object] = {
 # These change the base before it is trained: the difference to the base is not what the file holds.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 
-# Elements of a LoRA's weights.
-_DTYPES = ("F32", "F16", "BF16")
+# Elements of a LoRA's weights, as numpy reads them: it has no BF16.
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _METADATA = "__metadata__"
+# Elements that are looked at in one go.
+_CHUNK = 1 << 22
 
 
 class TensorFile(NamedTuple):
@@ -61,7 +63,7 @@ class TensorFile(NamedTuple):
 
     tensors: dict[str, dict[str, Any]]
     metadata: dict[str, str]
-    data: bytes
+    data: memoryview
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -78,17 +80,17 @@ def read_tensors(file: bytes) -> TensorFile:
 
     size = int.from_bytes(file[:8], "little")
     try:
-        tensors = deserialize(file)  # type: ignore[no-untyped-call]
+        deserialize(file)  # type: ignore[no-untyped-call]  # it copies all of it: what is kept is not taken from there
         header = orjson.loads(file[8 : 8 + size])
     except (SafetensorError, orjson.JSONDecodeError) as error:
         raise AdapterRefused("structure", f"no safetensors: {error}") from None
-    for name, tensor in tensors:
+    metadata, data = header.pop(_METADATA, None) or {}, memoryview(file)[8 + size :]
+    for name, tensor in header.items():
         if tensor["dtype"] not in _DTYPES:
             raise AdapterRefused("structure", f"{name[:100]!r} is no tensor of {', '.join(_DTYPES)}")
-        if not _is_finite(tensor["dtype"], tensor["data"]):
+        if not _is_finite(tensor["dtype"], data[slice(*tensor["data_offsets"])]):
             raise AdapterRefused("not_finite", name[:100])
-    metadata = header.pop(_METADATA, None) or {}
-    return TensorFile(header, metadata, file[8 + size :])
+    return TensorFile(header, metadata, data)
 
 
 def write_tensors(file: TensorFile) -> bytes:
@@ -101,15 +103,18 @@ def write_tensors(file: TensorFile) -> bytes:
     return len(encoded).to_bytes(8, "little") + encoded + file.data
 
 
-def _is_finite(dtype: str, data: bytes) -> bool:
-    if dtype == "BF16":  # numpy has none; its exponent is that of float32
-        return bool(((np.frombuffer(data, "<u2") & 0x7F80) != 0x7F80).all())
-    return bool(np.isfinite(np.frombuffer(data, "<f4" if dtype == "F32" else "<f2")).all())
+def _is_finite(dtype: str, data: memoryview) -> bool:
+    numbers = np.frombuffer(data, _DTYPES[dtype])
+    chunks = (numbers[at : at + _CHUNK] for at in range(0, len(numbers), _CHUNK))
+    if dtype == "BF16":  # its exponent is that of float32
+        return all(((chunk & 0x7F80) != 0x7F80).all() for chunk in chunks)
+    return all(np.isfinite(chunk).all() for chunk in chunks)
 
 
-# Record in a manifest which sessions a version was learned from, by hash, so that an erasure finds it.
 def pack(sessions: Iterable[str]) -> str:
-    """Hashes of the sessions' ids, sorted: base64 of little-endian 64-bit integers."""
+    """Hashes of the ids of sessions, by which an erasure finds what was learned from them: base64 of little-endian
+    64-bit integers, sorted.
+    """
     return base64.b64encode(np.array(sorted(map(stable_hash, sessions)), "<u8").tobytes()).decode()
 
 
@@ -118,9 +123,8 @@ def unpack(packed: str) -> frozenset[int]:
     return frozenset(np.frombuffer(base64.b64decode(packed), "<u8").tolist())
 
 
-# Name a language model by what it is: the hash of its weights and the shapes of its tensors.
 class Base(NamedTuple):
-    """A language model.
+    """A language model, named by what it is.
 
     Attributes:
         sha256: of its weights: of the one file, or of the lines `SHA256  NAME` of several in the order of their names.

@@ -12,7 +12,7 @@ from fleetlore.adapters.blob_store import BlobStore, sha256_of
 from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
-from fleetlore.errors import AdapterRefused
+from fleetlore.errors import AdapterRefused, ModelUnavailable
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, check_lora, config_of
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
@@ -22,7 +22,6 @@ __all__ = ["LoraFollower"]
 KEPT = 4
 
 
-# Keep the verified versions of a language model's adapter in a folder, as `peft` and vLLM read them.
 class KeptLora(NamedTuple):
     """A version that passed every check, and the folder where it lies."""
 
@@ -135,6 +134,7 @@ class LoraFollower:
 
     Raises:
         ConfigError: no key is trusted (`FLEETLORE_PUBLIC_KEY`), or a setting is malformed.
+        ModelUnavailable: the extra `[adapters]` is not installed.
     """
 
     def __init__(
@@ -147,6 +147,10 @@ class LoraFollower:
         data: str | Path | None = None,
     ) -> None:
         self.tenant = check_tenant(tenant)
+        try:
+            import safetensors  # noqa: F401 - else the first version that comes ends the subscription, without a word
+        except ImportError:
+            raise ModelUnavailable("a LoRA is checked with safetensors: pip install 'fleetlore[adapters]'") from None
         settings = (
             Settings.from_env(broker=broker, unknown_refused=False)
             if data is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from peft import PeftModel
 from transformers import LlamaForCausalLM
 
 from benchmarks.random_adapters import lora_manifest_for
-from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, Lora, base_of, read_lora, read_tensors, write_tensors
-from fleetlore.lora.follow import KEPT, LoraSlot
+from fleetlore.lora.follow import KEPT, LoraFollower, LoraSlot
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from tests.lora import MakeLora
 
@@ -219,3 +220,9 @@ def test_what_lies_in_the_folder_already_is_not_believed(
     kept = LoraSlot(tmp_path).prepare(lora.weights, manifest)
     assert sorted(each.name for each in kept.path.iterdir()) == [CONFIG, WEIGHTS]
     assert orjson.loads((kept.path / CONFIG).read_bytes())["base_model_name_or_path"] == "tiny"
+
+
+def test_without_the_extra_it_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ModelUnavailable, match=r"pip install 'fleetlore\[adapters\]'"):
+        LoraFollower(tmp_path)
