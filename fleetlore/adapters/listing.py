@@ -23,9 +23,9 @@ class Listed:
 
     Attributes:
         channels: that run it, a canary with its share; and `revoked` where it is.
-        pinned: the trainer leaves its channel alone.
+        pinned: those of its channels that the trainer leaves alone.
         running, refused: agents that have loaded it, and that have not, each with why.
-        metrics: what the gate measured, by name.
+        metrics: what the gate measured, by name: what is a number of it.
         lineage: the version and its ancestors; of one that is no longer kept only the name is left.
     """
 
@@ -35,7 +35,7 @@ class Listed:
     ordinal: int
     created: float
     channels: tuple[str, ...]
-    pinned: bool
+    pinned: frozenset[str]
     running: tuple[str, ...]
     refused: tuple[str, ...]
     metrics: tuple[tuple[str, float], ...]
@@ -88,7 +88,7 @@ class AdapterListing:
                     int(_number(manifest.get("ordinal"))),
                     float(_number(manifest.get("created"))),
                     (*sorted(map(_channel, pointers)), *["revoked"] * (version in revoked)),
-                    any(each.get("pinned") is True for each in pointers),
+                    frozenset(_channel(each) for each in pointers if each.get("pinned") is True),
                     tuple(sorted(acks[version][0])),
                     tuple(sorted(acks[version][1])),
                     tuple(sorted((str(name), float(n)) for name, n in figures if isinstance(n, int | float))),

@@ -60,7 +60,8 @@ def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
     if len(found) != 1:
         reason = "no version begins" if not found else f"{len(found)} versions begin"
         raise typer.BadParameter(f"{reason} with {version!r}", param_hint="VERSION")
-    ((of, manifest),) = ((each, each.manifest) for each in found)
+    of = found[0]
+    manifest = of.manifest
     if reader.json:
         lists = {"lineage": of.lineage, "running": of.running, "refused": of.refused}
         print_json({**manifest, "channels": _channels(of), "agents_running": len(of.running), **lists})
@@ -87,6 +88,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _document(of: Listed) -> dict[str, Any]:
+    metrics = of.manifest.get("metrics")
     return {
         "adapter": of.adapter,
         "version": of.version,
@@ -96,12 +98,12 @@ def _document(of: Listed) -> dict[str, Any]:
         "sessions": of.manifest.get("sessions", 0),
         "channels": _channels(of),
         "agents_running": len(of.running),
-        "metrics": dict(of.metrics),
+        "metrics": metrics if isinstance(metrics, dict) else {},
     }
 
 
 def _channels(of: Listed) -> list[str]:
-    return [f"{each} (pinned)" if of.pinned and each != "revoked" else each for each in of.channels]
+    return [f"{each} (pinned)" if each in of.pinned else each for each in of.channels]
 
 
 def _figures(of: Listed, most: int | None = None) -> str:

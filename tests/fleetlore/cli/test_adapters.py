@@ -78,6 +78,17 @@ def test_show_says_who_runs_it_who_refused_it_and_what_it_was_made_of(run: Any) 
     )
 
 
+def test_a_pin_is_of_one_channel_and_measures_are_listed_as_published(
+    monkeypatch: pytest.MonkeyPatch, run: Any
+) -> None:
+    manifest = {"version": "aa11", "metrics": {"auroc": 0.8, "judge": "rules"}}
+    pointers = ({"channel": "stable", "version": "aa11", "pinned": True}, {"channel": "canary", "version": "aa11"})
+    monkeypatch.setattr(cli_adapters, "_read", lambda *where: AdapterListing((manifest,), pointers, ()))
+    [version] = json.loads(run("list", "--json").stdout)["versions"]
+    assert version["channels"] == ["canary", "stable (pinned)"]
+    assert version["metrics"] == manifest["metrics"] and "judge" not in run("list").stdout
+
+
 def test_a_lineage_that_goes_in_circles_ends() -> None:
     listing = AdapterListing(({"version": "a", "parent": "b"}, {"version": "b", "parent": "a"}), (), ())
     assert listing.versions()[0].lineage == ("a", "b")
