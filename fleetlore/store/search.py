@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
@@ -99,8 +99,9 @@ class LoreSearch:
         Args:
             least: matches to rank at the least, where there are so many.
         """
-        # A row without a kind holds the state of what is no item yet, or no more.
-        condition = 'kind != ""' if kind is None else f"kind == {quoted(kind)}"
+        # A row without a kind holds the state of what is no item yet, or no more. Others are of kinds that are gone.
+        kinds = get_args(ItemKind) if kind is None else (kind,)
+        condition = f"kind in [{', '.join(map(quoted, kinds))}]"
 
         def work() -> list[tuple[float, MemoryItem]]:
             matches = self._matches("items", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=True)

@@ -157,6 +157,11 @@ async def test_what_holds_a_state_alone_is_not_found(store: MilvusStore, tenant:
     assert ids(await search.items("no such table")) == ["1"]
 
 
+async def test_an_item_of_a_kind_that_is_gone_is_not_found(store: MilvusStore, tenant: str, search: LoreSearch) -> None:
+    await put(store, tenant, item("1", "No such table"), item("2", "No such table", kind="fact"))
+    assert ids(await search.items("no such table")) == ["1"]
+
+
 async def test_of_one_kind(store: MilvusStore, tenant: str, search: LoreSearch) -> None:
     await put(store, tenant, item("1", "No such table", kind="strategy"), item("2", "No such table", kind="recovery"))
     assert ids(await search.items("no such table", kind="strategy")) == ["1"]
