@@ -69,6 +69,18 @@ class Process:
         )  # fmt: skip
 
 
+async def test_parallel_calls_are_joined_by_their_id(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session:
+        process = Process(session)
+        await process.before("1", "cat /etc/shadow")
+        await process.before("2", "ls")
+        await process.after("2", "ls", {"stdout": "a\nb", "stderr": "", "interrupted": False})
+        await process.failed("1", "cat /etc/shadow", "Exit code 1\ncat: /etc/shadow: Permission denied")
+    first, second = recorder.outcomes
+    assert (first[events.ARGUMENTS], recorder.error(first), first[events.DURATION]) == ({"command": "ls"}, None, 1.5)
+    assert recorder.error(second) == ("_OTHER", "Exit code 1\ncat: /etc/shadow: Permission denied")
+
+
 async def test_a_call_that_is_sure_to_fail_is_denied_once(fleet: Fleet, recorder: Recorder) -> None:
     id = know_better(fleet, "Bash", "command")
     async with fleet.session("g") as session:
