@@ -255,6 +255,7 @@ def otel(
     try:
         from fleetlore.join.otlp import Traces, receiving_app, serving
 
+        import_module("starlette")
         if grpc_port is not None:
             import_module("grpc")
     except ImportError as error:

@@ -12,18 +12,18 @@ import zlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import ConfigError, NotOpen
 from fleetlore.transcripts.session import timed_events
 from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
 
 __all__ = ["Traces", "receiving_app", "serving"]
 
@@ -110,6 +110,9 @@ def receiving_app(traces: Traces, *, silent_seconds: float = _SILENT_SECONDS) ->
     Args:
         silent_seconds: a trace of which nothing came for so long is over.
     """
+    from starlette.applications import Starlette  # an agent whose spans are read in its process serves nothing
+    from starlette.responses import Response
+    from starlette.routing import Route
 
     async def close_silent() -> None:
         while True:

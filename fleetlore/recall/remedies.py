@@ -1,6 +1,6 @@
 """Track what a session has met and prepared, and choose the remedies that it still needs.
 
-A remedy answers the cause of an error (`models.distil.remedies`): a call that prepares what a tool needs. One remedy in
+A remedy answers the cause of an error (`models.distil.recovery`): a call that prepares what a tool needs. One remedy in
 one session:
 
     untried ──the remedy──▶ prepared ──the tool works──▶ working ◀───┐
@@ -66,9 +66,13 @@ class PreconditionTracker:
             return []
         health = index.health(tool_id(tool))
         sessions = health.sessions if health is not None else 0
-        # Of a cause the first that is needed, which is the surest.
-        needed = {item.cause: item for item in reversed(known) if self._is_needed(item, sessions)}
-        return [item for item in known if needed.get(item.cause) is item][:_MAX_PREPARATIONS]
+        needed: dict[str | None, MemoryItem] = {}  # of a cause the first, which is the surest
+        for item in known:
+            if item.cause not in needed and self._is_needed(item, sessions):
+                needed[item.cause] = item
+                if len(needed) == _MAX_PREPARATIONS:
+                    break
+        return list(needed.values())
 
     def _is_needed(self, item: MemoryItem, sessions: float) -> bool:
         errors = self._errors.get(item.cause or "", [])

@@ -152,10 +152,14 @@ def tenant_of(full_name: str) -> str:
     return check_tenant(parts[1])
 
 
-@lru_cache(maxsize=65_536)
 def partition_for(key: str, partitions: int) -> int:
     """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks.
 
     Cached, because a session sends many events and murmur2 in Python costs some microseconds.
     """
-    return int(murmur2(key.encode("utf-8", "replace")) & 0x7FFFFFFF) % partitions
+    return 0 if partitions == 1 else _hash_of(key) % partitions
+
+
+@lru_cache(maxsize=65_536)
+def _hash_of(key: str) -> int:
+    return int(murmur2(key.encode("utf-8", "replace")) & 0x7FFFFFFF)
