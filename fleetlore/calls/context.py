@@ -50,14 +50,14 @@ __all__ = [
 
 _MAX_RESULT = 3_000
 # Of a session: more are those of a listing, and the newest say most.
-KEPT = 512
+_KEPT_OBJECTS = 512
 _MAX_FIELDS = 12
 # A longer value is a sentence.
 _MAX_WORDS = 3
 _MAX_AFTER = 6
 # Of one argument, and of a call.
 _MAX_OF_LIST = 4
-MAX_MARKS = 24
+_MAX_MARKS = 24
 
 # A bracket, or a key with a value that is no object; as JSON or Python writes them.
 _PART = re.compile(
@@ -69,7 +69,35 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z _()-]{0,39}")
 # What names one thing among many: a digit in it, and no sentence.
 _ID = re.compile(r"(?=.*\d)[^\s]{3,64}")
 
+Ids = npt.NDArray[np.uint32]
 
+WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]+")
+TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|\d+|[^\sA-Za-z_0-9]")
+
+# What stands in calls of every goal.
+KEYWORDS = frozenset(
+    """
+    select from where and or not in on as by order group having limit join inner left right outer distinct count sum avg
+    min max desc asc is null like between union all the of to a an for with if else elif return import def print while
+    true false none int str len range self lambda class try except
+    """.split()  # noqa: SIM905
+)
+
+GOAL_CHARACTERS = 1_500
+_GOAL_WORDS = 40
+CALL_CHARACTERS = 2_500
+RESULT_CHARACTERS = 3_000
+ERROR_CHARACTERS = 600
+_LAST_CHARACTERS = 300
+# Of a session: more names or calls than that are those of a loop or a dump, and the newest say most.
+KEPT_NAMES = 4_096
+KEPT_CALLS = 64
+_MAX_HASHES = 200_000
+
+# A name in quotes with what it belongs to before it: `Table 'shop.cars' doesn't exist`.
+_QUALIFIED = re.compile(r"(?<=['\"`])([A-Za-z_][\w-]*)\.([A-Za-z_]\w*)(?=['\"`])")
+
+_hashes: dict[str, int] = {}
 _Known = TypeVar("_Known")
 
 
@@ -109,7 +137,7 @@ class KnownObjects:
             _keep(self._fields, id, fields)
 
     def marks(self, arguments: str) -> list[Mark]:
-        """What is known of the things that these arguments name; each mark once, at most `MAX_MARKS`."""
+        """What is known of the things that these arguments name; each mark once, at most `_MAX_MARKS`."""
         if not self._fields and not self._after:
             return []
         found: dict[Mark, None] = {}
@@ -119,7 +147,7 @@ class KnownObjects:
                     found[Mark(argument, field, said)] = None
             for tool in self._after.get(value, {}):
                 found[Mark(argument, "", tool)] = None
-        return list(found)[:MAX_MARKS]
+        return list(found)[:_MAX_MARKS]
 
 
 def values_of(arguments: str) -> dict[str, object]:
@@ -131,7 +159,7 @@ def values_of(arguments: str) -> dict[str, object]:
 def _keep(kept: dict[str, _Known], id: str, what: _Known) -> None:
     kept.pop(id, None)
     kept[id] = what
-    if len(kept) > KEPT:
+    if len(kept) > _KEPT_OBJECTS:
         del kept[next(iter(kept))]
 
 
@@ -177,37 +205,6 @@ def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
             elif len(fields) < _MAX_FIELDS and _is_state(said) and not is_identity(key):
                 fields[key] = said.lower()
     yield from ((ids[0], fields) for ids, fields in done if ids and fields)
-
-
-Ids = npt.NDArray[np.uint32]
-
-WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]+")
-TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|\d+|[^\sA-Za-z_0-9]")
-
-# What stands in calls of every goal.
-KEYWORDS = frozenset(
-    """
-    select from where and or not in on as by order group having limit join inner left right outer distinct count sum avg
-    min max desc asc is null like between union all the of to a an for with if else elif return import def print while
-    true false none int str len range self lambda class try except
-    """.split()  # noqa: SIM905
-)
-
-GOAL_CHARACTERS = 1_500
-_GOAL_WORDS = 40
-CALL_CHARACTERS = 2_500
-RESULT_CHARACTERS = 3_000
-ERROR_CHARACTERS = 600
-_LAST_CHARACTERS = 300
-# Of a session: more names or calls than that are those of a loop or a dump, and the newest say most.
-KEPT_NAMES = 4_096
-KEPT_CALLS = 64
-_MAX_HASHES = 200_000
-
-# A name in quotes with what it belongs to before it: `Table 'shop.cars' doesn't exist`.
-_QUALIFIED = re.compile(r"(?<=['\"`])([A-Za-z_][\w-]*)\.([A-Za-z_]\w*)(?=['\"`])")
-
-_hashes: dict[str, int] = {}
 
 
 def hash_of(token: str) -> int:

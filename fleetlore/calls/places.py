@@ -33,6 +33,24 @@ _SURE_SHARE = 0.5
 # A word of more than this share of the places is a word of none.
 _COMMON = 1 / 3
 _LEAST_WORD = 3
+# Of one owner; and owners that one call names.
+_MOST_MEMBERS, _MOST_OWNERS = 16, 8
+# Of an owner that is shown: one of which less is known has mostly more.
+_LEAST_MEMBERS = 2
+# Letters from which names that differ in one are alike, and in two.
+_LONG_ENOUGH, _LONG = 6, 9
+# Of the parts of a name: that the goal has too, and that the call that failed has.
+_IN_GOAL, _IN_CALL = 0.75, 0.5
+# Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
+_STEM = 5
+_LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.\[])")
+_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*[(\[]")
+_FROM = re.compile(r"(?i)\b(?:from|join|into|update)\s+(\w+)")
+# `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`
+_OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|join)\s+\w+\s+(\w+)")
+# `dailyPrice`, `HTTPServer`, `daily_price`, `PRICE`
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
 
 
 class Ended(NamedTuple):
@@ -136,26 +154,6 @@ class Places(dict[str, PlaceNames]):
             return None
         (best, first), second = ranked[0], ranked[1][1] if len(ranked) > 1 else 0.0
         return best if first - second >= _SURE else None
-
-
-# Of one owner; and owners that one call names.
-_MOST_MEMBERS, _MOST_OWNERS = 16, 8
-# Of an owner that is shown: one of which less is known has mostly more.
-_LEAST_MEMBERS = 2
-# Letters from which names that differ in one are alike, and in two.
-_LONG_ENOUGH, _LONG = 6, 9
-# Of the parts of a name: that the goal has too, and that the call that failed has.
-_IN_GOAL, _IN_CALL = 0.75, 0.5
-# Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
-_STEM = 5
-_LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
-_NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.\[])")
-_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*[(\[]")
-_FROM = re.compile(r"(?i)\b(?:from|join|into|update)\s+(\w+)")
-# `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`
-_OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|join)\s+\w+\s+(\w+)")
-# `dailyPrice`, `HTTPServer`, `daily_price`, `PRICE`
-_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:

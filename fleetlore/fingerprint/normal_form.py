@@ -70,6 +70,71 @@ _GLUE = frozenset(
     """.split()  # noqa: SIM905
 )
 
+MAX_CLASS = 128
+_SEARCHED = 2_000
+_MAX_WRAPPERS = 4
+
+# Types that say who hands an error over and not which it is; in lower case, without punctuation.
+_WRAPPERS = frozenset(
+    """
+    agenttoolcallerror agenttoolexecutionerror baseexception error exception executionerror failed failure functionerror
+    functionexecutionerror mcperror modelretry other toolcallerror toolerror toolexception toolexecutionerror toolfailed
+    toolfailederror toolinvocationerror toolretryerror unknown unknownerror
+    """.split()  # noqa: SIM905
+) | {""}
+# What frameworks say in front of what the tool said; its arguments, where they are quoted, are at most 400 characters.
+_SENTENCE = re.compile(
+    r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
+    r"(?:tool|function)\b(?:(?! with )[^:{}]){0,100}(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?"
+    r"(?: with error)?: +"
+    r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error): +"
+    r"|(?:uncaught|unhandled) (?=[A-Z])|error: +(?=(?-i:[A-Z])\w*Error\b)",
+    re.I,
+)
+_SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "Iteration")
+_SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
+_NAMED = re.compile(
+    rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
+    r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error))"
+    r"(?:: +|:$|$|(?=\()|(?<=\w)\) +)"
+)
+_OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
+_QUOTED_LINE = re.compile(r"(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
+_ESCAPED, _ESCAPES = re.compile(r"\\(.)"), {"n": "\n", "r": "\r", "t": "\t"}
+# `doesn't` is one word, and its sign begins no quoted name.
+_CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")
+_EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.){{0,16}}[A-Z]\w*{_SUFFIX})\b")
+_HTTP = re.compile(
+    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
+    # 127 and 137 are no status of an answer: they are how a program ended.
+    r"(10[0-3]|20[0-8]|226|30[0-8]|[45]\d\d)\b"
+    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
+    re.I,
+)
+_ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
+_ENDED = r"(?: with)?(?: an?)?(?: non-zero)?"
+_EXIT = re.compile(
+    rf"\b(?:exit(?:ed)?{_ENDED}(?:[ _-]?(?:exit )?(?:status|code))?"
+    rf"|(?:return(?:ed)?|finished|terminated|ended|failed|died){_ENDED}(?: (?:exit|return))?"
+    r"[ _-]?(?:status(?: code)?|code)|rc)"
+    r"['\"]?[ :=(]{1,3}(-?\d{1,10})\b",
+    re.I,
+)
+# What nearly always passes by itself: the network's time-outs too, but no tool's own, which the next call meets again.
+_PASSING = re.compile(
+    r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporar(?:y|ily)|rate.?limit"
+    r"|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)"
+    r"|bad gateway|overloaded",
+    re.I,
+)
+# A search that finds nothing takes a hundred times as long as to look for a word that each match holds.
+_HTTP_WORDS = ("http", "status", "response", "error", *(f"{digit}{next}" for digit in "45" for next in "0123456789"))
+_EXIT_WORDS = ("exit", "return", "finish", "terminat", "ended", "fail", "died", "rc")
+_PASSING_WORDS = (
+    "time", "temporar", "limit", "too many", "try again", "unavailable", "connection", "gateway", "overloaded",
+)  # fmt: skip
+_PASSING_STATUS = frozenset({"429", "502", "503", "504"})
+
 
 def head_line(message: str) -> str:
     """The line that says what went wrong: of a Python traceback the last that names an exception, else the first."""
@@ -150,72 +215,6 @@ def _without_tail(line: str) -> str:
         if not before or last.lower().lstrip("([") not in _GLUE:
             return line
         line = before
-
-
-MAX_CLASS = 128
-_SEARCHED = 2_000
-_MAX_WRAPPERS = 4
-
-# Types that say who hands an error over and not which it is; in lower case, without punctuation.
-_WRAPPERS = frozenset(
-    """
-    agenttoolcallerror agenttoolexecutionerror baseexception error exception executionerror failed failure functionerror
-    functionexecutionerror mcperror modelretry other toolcallerror toolerror toolexception toolexecutionerror toolfailed
-    toolfailederror toolinvocationerror toolretryerror unknown unknownerror
-    """.split()  # noqa: SIM905
-) | {""}
-# What frameworks say in front of what the tool said; its arguments, where they are quoted, are at most 400 characters.
-_SENTENCE = re.compile(
-    r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
-    r"(?:tool|function)\b(?:(?! with )[^:{}]){0,100}(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?"
-    r"(?: with error)?: +"
-    r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error): +"
-    r"|(?:uncaught|unhandled) (?=[A-Z])|error: +(?=(?-i:[A-Z])\w*Error\b)",
-    re.I,
-)
-_SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "Iteration")
-_SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
-_NAMED = re.compile(
-    rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
-    r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error))"
-    r"(?:: +|:$|$|(?=\()|(?<=\w)\) +)"
-)
-_OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
-_QUOTED_LINE = re.compile(r"(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
-_ESCAPED, _ESCAPES = re.compile(r"\\(.)"), {"n": "\n", "r": "\r", "t": "\t"}
-# `doesn't` is one word, and its sign begins no quoted name.
-_CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")
-_EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.){{0,16}}[A-Z]\w*{_SUFFIX})\b")
-_HTTP = re.compile(
-    r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
-    # 127 and 137 are no status of an answer: they are how a program ended.
-    r"(10[0-3]|20[0-8]|226|30[0-8]|[45]\d\d)\b"
-    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
-    re.I,
-)
-_ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
-_ENDED = r"(?: with)?(?: an?)?(?: non-zero)?"
-_EXIT = re.compile(
-    rf"\b(?:exit(?:ed)?{_ENDED}(?:[ _-]?(?:exit )?(?:status|code))?"
-    rf"|(?:return(?:ed)?|finished|terminated|ended|failed|died){_ENDED}(?: (?:exit|return))?"
-    r"[ _-]?(?:status(?: code)?|code)|rc)"
-    r"['\"]?[ :=(]{1,3}(-?\d{1,10})\b",
-    re.I,
-)
-# What nearly always passes by itself: the network's time-outs too, but no tool's own, which the next call meets again.
-_PASSING = re.compile(
-    r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporar(?:y|ily)|rate.?limit"
-    r"|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)"
-    r"|bad gateway|overloaded",
-    re.I,
-)
-# A search that finds nothing takes a hundred times as long as to look for a word that each match holds.
-_HTTP_WORDS = ("http", "status", "response", "error", *(f"{digit}{next}" for digit in "45" for next in "0123456789"))
-_EXIT_WORDS = ("exit", "return", "finish", "terminat", "ended", "fail", "died", "rc")
-_PASSING_WORDS = (
-    "time", "temporar", "limit", "too many", "try again", "unavailable", "connection", "gateway", "overloaded",
-)  # fmt: skip
-_PASSING_STATUS = frozenset({"429", "502", "503", "504"})
 
 
 class _NormalForm(NamedTuple):

@@ -26,7 +26,6 @@ _METADATA_AGE_MS = 5_000
 _STALL_SECONDS = 60.0
 
 
-# Read a tenant's dead letters, to show them and to send them back.
 async def read_dead_letters(
     bootstrap: Bootstrap, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[DeadLetterRecord | Mark]:

@@ -36,9 +36,24 @@ from fleetlore.wire.topics import topic
 
 __all__ = ["LoreReplica"]
 
+log = logging.getLogger(__name__)
+
 # Bytes of memory for one of JSON, with the texts and groups by which the index finds it; and for an entry besides, 370
 # of it for what ranks it here. Traced with logged runs.
 _PATTERN_BYTES, _ITEM_BYTES, _ENTRY_BYTES = 2.2, 3.0, 870
+# Records decoded between two turns of the event loop: 5 ms.
+_BATCH = 100
+
+# Agents of one process read the same bytes: each record is decoded once for all of them. The result is immutable and
+# shared; as many are remembered as an agent that lags or joins late may be behind the others.
+_DECODED = 1024
+_pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
+_item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)
+
+# What is gathered is indexed at the latest after so long, as where a partition cannot be read.
+_GATHER_SECONDS = 10.0
+# An agent that begins to use a tool reads again what was left out of it, but not one tool after the other.
+_AGAIN_SECONDS = 60.0
 
 
 class Backing(NamedTuple):
@@ -169,23 +184,6 @@ class Bound:
 
     def _rank(self, id: str, backing: Backing) -> tuple[int, float, str]:
         return 2 if backing.tool in self._own_tools else 0 if backing.tool else 1, backing.standing, id
-
-
-log = logging.getLogger(__name__)
-
-# Records decoded between two turns of the event loop: 5 ms.
-_BATCH = 100
-
-# Agents of one process read the same bytes: each record is decoded once for all of them. The result is immutable and
-# shared; as many are remembered as an agent that lags or joins late may be behind the others.
-_DECODED = 1024
-_pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
-_item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)
-
-# What is gathered is indexed at the latest after so long, as where a partition cannot be read.
-_GATHER_SECONDS = 10.0
-# An agent that begins to use a tool reads again what was left out of it, but not one tool after the other.
-_AGAIN_SECONDS = 60.0
 
 
 class LoreReplica:

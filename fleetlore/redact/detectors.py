@@ -11,18 +11,7 @@ from typing import NamedTuple
 
 from fleetlore.redact.vendor_forms import BEFORE, VENDOR_FORMS
 
-__all__ = [
-    "BY_SHAPE",
-    "FORMS",
-]
-
-#: Of the table. It changes with every form that is added or changed.
-_VERSION = "7"
-#: Where the forms come from.
-_SOURCES = (
-    "vendors' documentation of their tokens",
-    "names and forms of public rule sets: gitleaks, trufflehog, detect-secrets",
-)
+__all__ = ["BY_SHAPE", "FORMS"]
 
 
 class _Form(NamedTuple):

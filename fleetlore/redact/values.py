@@ -16,9 +16,9 @@ from fleetlore.redact.columns import kind_of_column
 from fleetlore.redact.named_values import FOLDER, KEYS, PASSWORDS, is_secret, mask_of
 from fleetlore.redact.redact import fold, redact
 
-__all__ = ["UNCUT", "cut_text", "plain_value", "redact_value", "weight", "whole_tokens"]
+__all__ = ["cut_text", "plain_value", "redact_value", "weight", "whole_tokens"]
 
-UNCUT = 2**62
+_UNCUT = 2**62
 _MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would end as RecursionError in the agent
 _MAX_INT = 2**64  # the JSON encoder refuses larger integers
 # Values of one copy: lists that share members can stand for any number of them.
@@ -27,6 +27,12 @@ _LONG_KEY = 1024
 
 _PASSWORD_KEY = re.compile(rf"(?:{PASSWORDS})\Z")
 _SECRET_KEY = re.compile(rf"(?:{KEYS}|account[_-]?key|authorization|cookie)\Z")
+# Programs whose `-p` is a password.
+_TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
+_OF_A_VALUE = 8
+_CONTAINERS = frozenset({dict, list, tuple})
+_LONGEST_TOKEN = 512
+_OF_NO_TOKEN = re.compile(r"[^\w+/=.~-]")
 
 
 @lru_cache(maxsize=4096)
@@ -38,7 +44,7 @@ def _key(key: str) -> tuple[str, str | None]:
     return redact(key), "secret" if _SECRET_KEY.search(folded) else None
 
 
-def redact_value(value: Any, longest: int = UNCUT) -> Any:
+def redact_value(value: Any, longest: int = _UNCUT) -> Any:
     """A copy of `value` of nothing but JSON types, with every secret masked.
 
     What JSON does not know becomes its `str`; so does nesting deeper than 64. Never raises: it runs inside the agent.
@@ -137,10 +143,6 @@ def _in_columns(copy: dict[str, Any]) -> dict[str, Any]:
     return copy
 
 
-# Programs whose `-p` is a password.
-_TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
-
-
 def _after_options(members: list[Any]) -> list[Any]:
     """`["--password", …]`, `["mysql", "-p", …]`, and `["X-Api-Key", …]` where there are just these two."""
     takes = type(members[0]) is str and len(members[0]) <= _LONG_KEY and _TAKES_PASSWORD.match(members[0]) is not None
@@ -174,13 +176,7 @@ def _text(value: Any) -> str:
         return f"<unprintable {type(value).__name__}>"
 
 
-_OF_A_VALUE = 8
-_CONTAINERS = frozenset({dict, list, tuple})
-_LONGEST_TOKEN = 512
-_OF_NO_TOKEN = re.compile(r"[^\w+/=.~-]")
-
-
-def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = UNCUT) -> int:
+def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _UNCUT) -> int:
     """Characters of the texts in a value, and eight for each member; ends once they are more than `most`.
 
     What is shared counts as often as it would be copied: twenty lists that hold each other twice have a million

@@ -28,7 +28,7 @@ from fleetlore.wire import events as names
 from fleetlore.wire.events import Definitions, Event
 from fleetlore.wire.topics import topic
 
-__all__ = ["Mirror", "Native"]
+__all__ = ["Native"]
 
 _ACKS = "adapters.acks"
 _LONGEST_WAIT_SECONDS = 60.0
@@ -43,7 +43,7 @@ class Native:
     """What such agents of all tenants share. Of their sessions it holds how far each has come, and no more."""
 
     def __init__(self) -> None:
-        self._mirrors: dict[tuple[str, tuple[str, ...]], Mirror] = {}
+        self._mirrors: dict[tuple[str, tuple[str, ...]], _Mirror] = {}
         # By tenant, agent and session: the number of the last event that was taken. An agent that is told that its
         # events are not stored sends them again, and an outage would fill the buffer with them.
         self._last: OrderedDict[tuple[str, str, str], int] = OrderedDict()
@@ -62,7 +62,7 @@ class Native:
         if asked.topics not in (LORE, ADAPTERS):
             raise HTTPException(400, f"an agent follows {LORE} or {ADAPTERS}, not {asked.topics}")
         key = fleet.tenant, asked.topics
-        mirror = self._mirrors.get(key) or self._mirrors.setdefault(key, Mirror(fleet, asked.topics))
+        mirror = self._mirrors.get(key) or self._mirrors.setdefault(key, _Mirror(fleet, asked.topics))
         records = None
         if asked.wait:
             records = await mirror.since(asked.positions, min(asked.wait, _LONGEST_WAIT_SECONDS))
@@ -130,7 +130,7 @@ def _is_news(fleet: Fleet, event: Event) -> bool:
     return not failure.transient and failure.exact not in fleet.replica.index.patterns
 
 
-class Mirror:
+class _Mirror:
     """Some topics of one tenant, tombstones included: an agent that was away has to hear of them."""
 
     def __init__(self, fleet: Fleet, names: tuple[str, ...]) -> None:

@@ -16,6 +16,16 @@ from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQ
 from fleetlore.wire.lore import Decision, ItemKind, Level, MemoryItem, Pattern
 from fleetlore.wire.topics import PREFIX, TOPICS
 
+_ABOUT_TOPICS = (
+    "Topics of one tenant that agents write and read. Workers and trainers have others among themselves; "
+    "docs/reference/adapters.md describes the signed adapters."
+)
+# What the relay would fill in, and a Kafka client does itself.
+_OF_EVENTS = {
+    "agent": "Of the session; 1 to 256 characters, no control characters.",
+    "sequence": "From 0, one more for each event of the session.",
+    "time": "RFC 3339 with an offset from UTC.",
+}
 # Of the fields of `data`.
 _DATA = {
     "goal": events.GOAL, "task": events.TASK, "place": events.PLACE, "user": events.USER,
@@ -267,18 +277,6 @@ class Problem(msgspec.Struct, omit_defaults=True):
     detail: str
     reason: Annotated[str, Meta(description="Of a bad event: `missing_field`, `bad_field`, ….")] = ""
     accepted: Annotated[int, Meta(description="Of a batch: how many were taken before. Send all of it again.")] = 0
-
-
-_ABOUT_TOPICS = (
-    "Topics of one tenant that agents write and read. Workers and trainers have others among themselves; "
-    "docs/reference/adapters.md describes the signed adapters."
-)
-# What the relay would fill in, and a Kafka client does itself.
-_OF_EVENTS = {
-    "agent": "Of the session; 1 to 256 characters, no control characters.",
-    "sequence": "From 0, one more for each event of the session.",
-    "time": "RFC 3339 with an offset from UTC.",
-}
 
 
 class _Topic(NamedTuple):

@@ -40,6 +40,16 @@ PROBE_TEXTS = 8
 PROBE_TOLERANCE = 1e-3
 # Below that an adapter changes nothing.
 NO_CHANGE = 1e-6
+# Of the learned cosine, where the likest text by words counts 1.
+LEARNED_WEIGHT = 2.0
+# Any shared word counts.
+_ANY = 1e-6
+_ERROR_CHARACTERS = 250
+_CALL_CHARACTERS = 400
+_FIX_CHARACTERS = 400
+_GOAL_CHARACTERS = 150
+
+Floats = npt.NDArray[np.float64]
 
 
 def tensor_shapes(rank: int, dimensions: int) -> dict[str, tuple[int, int]]:
@@ -194,28 +204,14 @@ def _check_probe(adapter: RetrievalAdapter, probe: Probe, dimensions: int) -> No
         raise AdapterRefused("probe", "the adapter changes nothing")
 
 
-# Of the learned cosine, where the likest text by words counts 1.
-LEARNED_WEIGHT = 2.0
-# Any shared word counts.
-_ANY = 1e-6
-_ERROR_CHARACTERS = 250
-_CALL_CHARACTERS = 400
-_FIX_CHARACTERS = 400
-_GOAL_CHARACTERS = 150
-
-
-# Make the two texts that are compared when ways out are ranked: of a call that failed, and of what got past one.
 def query_text(error: str, call: str, goal: str) -> str:
-    """Of a call that failed, with what its session is after."""
+    """What ways out are ranked for: a call that failed, with what its session is after."""
     return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {goal[:_GOAL_CHARACTERS]}"
 
 
 def answer_text(error: str, call: str, fix: str) -> str:
-    """Of a call that failed and the one that worked after it."""
+    """A way out, as it is compared: a call that failed and the one that worked after it."""
     return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {fix[:_FIX_CHARACTERS]}"
-
-
-Floats = npt.NDArray[np.float64]
 
 
 class Ranking:

@@ -18,7 +18,7 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.redact import redact
 from fleetlore.watch.shell_parser import MAX_TEXT, Command, commands
 
-__all__ = ["FORK_BOMB", "RULES", "Severity", "cautions", "dangers", "shell_dangers", "sql_dangers"]
+__all__ = ["RULES", "cautions", "dangers"]
 
 _HOME = r"(?:~|\$HOME|\$\{HOME\})"
 _SYSTEM = r"/(?:bin|boot|dev|etc|home|lib|lib64|opt|proc|root|run|sbin|srv|sys|usr|var|Users|System|Library|Windows)"
@@ -43,17 +43,16 @@ _RUNS = frozenset(
 )
 _DOWN = frozenset({"shutdown", "reboot", "halt", "poweroff"})
 _SQL_CLIENTS = frozenset({"mysql", "mariadb", "psql", "sqlite3", "sqlcmd", "clickhouse-client", "duckdb"})
-FORK_BOMB = re.compile(r"(?<!\w)(\w{1,64}|:)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1")
+_FORK_BOMB = re.compile(r"(?<!\w)(\w{1,64}|:)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1")
 
-Severity = Literal["critical", "high", "medium", "low"]
+_Severity = Literal["critical", "high", "medium", "low"]
 
 
-# The safety rules: what each is called, how bad it is and what to do instead. Those for a shell look at commands.
 class Rule(NamedTuple):
     """What a kind of dangerous call is called, how bad it is, which principle it breaks and what to do instead."""
 
     name: str
-    severity: Severity
+    severity: _Severity
     principle: str
     instead: str
 
@@ -122,13 +121,13 @@ _SQL = (
 )
 
 
-def sql_dangers(text: str) -> set[str]:
+def _sql_dangers(text: str) -> set[str]:
     """Names of the rules that SQL text breaks; what stands in strings and comments is not looked at."""
     statements = _SQL_NOISE.sub("''", text).split(";", _MAX_STATEMENTS)
     return {name for statement in statements for name, pattern in _SQL if pattern.match(statement)}
 
 
-def shell_dangers(command: Command) -> set[str]:
+def _shell_dangers(command: Command) -> set[str]:
     """Names of the rules that one command breaks."""
     found = {name for name, check in _SHELL.get(command.program, ()) if check(command)}
     if any(_DEVICE.match(file) for file in command.into) or command.program.startswith("mkfs"):
@@ -139,7 +138,7 @@ def shell_dangers(command: Command) -> set[str]:
         found.add("print-secret")
     if command.program in _SQL_CLIENTS:
         for word in command.words[1:]:
-            found |= sql_dangers(word)
+            found |= _sql_dangers(word)
     return found
 
 
@@ -271,7 +270,7 @@ _SHELL["printf"] = _SHELL["echo"]
 
 Kind = Literal["shell", "sql", "python"]
 
-_SEVEREST_FIRST = get_args(Severity)
+_SEVEREST_FIRST = get_args(_Severity)
 
 # Nothing dangerous goes without one of these, and most calls hold none; taking a command apart costs a hundred times
 # more.
@@ -349,7 +348,7 @@ def _dangers_in(kind: Kind, text: str) -> frozenset[str]:
     if not _has_any(folded, _TRIGGERS) and not ("rm" in folded and _REMOVES.search(folded)):
         return frozenset()
     if kind == "sql":
-        return frozenset(sql_dangers(text))
+        return frozenset(_sql_dangers(text))
     if kind == "shell":
         return frozenset(_of_shell(text))
     return frozenset(_of_python(text))
@@ -360,8 +359,8 @@ def _has_any(text: str, words: tuple[str, ...]) -> bool:
 
 
 def _of_shell(text: str) -> set[str]:
-    found = {name for command in commands(text) for name in shell_dangers(command)}
-    if FORK_BOMB.search(text):
+    found = {name for command in commands(text) for name in _shell_dangers(command)}
+    if _FORK_BOMB.search(text):
         found.add("fork-bomb")
     if redact(text[:_MAX_SEARCHED]) != text[:_MAX_SEARCHED]:
         found.add("secret-in-call")
@@ -376,7 +375,7 @@ def _of_python(text: str) -> set[str]:
         words = match["text"] if match["text"] is not None else re.sub(r"['\",]+", " ", match["list"]) + " "
         found |= _of_shell(words)
     for match in islice(_SQL_IN_PYTHON.finditer(text), _MAX_CALLS):
-        found |= sql_dangers(match["text"])
+        found |= _sql_dangers(match["text"])
     for match in islice(_RMTREE.finditer(text), _MAX_CALLS):
         found |= _of_shell(f"rm -r {match['path'] or '.'}")
     if _PRINTS_ENVIRONMENT.search(text):

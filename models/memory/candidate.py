@@ -161,7 +161,7 @@ def item_id(version: str, tenant: str, kind: str, *key: str) -> str:
 
 
 def is_item(id: str) -> bool:
-    """Whether an id is that of an item that learns: no pattern and no fact."""
+    """Whether an id is that of an item, and not of a pattern."""
     return id.startswith(_ITEM_PREFIX)
 
 

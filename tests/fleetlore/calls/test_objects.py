@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.context import KEPT, MAX_MARKS, KnownObjects, Mark
+from fleetlore.calls.context import _KEPT_OBJECTS, _MAX_MARKS, KnownObjects, Mark
 
 ORDER = '{"order_id": "#W123", "user_id": "mia_1", "status": "Pending", "total": 12.5, "paid": true}'
 OF_ORDER = '{"order_id": "#W123"}'
@@ -67,11 +67,11 @@ def test_of_text_and_of_things_never_seen_nothing_is_known() -> None:
 
 def test_it_is_bounded() -> None:
     objects = KnownObjects()
-    for number in range(3 * KEPT):
+    for number in range(3 * _KEPT_OBJECTS):
         objects.record("get", f'{{"id": "a{number}"}}', f'{{"id": "a{number}", "status": "open"}}')
     assert objects.marks('{"id": "a0"}') == []
-    many = {f"id_{number}": f"a{3 * KEPT - 1 - number}" for number in range(99)}
-    assert len(objects.marks(orjson.dumps(many).decode())) == MAX_MARKS
+    many = {f"id_{number}": f"a{3 * _KEPT_OBJECTS - 1 - number}" for number in range(99)}
+    assert len(objects.marks(orjson.dumps(many).decode())) == _MAX_MARKS
 
 
 @given(st.text(alphabet="{}[]\"':,\\ id1status", max_size=400))
