@@ -29,7 +29,7 @@ from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, Co
 from fleetlore.files import write_whole
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
-from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
+from fleetlore.wire.adapter_manifest import CALLS, CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
 from fleetlore.wire.topics import topic
 
 __all__ = ["AdapterPublisher"]
@@ -227,10 +227,11 @@ class AdapterPublisher(Generic[Manifest]):
     ) -> AdapterPointer:
         """Point the channel to an older version, given by its hash or the beginning of it. This ends a canary.
 
-        pinned: the trainer does not move the channel until it is unpinned.
-
-        Raises ConfigError if no such version, or more than one, is published.
+        Raises ConfigError if no such version, or more than one, is published. `pinned`: the trainer does not move the
+        channel until it is unpinned. That of the call model is pinned in any case: its next version is learned of the
+        same sessions again, and would undo the rollback in seconds.
         """
+        pinned = pinned or self.kind.name == CALLS
         return await self._move_stable(tenant, lambda registry: (_find_version(registry, version), reason, pinned))
 
     async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:

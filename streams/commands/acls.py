@@ -32,7 +32,7 @@ _WORKER = {
 # Corrects how sessions ended: no agent may.
 _REVIEWER = {"Write": ("feedback",)}
 _TRAINER = {"Read": ("trajectories", "judgments", "erasures", *_VERSIONS, "adapters.acks"), "Write": _VERSIONS}
-# Who runs the commands: topics, backfill, decisions, erase, redrive, replay, rollback, verify.
+# Who runs the commands: topics, backfill, decisions, erase, redrive, replay, rollback.
 _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
 
 

@@ -10,7 +10,7 @@ import typer
 
 from fleetlore.cli.options import Stack, Tenant, command
 from fleetlore.errors import ConfigError
-from streams.embedded import with_key
+from streams.embedded.signing import with_key
 
 DEFAULT_PORT = 7070
 

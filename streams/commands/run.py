@@ -266,7 +266,7 @@ async def _stack_settings(stack: Stack, tenant: str) -> AsyncIterator[Settings]:
         from streams.embedded.stack import Stack as Embedded
 
         with tempfile.TemporaryDirectory(prefix="fleetlore-") as folder:
-            async with Embedded(folder, tenants=(tenant,)) as own:
+            async with Embedded(folder, tenants=(tenant,), trainer=False) as own:
                 yield own.settings
 
 

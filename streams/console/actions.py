@@ -17,7 +17,7 @@ from fleetlore.redact.redact import redact
 from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.lore import Decision, DecisionKind
 from sinks.adapter_publisher import AdapterPublisher
-from streams.offline.operator_word import decide, move, reconsider
+from streams.offline.operator_word import decide, reconsider
 
 __all__ = ["Actions"]
 
@@ -105,7 +105,12 @@ class Actions:
     async def _move(self, action: str, adapter: str, version: str, reason: str) -> None:
         (kind,) = (each for each in ADAPTERS if each.name == adapter)
         async with AdapterPublisher.from_settings(kind, self._settings) as publisher:
-            await move(publisher, action, self._tenant, version, reason)
+            if action == "revoke":
+                await publisher.revoke(self._tenant, version, reason)
+            elif action == "unpin":
+                await publisher.unpin(self._tenant, reason)
+            else:
+                await publisher.rollback(self._tenant, version, reason, pinned=action == "pin")
 
 
 def _lore(kind: str) -> DecisionKind | None:

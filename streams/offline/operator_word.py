@@ -13,13 +13,11 @@ from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.adapter_manifest import CALLS, AdapterManifest, AdapterPointer
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
-from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
@@ -27,7 +25,7 @@ from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import Outgoing, Store, split
 from streams.stage.operators import Reconsider
 
-__all__ = ["decide", "is_known", "move", "reconsider"]
+__all__ = ["decide", "is_known", "reconsider"]
 
 # The second finds what was under way at the first.
 _ROUNDS = 2
@@ -156,24 +154,6 @@ async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
     """
     async with BatchProducer(settings.cluster) as producer:
         await producer.deliver([Outgoing(tenant, "decisions", decided.key, decided.to_json())])
-
-
-async def move(
-    publisher: AdapterPublisher[AdapterManifest], action: str, tenant: str, version: str, reason: str
-) -> AdapterPointer | None:
-    """Do to a version what `fleetlore adapters rollback`, `pin`, `unpin` or `revoke` does; return the new pointer.
-
-    Raises:
-        ConfigError: there is no such version, or it may not be moved.
-        BrokerUnavailable: no broker answers.
-    """
-    if action == "revoke":
-        return await publisher.revoke(tenant, version, reason)
-    if action == "unpin":
-        return await publisher.unpin(tenant, reason)
-    # The next version of the call model is learned of the same sessions again: it would undo the rollback in seconds.
-    pinned = action == "pin" or publisher.kind.name == CALLS
-    return await publisher.rollback(tenant, version, reason, pinned=pinned)
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:

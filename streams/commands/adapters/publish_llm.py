@@ -15,7 +15,7 @@ from fleetlore.cli.options import Asked, command, group
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from streams.embedded import with_key
+from streams.embedded.signing import with_key
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import LanguageModelManifest

@@ -15,7 +15,7 @@ from fleetlore.cli.options import Adapter, AdapterName, Asked, Version, command,
 from fleetlore.cli.output import ask, print_json
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS
-from streams.embedded import with_key
+from streams.embedded.signing import with_key
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
@@ -48,13 +48,14 @@ def register(app: typer.Typer) -> None:
 def _about_a_version(action: str, why: str) -> Callable[..., None]:
     def about(asked: Asked, version: Version, adapter: Adapter = None, reason: Why = why) -> None:
         async def act(publishers: list[Publisher]) -> tuple[str, AdapterPointer | None]:
-            from streams.offline.operator_word import move
-
             found = [(each, await each.matching(asked.tenant, version)) for each in publishers]
             if (count := sum(len(versions) for _, versions in found)) != 1:
                 raise ConfigError(f"{count} published versions begin with {version!r}")
             (publisher,) = (each for each, versions in found if versions)
-            return publisher.kind.name, await move(publisher, action, asked.tenant, version, reason)
+            if action == "revoke":
+                return publisher.kind.name, await publisher.revoke(asked.tenant, version, reason)
+            pinned = action == "pin"
+            return publisher.kind.name, await publisher.rollback(asked.tenant, version, reason, pinned=pinned)
 
         _tell(*ask(_with(asked, adapter, act)), asked)
 

@@ -10,7 +10,7 @@ import typer
 from fleetlore.cli.options import Json, Stack, command
 from fleetlore.cli.output import ask, confirm, moment, print_json, print_table, safe
 from fleetlore.config import DEFAULT_TENANT, check_tenant
-from streams.embedded import with_key
+from streams.embedded.signing import with_key
 
 
 def register(app: typer.Typer) -> None:

@@ -28,6 +28,13 @@ async def test_a_role_that_ignores_the_signal_does_not_outlive_its_supervisor(tm
     assert not alive
 
 
+def test_a_supervisor_loads_the_standard_library_alone() -> None:
+    """There is one for each process of a stack."""
+    program = "import sys, streams.embedded.supervisor; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert not {name.partition(".")[0] for name in said.split()} & {"fleetlore", "ssl", "orjson", "msgspec"}
+
+
 TALKS = "import itertools, time\nfor line in itertools.count(): print(line, flush=True); time.sleep(0.001)"
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -69,6 +71,19 @@ def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> Non
     assert orjson.loads(run("revoke", versions[0], *where).stdout)["version"] == versions[1]
     listed = orjson.loads(run("list", *where).stdout)
     assert [row["channels"] for row in listed["versions"]] == [["revoked"], ["stable"]]
+
+
+def test_a_version_is_moved_without_a_client_of_the_store(stack: tuple[Path, list[str]], tenant: str) -> None:
+    folder, versions = stack
+    program = (
+        "import sys\n"
+        "from fleetlore.cli.main import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print({'pymilvus', 'grpc'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", program, "adapters", "pin", versions[0], "--data", str(folder), "--tenant", tenant]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout
+    assert versions[0][:12] in said and said.endswith("\nset()\n")
 
 
 def test_the_adapter_is_found_by_the_version_or_told(stack: tuple[Path, list[str]], tenant: str) -> None:

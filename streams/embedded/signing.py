@@ -1,0 +1,22 @@
+"""Locate the signing key and the adapter versions of an embedded stack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleetlore.config import Settings
+
+__all__ = ["with_key"]
+
+SIGNING_KEY = Path("keys", "adapter_ed25519")
+ADAPTERS = Path("adapters")
+
+
+def with_key(settings: Settings, data: Path | None) -> Settings:
+    """Settings that sign as the stack on the folder does; those without a folder stay as they are."""
+    if data is None:
+        return settings
+    return settings.with_(
+        signing_key=settings.signing_key or str(data / SIGNING_KEY),
+        adapters_dir=settings.adapters_dir or str(data / ADAPTERS),
+    )
