@@ -36,7 +36,8 @@ from models.backtest.heard import CallLog
 from models.backtest.report import split
 from models.calls.training import CallTraining, kind_of
 from models.cases import said_by
-from streams.offline.memory_pipeline import call_log, run_logs
+from streams.offline.hear import call_log
+from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2
 PLACES = 0.25

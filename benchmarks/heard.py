@@ -43,7 +43,8 @@ from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from models.backtest.heard import Call, CallLog, Heard, Shown, Told, Turn, plain_text
 from models.backtest.report import split, words
-from streams.offline.memory_pipeline import hear, learned_of, run_logs
+from streams.offline.hear import hear, learned_of
+from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2
 ALL, NOTHING, LAST_ERROR = "all", "nothing", "last error repeated"

@@ -23,6 +23,7 @@ __all__ = ["Choice", "Redriven", "redrive"]
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 # A dead letter that has come back this often would come back once more.
 _MOST_RETURNS = 3
+_READ_SECONDS = 60.0
 # Topics that the pipeline reads. A compacted topic holds results: an old one sent back would undo a newer one.
 READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-letters", "adapters.acks"}
 
@@ -68,7 +69,6 @@ async def redrive(
     choice: Choice,
     *,
     send: bool,
-    timeout_seconds: float = 60.0,
     at_once: int = 100,
     self_declared: bool = True,
 ) -> Redriven:
@@ -81,9 +81,7 @@ async def redrive(
     Raises:
         BrokerUnavailable: no broker answers, or a record was not acknowledged. What was sent until then is marked.
     """
-    marks = {
-        each.place async for each in read_dead_letters(bootstrap, tenant, timeout_seconds) if isinstance(each, Mark)
-    }
+    marks = {each.place async for each in read_dead_letters(bootstrap, tenant, _READ_SECONDS) if isinstance(each, Mark)}
     done = Redriven()
     seen: set[tuple[str, int, int, str]] = set()
     partitions: dict[str, int] = {}
@@ -94,7 +92,7 @@ async def redrive(
         async with observer(bootstrap) as consumer:
             chunk: list[tuple[DeadLetterRecord, RawRecord]] = []
             # Dead letters that come back meanwhile lie beyond the end that is read to, so the loop does end.
-            async for letter in read_dead_letters(bootstrap, tenant, timeout_seconds):
+            async for letter in read_dead_letters(bootstrap, tenant, _READ_SECONDS):
                 if isinstance(letter, Mark) or not choice.allows(letter) or letter.identity in seen:
                     continue
                 seen.add(letter.identity)

@@ -19,7 +19,8 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem, standing
 from models.backtest.heard import Call, Heard
 from models.backtest.report import Learned, split
-from streams.offline.memory_pipeline import hear, learned_of, run_logs
+from streams.offline.hear import hear, learned_of
+from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2
 # Calls before the one that is read, and after it.

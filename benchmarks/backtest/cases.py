@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.trajectory import Trajectory
 from models.backtest.report import Learned
-from streams.offline.memory_pipeline import learned_of, run_logs
+from streams.offline.hear import learned_of
+from streams.offline.memory_pipeline import run_logs
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from benchmarks.backtest.advice.figures import advice_figures
 from benchmarks.backtest.advice.places import places_of, slices_by_place, split_by_place
 from fleetlore.transcripts.session import LoggedSession
 from models.backtest.report import Learned, slices_of
-from streams.offline.memory_pipeline import call_log, hear, learned_of, run_logs
+from streams.offline.hear import call_log, hear, learned_of
+from streams.offline.memory_pipeline import run_logs
 
 
 def advice_report(

@@ -18,7 +18,8 @@ from benchmarks.silent.decisive import Line
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.text_index import TextIndex
 from models.backtest.heard import Told
-from streams.offline.memory_pipeline import hear, learned_of, run_logs
+from streams.offline.hear import hear, learned_of
+from streams.offline.memory_pipeline import run_logs
 
 _HASHES: Final = 2.0**64
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -73,8 +73,8 @@ def import_logs(
     started = time.monotonic()
     settings = None if dry_run else connection(broker, data)
     size = sum(file.stat().st_size for file in files)
-    send = partial(_send, form.value, settings, tenant, agent, task, timeout)
-    found = _import_in_parts(size, files, partial(_import, send))
+    work = partial(_import, form=form.value, settings=settings, tenant=tenant, agent=agent, task=task, timeout=timeout)
+    found = _import_in_parts(size, files, work)
     seconds = time.monotonic() - started
     if json:
         counted = {name: getattr(found, name) for name in found.__slots__}
@@ -145,38 +145,40 @@ def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], 
     return first
 
 
-def _import(send: Callable[[list[Path]], Coroutine[None, None, _Found]], files: list[Path]) -> _Found:
-    return asyncio.run(send(files))
-
-
-async def _send(
+def _import(
+    files: list[Path],
+    *,
     form: str,
     settings: Settings | None,
     tenant: str,
     agent: str | None,
     task: str | None,
     timeout: float,
-    files: list[Path],
 ) -> _Found:
+    """Send what files hold; without settings only look."""
     from fleetlore.emit.emitter import Emitter
     from fleetlore.emit.encode import personal_data_of
 
     sessions, now = read_files(form, files), time.time()
-    if settings is None:
-        return await _send_sessions(sessions, None, tenant, end_time=now, agent=agent, task=task)
-    emitter = Emitter(settings.cluster, tenant, personal=personal_data_of(settings.mask_personal))
-    await emitter.start()
-    try:
-        found = await _send_sessions(sessions, emitter, tenant, end_time=now, agent=agent, task=task)
-        taken = await emitter.flush(timeout) and not emitter.dropped
-        found.masked = emitter.masked
-        if not taken:
-            raise BrokerUnavailable(
-                f"broker {settings.broker} took {emitter.sent} of {found.events} events; import them again"
-            )
-        return found
-    finally:
-        await emitter.close(0.0)
+
+    async def send() -> _Found:
+        if settings is None:
+            return await _send_sessions(sessions, None, tenant, end_time=now, agent=agent, task=task)
+        emitter = Emitter(settings.cluster, tenant, personal=personal_data_of(settings.mask_personal))
+        await emitter.start()
+        try:
+            found = await _send_sessions(sessions, emitter, tenant, end_time=now, agent=agent, task=task)
+            taken = await emitter.flush(timeout) and not emitter.dropped
+            found.masked = emitter.masked
+            if not taken:
+                raise BrokerUnavailable(
+                    f"broker {settings.broker} took {emitter.sent} of {found.events} events; import them again"
+                )
+            return found
+        finally:
+            await emitter.close(0.0)
+
+    return asyncio.run(send())
 
 
 async def _send_sessions(
@@ -185,8 +187,8 @@ async def _send_sessions(
     tenant: str,
     *,
     end_time: float,
-    agent: str | None = None,
-    task: str | None = None,
+    agent: str | None,
+    task: str | None,
 ) -> _Found:
     """Read and send sessions one after another; never more of them in memory than the emitter's buffer holds.
 

@@ -225,6 +225,7 @@ def standing(
 
 
 DecisionKind = Literal["item", "pattern", "agent"]
+DECISIONS = "decisions"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,16 +47,15 @@ _MAX_BY = 100
 _MAX_FORM = 16_384
 # How long a page waits for the log to give back what was decided.
 _HEARD_SECONDS = 3.0
-
-
 WIDTH, HEIGHT = 320, 48
 # More points than pixels cost bytes and show nothing.
 _POINTS = 160
 
 
-# Draw a line of values as SVG, so that the page shows it without a script.
 def line_chart(values: Sequence[float], label: str) -> Markup:
-    """A line over a common base of 0; nothing where there are fewer than two values. `label` is read aloud."""
+    """A line over a common base of 0 as SVG, which needs no script; nothing of fewer than two values. `label` is read
+    aloud.
+    """
     if len(values) < 2:
         return Markup("")
     step = -(-len(values) // _POINTS)

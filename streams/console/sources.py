@@ -28,7 +28,7 @@ from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.store.search import quoted
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
-from fleetlore.wire.lore import Decision
+from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
 from models.judge.session_state import SessionState
@@ -57,7 +57,6 @@ FIRST_STAGE, LORE_STAGE = "sessions", "patterns"
 _Labels = tuple[tuple[str, str], ...]
 
 
-# Read the metrics of workers and trainer, and compute their rates over the last minutes.
 class _Sample(NamedTuple):
     """All values of all endpoints at one moment; those with the same name and labels are added up."""
 
@@ -247,7 +246,7 @@ class Sources:
         self._letters: deque[DeadLetterRecord] = deque(maxlen=_LETTERS_KEPT)
         self._dead_letters = self._follower("dead-letters", self._take_letters, newest=_LETTERS_KEPT)
         self._decisions: dict[str, Decision] = {}
-        self._decided = self._follower("decisions", self._take_decisions)
+        self._decided = self._follower(DECISIONS, self._take_decisions)
         self._store: Any = None
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -10,12 +10,13 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.files import write_whole
 from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.wire.lore import DECISIONS
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing
 from streams.stage.operators import ERASURES
 
-_NAMES = (ERASURES, "decisions")
+_NAMES = (ERASURES, DECISIONS)
 
 
 class KeptDecisions:

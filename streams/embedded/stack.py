@@ -29,11 +29,11 @@ from fleetlore.errors import FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
 from sinks.topics import ensure_topics
-from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 from streams.embedded.broker import broker_command, free_port, held_port
 from streams.embedded.child import Child
 from streams.embedded.kafka import KafkaMissing, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
+from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 
 __all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
 

@@ -386,4 +386,5 @@ def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
 
 
 def _events(record: ConsumerRecord) -> list[Incoming]:
+    # Whatever their time: what workers refuse as of the future lies on the log all the same.
     return read_events(Record.of(record)._replace(time=inf), Effects())

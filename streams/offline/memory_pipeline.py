@@ -2,7 +2,7 @@
 
 A backfill uses the `Chain` with Milvus behind it: by way of the topics its values would mix with those of the live
 workers. A `MemoryPipeline` has a store and a clock of its own besides; its agents' sessions and their advice are the
-real ones. `run_logs` learns from logged sessions, and `hear` asks for advice as their agents would have.
+real ones. `run_logs` learns from logged sessions.
 """
 
 from __future__ import annotations
@@ -20,24 +20,20 @@ from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import encode_event
 from fleetlore.errors import RowRefused
-from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
-from models.backtest.heard import Call, CallLog, Heard, Told, told
-from models.backtest.report import Learned
 from models.calls.training import train
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stages.pipeline import pipeline
 
-__all__ = ["call_log", "hear", "learned_of", "run_logs"]
+__all__ = ["run_logs"]
 
 log = logging.getLogger(__name__)
 
@@ -320,70 +316,3 @@ def events_of(session: LoggedSession, clock: EventClock) -> list[Event]:
         Event(kind, DEFAULT_TENANT, session.agent, session.session, sequence, clock.tick(), data)
         for sequence, (kind, data) in enumerate(session.all_events())
     ]
-
-
-_FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "unknown": None}
-
-
-def call_log(logged: LoggedSession) -> CallLog:
-    """The calls of a logged session, each with the messages before it."""
-    calls: list[Call] = []
-    messages: list[str] = []
-    for kind, data in logged.events:
-        if kind == "message":
-            messages.append(data[ev.CONTENT])
-        else:
-            calls.append(_call(data, "\n".join(messages)))
-            messages = []
-    return CallLog(
-        logged.session, logged.source, logged.agent, logged.task, logged.goal, _FAILED[logged.outcome], tuple(calls)
-    )
-
-
-def learned_of(run: OfflineRun) -> Learned:
-    """What a fleet has learned from a run: its lore, and a version of the call model."""
-    return Learned(run.patterns, run.items, run.ended, CallModel.from_bytes(run.calls))
-
-
-async def hear(learned: Learned, sessions: Sequence[LoggedSession]) -> list[Heard]:
-    """What each of these sessions would have been told by a fleet that has learned this, in the order given."""
-    memory = MemoryPipeline(learned.now, learn=False)
-    memory.call_model = learned.calls
-    for pattern in learned.patterns:
-        memory.index.put_pattern(pattern)
-    for item in learned.items:
-        memory.index.put_item(item)
-    return [await _hear(memory, logged) for logged in sessions]
-
-
-async def _hear(memory: MemoryPipeline, logged: LoggedSession) -> Heard:
-    before: list[Told] = []
-    after: dict[int, Told] = {}
-    asking = memory.session(logged.agent, logged.goal, logged.task, logged.session, [], place=logged.place)
-    async with asking as session:
-        start = told(session.advise())
-        for kind, data in logged.events:
-            if kind == "message":
-                session.message(data[ev.ROLE], data[ev.CONTENT])
-                continue
-            tool, arguments = data[ev.TOOL], data[ev.ARGUMENTS]
-            before.append(told(session.advise(tool, arguments)))
-            await _act(session, data)
-            if ev.ERROR_MESSAGE in data:
-                after[len(before) - 1] = told(session.advise())
-    return Heard(call_log(logged), start, tuple(before), after)
-
-
-async def _act(session: Session, data: dict[str, Any]) -> None:
-    async with session.action(data[ev.TOOL], data[ev.ARGUMENTS]) as action:
-        if ev.ERROR_MESSAGE in data:
-            action.fail("", data[ev.ERROR_MESSAGE])
-        else:
-            action.result = data[ev.RESULT]
-
-
-def _call(data: dict[str, Any], before: str) -> Call:
-    tool, arguments, error = data[ev.TOOL], data[ev.ARGUMENTS], data.get(ev.ERROR_MESSAGE)
-    failure = None if error is None else failure_of(tool, arguments, "", error)
-    said = arguments_text(data[ev.RESULT]) if error is None else error
-    return Call(tool, arguments_text(arguments), said, failure, before)

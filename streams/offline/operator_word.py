@@ -13,7 +13,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.lore import Decision
+from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
@@ -153,7 +153,7 @@ async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
         BrokerUnavailable: the broker does not take it.
     """
     async with BatchProducer(settings.cluster) as producer:
-        await producer.deliver([Outgoing(tenant, "decisions", decided.key, decided.to_json())])
+        await producer.deliver([Outgoing(tenant, DECISIONS, decided.key, decided.to_json())])
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
@@ -169,10 +169,15 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
         await decide(settings, tenant, decided)
         for _ in range(_ROUNDS):
             known = await known_to(store, tenant, decided.id)
-            asked = requests(tenant, known, lambda id, _: Reconsider(id, decided).to_json())
+            asked = reconsiderations(tenant, known, decided)
             await ask_owners(settings, producer, tenant, asked, known.items)
             await wait_drained(settings, tenant, timeout_seconds, BEHIND)
         return known
+
+
+def reconsiderations(tenant: str, known: States, decided: Decision) -> list[Outgoing]:
+    """What goes to the owners of the states to which a distrusted agent contributed."""
+    return requests(tenant, known, lambda id, _: Reconsider(id, decided).to_json())
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:

@@ -23,12 +23,12 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.lore import Decision
+from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import encode
 
-__all__ = ["ERASURES", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
+__all__ = ["ERASURES", "Distrusted", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class Erased(_OperatorTopic):
 class Distrusted(_OperatorTopic):
     """Distrusted agents, by tenant: all of a principal, whichever of them was named."""
 
-    topic = "decisions"
+    topic = DECISIONS
 
     def __init__(self) -> None:
         self._newest: defaultdict[str, dict[str, tuple[float, bool]]] = defaultdict(dict)

@@ -6,21 +6,16 @@ memory (`streams.offline`). A judge or a model that the settings do not name is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
-from fleetlore.errors import InvalidEvent
-from fleetlore.wire.incoming import FEEDBACK
 from fleetlore.wire.principals import Principals
-from fleetlore.wire.topics import tenant_of
 from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
-from streams.stage.base import Effects, Outgoing, Record, Stage, Store, dead_letter
+from streams.stage.base import Stage, Store
 from streams.stage.operators import Operators
-from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
-from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.feedback import FeedbackStage
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments import JudgmentsStage
@@ -56,35 +51,6 @@ def pipeline(
         JudgmentsStage(store, judge or JudgeChain(), metrics, model, operators.erased),
         ItemsStage(store, clock, metrics, settings.item_half_life_seconds, operators),
     )
-
-
-class FeedbackStage(Stage):
-    """Forwards corrections to the judging stage, from a topic with an access list of its own.
-
-    A client that may write there may correct how any session ended, the environment's reward included. What comes among
-    the agents' events is only a claim (`streams.stages.s1_sessions.stage`).
-    """
-
-    name = "feedback"
-    reads = "feedback"
-
-    def __init__(self, principals: Principals | None = None) -> None:
-        self.principals = principals
-
-    async def process(self, batch: Sequence[Record]) -> Effects:
-        effects = Effects()
-        for record in batch:
-            tenant = tenant_of(record.topic)
-            events = read_events(record, effects, self.principals)
-            clean(events)
-            for event in events:
-                if event.type != FEEDBACK:
-                    error = InvalidEvent("unknown_type", f"{event.type} is no feedback")
-                    effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
-                    effects.processed -= 1
-                elif (given := feedback_of(event, claimed=False)) is not None:
-                    effects.outgoing.append(Outgoing(tenant, "trajectories", given.session, given.to_json()))
-        return effects
 
 
 def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:

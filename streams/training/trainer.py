@@ -161,7 +161,6 @@ def _newest(chosen: Sequence[KeptSession]) -> tuple[list[Case], list[float]]:
     return [case for case, _ in found], [ended for _, ended in found]
 
 
-# Train the call model of a tenant: from closed sessions to versions in service.
 class CallsTrainer(WindowTrainer[CallsManifest]):
     """Learns on where all that came is newer than what was learned; it gives the same version as to begin anew."""
 
@@ -207,10 +206,6 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
         return report
 
 
-# Count the adapter versions that agents refused, as a metric to alert on: agents export no metrics.
-#
-# Agents report on `adapters.acks` whether they run a version. The trainer follows these topics from their end at its
-# start. `fleetlore adapters show` lists earlier refusals.
 def refusal_of(ack: bytes | None) -> str | None:
     """Return the reason of a refusal, `other` if it is unknown; None for an ack of no refusal."""
     try:
@@ -223,7 +218,10 @@ def refusal_of(ack: bytes | None) -> str | None:
 
 
 async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Metrics) -> None:
-    """Count until cancelled, across outages of the broker."""
+    """Count the versions that agents refused, until cancelled, across outages of the broker: agents export no metrics.
+
+    Counted from the end of `adapters.acks` at the start; `fleetlore adapters show` lists earlier refusals.
+    """
 
     async def count(fetched: Fetched) -> None:
         for record in (record for records in fetched.values() for record in records):

@@ -43,12 +43,10 @@ _Value = TypeVar("_Value", Judgment, Trajectory)
 
 # How long after an erasure it looks again whether the version in service was revoked.
 _FORGETTING_SECONDS = 60.0
-
 # Of CPU, at once after a rest.
 BURST_SECONDS = 5.0
 
 
-# Bound the CPU time that training may take.
 class CpuBudget:
     """CPU seconds for training: `share` of a core in the long run, up to `burst_seconds` at once after a rest.
 

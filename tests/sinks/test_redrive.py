@@ -50,7 +50,7 @@ class World:
 
     async def redrive(self, send: bool = True, at_once: int = 100, **choice: Any) -> Redriven:
         chosen = Choice(**choice)
-        return await redrive(self.address, self.tenant, chosen, send=send, timeout_seconds=10, at_once=at_once)
+        return await redrive(self.address, self.tenant, chosen, send=send, at_once=at_once)
 
     async def letters(self) -> list[DeadLetterRecord]:
         return [

@@ -20,12 +20,12 @@ from streams.stage.base import Stage
 from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, Call, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
-
+Counts = dict[str, tuple[int, int, int]]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-
-
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+SILENT = 600.0
+KINDS = 20
 
 
 async def log_of_a_fleet(make: MakePipeline, seed: int = 1, batch_records: int = 4) -> LogPipeline:
@@ -226,15 +226,6 @@ async def test_a_write_that_was_on_its_way_when_another_took_over_does_not_stay(
     second.clock.advance(LEASE_SECONDS)
     await second.drain()
     assert (await second.knowledge()).state_hash == expected
-
-
-SILENT = 600.0
-
-
-KINDS = 20
-
-
-Counts = dict[str, tuple[int, int, int]]
 
 
 def call(number: int, pad: int) -> Call:

@@ -18,10 +18,7 @@ from tests.streams.log_pipeline import PARTITIONS, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
 
-
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-
-
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 
 

@@ -8,11 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.wire.events import Event
-from fleetlore.wire.lore import Decision
+from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.topics import topic
-from streams.offline.operator_word import contributed, known_to, requests
+from streams.offline.operator_word import contributed, known_to, reconsiderations
 from streams.stage.base import Outgoing
-from streams.stage.operators import Reconsider
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
@@ -29,10 +28,10 @@ def decision(agent: str, on: bool, number: int = 0) -> Decision:
 async def decide(pipeline: LogPipeline, decided: Decision) -> None:
     """As the command does it, on the log in memory."""
     tenant = pipeline.tenant
-    await pipeline.producer.deliver([Outgoing(tenant, "decisions", decided.key, decided.to_json())])
+    await pipeline.producer.deliver([Outgoing(tenant, DECISIONS, decided.key, decided.to_json())])
     for _ in range(2):
         known = await known_to(pipeline.store, tenant, decided.id)
-        asked = requests(tenant, known, lambda id, _: Reconsider(id, decided).to_json())
+        asked = reconsiderations(tenant, known, decided)
         for record in pipeline.log.read_all(topic(tenant, "candidates")):
             asked += contributed(tenant, record.value or b"", known.items, ())
         await pipeline.producer.deliver(asked)

@@ -20,17 +20,11 @@ from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
 
-
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-
-
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-
-
 OTHER = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
-
-
 SILENT = 60.0
+HOUR = 3_600.0
 
 
 async def reasons(pipeline: LogPipeline) -> list[str]:
@@ -239,9 +233,6 @@ async def test_the_state_follows_from_the_set_of_events(
         await everything(pipeline, events, [stop for stop in stops if stop < len(events)])
     assert await pipeline.knowledge() == await calm.knowledge()
     assert held(pipeline) == 0
-
-
-HOUR = 3_600.0
 
 
 @pytest.mark.parametrize("off", [-3 * HOUR, -600.0, 0.0, 3 * HOUR])

@@ -16,20 +16,14 @@ from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
 
-
 NOW = 1_767_225_600.0
-
-
 POLL = ("job_status", {"job": 7}, "queued", None)
-
-
 KICK = ("job_start", {"job": 7}, "started", None)
-
-
 DONE = ("job_status", {"job": 7}, "finished", None)
-
-
 LOOK = ("read", {"path": "a"}, "text", None)
+HARMLESS = ("find", {"email": "a@x.org"}, "", "Error: user not found")
+HARMFUL = ("find", {"email": "a@x.org"}, "", "disk full")
+FINE = ("find", {"email": "b@x.org"}, "found", None)
 
 
 async def loops(pipeline: LogPipeline) -> dict[str, Pattern]:
@@ -98,15 +92,6 @@ async def test_any_order_and_repetition_counts_the_same(
     await pipeline.drain()
     assert await pipeline.knowledge() == await expected.knowledge()
     assert (await loops(pipeline))["exact"].calls == 2
-
-
-HARMLESS = ("find", {"email": "a@x.org"}, "", "Error: user not found")
-
-
-HARMFUL = ("find", {"email": "a@x.org"}, "", "disk full")
-
-
-FINE = ("find", {"email": "b@x.org"}, "found", None)
 
 
 async def test_harmless_and_harmful_patterns_are_told_apart(pipeline: Any) -> None:

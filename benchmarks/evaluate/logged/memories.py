@@ -22,7 +22,7 @@ from fleetlore.errors import ModelUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
 from models.backtest.heard import Call, plain_text
-from streams.offline.memory_pipeline import call_log
+from streams.offline.hear import call_log
 
 # Chance that a call fails, told by who knows that it does: also the surest may be misread.
 SURE = 0.98

@@ -16,7 +16,7 @@ from fleetlore.cli.lore import read_lore
 from fleetlore.cli.options import Json, Reader, Stack, Tenant, command
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
 from fleetlore.errors import ConfigError
-from fleetlore.wire.lore import Decision, DecisionKind
+from fleetlore.wire.lore import DECISIONS, Decision, DecisionKind
 
 _MAX_WHY = 500
 
@@ -120,7 +120,7 @@ def decisions(reader: Reader) -> None:
     from fleetlore.kafka.read import read_to_end
     from fleetlore.wire.topics import topic
 
-    records = ask(read_to_end(reader.settings.cluster, [topic(reader.tenant, "decisions")], reader.timeout))
+    records = ask(read_to_end(reader.settings.cluster, [topic(reader.tenant, DECISIONS)], reader.timeout))
     newest: dict[str, Decision] = {}
     for record in records:
         with suppress(ValueError):  # of a release that says it in another way

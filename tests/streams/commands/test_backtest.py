@@ -59,8 +59,11 @@ def test_advice_by_source_and_slice(folder: str) -> None:
     result = run("--data", folder, "--seed", "4", "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
-    assert sum(report["sessions"].values()) == 64 and report["patterns"] > 0
+    assert report["sessions"] == {"train": 36, "test": 28} and report["patterns"] > 0
     assert set(report["advice"]["shop"]) == {"A", "T", "AT"}
+    # A session that guesses fails in its first two calls; `submit` is no call.
+    advice = report["advice"]["shop"]["AT"]
+    assert (advice["calls"], advice["failed"]) == (8, 0.5)
     # Every agent names a column that nobody else did: the error's class is new with its task, its family is not.
     assert report["known_errors"]["shop"]["family"] == 1.0
     assert 0.0 < report["known_errors"]["shop"]["class"] < 1.0
@@ -70,7 +73,7 @@ def test_advice_by_source_and_slice(folder: str) -> None:
 def test_progress_goes_to_stderr_and_the_tables_name_what_they_show(folder: str) -> None:
     result = run("--data", folder)
     assert result.exit_code == 0, result.output
-    assert "asking for advice in" in result.stderr and "asking" not in result.stdout
+    assert "asking for advice in 28 test sessions" in result.stderr and "asking" not in result.stdout
     assert "others asked for advice" in result.stdout
     for word in ("family", "fail_warned", "way_out", "chars_session", "shop"):
         assert word in result.stdout

@@ -57,12 +57,11 @@ def test_what_remains_is_told_once_and_is_in_the_exit_code(broker: EmbeddedBroke
     }
 
 
-def test_no_broker_is_an_error_and_nonsense_is_wrong_usage(broker: EmbeddedBroker, unused_address: str) -> None:
+def test_no_broker_is_an_error(unused_address: str) -> None:
     app = build_app()
     register(app)
     gone = CliRunner().invoke(app, ["topics", "apply", "--broker", unused_address])
     assert gone.exit_code == 1 and unused_address in gone.stderr
-    assert run(broker, "--nonsense").exit_code == 2
 
 
 @pytest.mark.parametrize("arguments", [("--tenant", "NO"), ("--tenant", "a.b")])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -14,15 +16,17 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import topic
 from models.backtest.report import Learned
-from streams.offline.memory_pipeline import Chain, call_log, hear, run_logs
+from streams.offline.hear import call_log, hear
+from streams.offline.memory_pipeline import Chain, run_logs
 from streams.offline.replay import Knowledge
 from streams.stage.base import Record
 from streams.stage.merging_stage import StateCache
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 
-
 TENANT = "acme"
+WRONG, RIGHT = ("SELECT nam FROM users", "no such column: 'nam'"), ("SELECT name FROM users", None)
+GONE = "Table 'shop.cars' doesn't exist"
 
 
 def batches(events: Sequence[Event], size: int) -> list[list[Record]]:
@@ -52,6 +56,12 @@ async def test_the_chain_comes_to_know_what_the_workers_do(
     assert expected.state_hash
     assert (await world.knowledge()) == expected
     assert world.log.read_all(topic(TENANT, "judgments")) == []
+
+
+def test_a_backfill_loads_nothing_that_asks_for_advice() -> None:
+    program = "import sys, streams.offline.backfill; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "streams.offline.memory_pipeline" in said and "models.backtest.report" not in said
 
 
 async def test_an_outage_shows_before_anything_is_built_on_it(log_pipeline: Callable[..., Any]) -> None:
@@ -121,9 +131,6 @@ def logged(session: str, agent: str, *calls: tuple[str, str | None], failed: boo
     return made
 
 
-WRONG, RIGHT = ("SELECT nam FROM users", "no such column: 'nam'"), ("SELECT name FROM users", None)
-
-
 SESSIONS = [
     logged("s1", "ann", WRONG, RIGHT),
     logged("s2", "ben", WRONG, RIGHT),
@@ -162,9 +169,6 @@ def test_secrets_are_masked_as_ever() -> None:
     assert key not in read.trajectories[0].steps[0].arguments
 
 
-GONE = "Table 'shop.cars' doesn't exist"
-
-
 def session(agent: str, task: str, *calls: tuple[str, str | None]) -> LoggedSession:
     logged = LoggedSession(f"{agent}/{task}", agent, task, f"count {task}", "failure", 0.0, source="shop")
     logged.events.append(("message", {ev.ROLE: "user", ev.CONTENT: "please"}))
@@ -175,8 +179,6 @@ def session(agent: str, task: str, *calls: tuple[str, str | None]) -> LoggedSess
 
 
 PAST = [session(agent, "t", ("select 1 from cars", GONE), ("select 1 from car_makers", None)) for agent in "abcd"]
-
-
 NEW = [session(agent, "t", ("select 2 from cars", GONE), ("select 3 from car_makers", None)) for agent in "xy"]
 
 

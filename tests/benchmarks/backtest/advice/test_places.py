@@ -46,7 +46,7 @@ def test_sessions_at_held_places_are_not_learned_from() -> None:
 @pytest.mark.skipif(not DEV.is_dir(), reason=f"the folder of real trajectories is missing: {DEV}")
 def test_databases_of_real_logs(capsys: pytest.CaptureFixture[str]) -> None:
     from fleetlore.transcripts.read import read_sessions
-    from streams.offline.memory_pipeline import call_log
+    from streams.offline.hear import call_log
 
     logs = [call_log(each) for each in read_sessions(DEV / "intercode")]
     right, total = guessed_right(logs)
