@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
+from fleetlore.cli.options import Stack
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.wire.events import RESULT, TOOL, Event
@@ -26,7 +26,7 @@ async def test_large_events_wait_for_room_too(
 
 
 async def test_a_stack_that_lives_for_one_replay_has_no_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a version, and its start takes longer than all the rest."""
+    """Nobody waits for a version that it would publish."""
     made: list[dict[str, Any]] = []
 
     class Embedded:
@@ -41,5 +41,5 @@ async def test_a_stack_that_lives_for_one_replay_has_no_trainer(monkeypatch: pyt
         async def __aexit__(self, *_: object) -> None: ...
 
     monkeypatch.setattr("streams.embedded.stack.Stack", Embedded)
-    async with run._stack_settings(SimpleNamespace(data=None, broker=None), "t"):  # type: ignore[arg-type]
+    async with run._stack_settings(Stack(), "t"):
         assert [each["trainer"] for each in made] == [False]
