@@ -20,6 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.personal import personal_data
 from fleetlore.wire.trajectory import Trajectory
 from models.memory.candidate import Candidate
@@ -45,13 +46,17 @@ _NAMES = re.compile(r'"first_?name"\s*:\s*"([^"\\]{1,60})"\s*,\s*"last_?name"\s*
 _QUOTED = re.compile(r'"([^"\\]{3,160})"')
 # Letters or marks with at least four digits, or a code of capitals and digits.
 _IDENTIFIER = re.compile(
-    r"(?<![\w#])(?=[\w#-]*[A-Za-z#_])[#\w-]*\d{4,}\b|(?<![\w#])(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6}(?!\w)"
+    r"(?<![\w#-])(?=[\w#-]*[A-Za-z#_])[#\w-]*\d{4}\b|(?<![\w#])(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6}(?!\w)"
 )
 # Without one of these a text holds nothing that is found by its form: an e-mail, seven digits, an IP address.
 _FORMED = re.compile(r"@|\d(?:\D{0,4}\d){6}|\.\d{1,3}\.\d|:[0-9a-f]{0,4}:", re.IGNORECASE)
+# Written in groups, or without the marks between them.
+_GROUPED = frozenset({"phone", "card", "iban", "national id"})
 # A shorter one is a word of many texts, and is replaced in its field only.
 _LEAST = 4
 _MOST_TEXT = 8_192
+# Of a contribution: the fields that hold texts of its session.
+_QUOTING = ("title", "description", "content", "when", "remedy", "calls", "was", "now")
 
 _Found = Mapping[str, str]  # what stands there → what is said instead
 
@@ -61,9 +66,7 @@ def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) 
     taught = list(candidates)
     if not any(each.title for each in taught):
         return taught  # contradictions quote nothing
-    quoted = "\n".join(
-        [text for each in taught for text in (each.title, each.description, each.content, each.when, each.said)]
-    )
+    quoted = "\n".join([arguments_text(getattr(each, name)) for each in taught for name in _QUOTING])
     found = identities(_texts([trajectory]), by_form=_FORMED.search(quoted) is not None)
     if not found:
         return taught
@@ -91,7 +94,10 @@ def identities(texts: Iterable[str], *, by_form: bool = True) -> dict[str, str]:
     for text in [text[:_MOST_TEXT] for text in texts]:
         if by_form:
             for each in personal_data(text):
-                found.setdefault(text[each.start : each.end], f"<{each.kind}>")
+                value, instead = text[each.start : each.end], f"<{each.kind}>"
+                found.setdefault(value, instead)
+                if each.kind in _GROUPED:
+                    found.setdefault(re.sub(r"[\W_]", "", value), instead)
         if '"' in text:
             for value, instead in _by_name(text):
                 found.setdefault(value, instead)
@@ -131,7 +137,9 @@ def replacing(found: _Found) -> Callable[[Any], Any]:
             return _pattern(tuple(quoted)).sub(lambda match: instead[match.group().lower()], value) if quoted else value
         if isinstance(value, dict):
             return {replaced(name): replaced(each) for name, each in value.items()}
-        return [replaced(each) for each in value] if isinstance(value, list | tuple) else value
+        if type(value) is int:
+            return instead.get(str(value), value)
+        return type(value)(map(replaced, value)) if isinstance(value, list | tuple) else value
 
     return replaced
 
@@ -142,14 +150,4 @@ def _pattern(quoted: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _without(candidate: Candidate, replaced: Callable[[Any], Any]) -> Candidate:
-    return replace(
-        candidate,
-        title=replaced(candidate.title),
-        description=replaced(candidate.description),
-        content=replaced(candidate.content),
-        when=replaced(candidate.when),
-        remedy=replaced(candidate.remedy),
-        calls=tuple(replaced(candidate.calls)),
-        was=tuple(replaced(candidate.was)),
-        now=tuple(replaced(candidate.now)),
-    )
+    return replace(candidate, **{name: replaced(getattr(candidate, name)) for name in _QUOTING})
