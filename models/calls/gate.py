@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.document import Threshold
@@ -23,8 +23,7 @@ from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
 from models.cases import said_by
 
-if TYPE_CHECKING:
-    from models.calls.training import TrainedCalls
+_Reason = Literal["better", "too_few", "no_better_than_rates", "worse_than_published"]
 
 # Of the calls of a tool in one state, at most.
 _WARNED = 0.2
@@ -37,6 +36,12 @@ _LEAST_CALLS = 20
 _LEAST_TRIALS = 20
 _MANY_TRIALS = 200
 _SHARES = (_WARNED, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+# A candidate is judged by first calls and calls after a success, the newest: calls after a failure are mostly the same
+# call again, which any model foresees. With fewer than the least nothing is decided.
+_JUDGED = 2_000
+_LEAST_JUDGED = 40
+# Log-loss by which a candidate may be behind the published version: of 40 calls chance alone makes so much.
+_TOLERANCE = 0.02
 
 
 class Foreseen(NamedTuple):
@@ -114,16 +119,6 @@ def _threshold(tool: str, state: State, calls: list[Foreseen]) -> Threshold | No
     return None
 
 
-# Of first calls and calls after a success, the newest: calls after a failure are mostly the same call again, which any
-# model foresees.
-_JUDGED = 2_000
-_LEAST = 40
-# Log-loss by which a candidate may be behind the published version: of 40 calls chance alone makes so much.
-_TOLERANCE = 0.02
-
-_Reason = Literal["better", "too_few", "no_better_than_rates", "worse_than_published"]
-
-
 @dataclass(frozen=True, slots=True)
 class CallsReport:
     """A decision and its figures: mean log-loss in nats a call."""
@@ -137,17 +132,18 @@ class CallsReport:
 
 
 def judge_candidate(
-    candidate: TrainedCalls, published: bytes | None = None, since: Iterable[Trajectory] = ()
+    foreseen: Iterable[Foreseen], published: bytes | None = None, since: Iterable[Trajectory] = ()
 ) -> CallsReport:
     """Compare a candidate with failure rates, and with the published version on the sessions since that one.
 
     Args:
+        foreseen: by the candidate, the newest calls in order.
         published: the version in service; None where there is none.
         since: sessions that the candidate learned and the published version did not.
     """
-    judged = [each for each in candidate.foreseen if each.state != "after_failure"]
+    judged = [each for each in foreseen if each.state != "after_failure"]
     figures = {"calls": float(len(judged))}
-    if len(judged) < _LEAST:
+    if len(judged) < _LEAST_JUDGED:
         return CallsReport("too_few", figures)
     figures["log_loss"] = _log_loss((each.fails, each.failed) for each in judged[-_JUDGED:])
     figures["log_loss_rates"] = _log_loss(_by_rate(judged)[-_JUDGED:])
@@ -155,7 +151,7 @@ def judge_candidate(
         return CallsReport("no_better_than_rates", figures)
     if published is not None:
         new = _on_new(judged, published, since)
-        if len(new) >= _LEAST:
+        if len(new) >= _LEAST_JUDGED:
             figures["log_loss_new"] = _log_loss((each.fails, each.failed) for each, _ in new)
             figures["log_loss_published"] = _log_loss((fails, each.failed) for each, fails in new)
             if figures["log_loss_new"] > figures["log_loss_published"] + _TOLERANCE:

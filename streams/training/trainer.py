@@ -192,10 +192,12 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
 
     def _report(self, chosen: Sequence[KeptSession]) -> CallsReport:
         if self.publication.running is None:
-            return judge_candidate(self._candidate)
+            return judge_candidate(self._candidate.foreseen)
         weights, manifest = self.publication.running
         until = CallModel.from_bytes(weights).until
-        report = judge_candidate(self._candidate, weights, (each.session() for each in chosen if each.ended > until))
+        report = judge_candidate(
+            self._candidate.foreseen, weights, (each.session() for each in chosen if each.ended > until)
+        )
         if (
             report.passed
             and self._candidate.sessions < manifest.sessions

@@ -58,5 +58,5 @@ class Weights(InFleet):
         if self._is_new:
             self._is_new = False
             candidate = self._calls.version()
-            if judge_candidate(candidate).passed:
+            if judge_candidate(candidate.foreseen).passed:
                 self.fleet.call_model = CallModel.from_bytes(candidate.weights)

@@ -229,13 +229,13 @@ def test_any_session_can_be_learned(calls: list[tuple[str, str, bool]]) -> None:
 
 
 def test_the_gate_lets_a_model_pass_that_foresees_better_than_rates() -> None:
-    report = judge_candidate(train(sessions(150)))
+    report = judge_candidate(train(sessions(150)).foreseen)
     assert report.reason == "better"
     assert report.figures["log_loss"] < report.figures["log_loss_rates"]
 
 
 def test_the_gate_stops_a_model_of_few_calls_and_one_of_noise() -> None:
-    assert judge_candidate(train(sessions(3))).reason == "too_few"
+    assert judge_candidate(train(sessions(3)).foreseen).reason == "too_few"
     random = Random(0)
     noise = [
         trajectory(
@@ -244,13 +244,13 @@ def test_the_gate_stops_a_model_of_few_calls_and_one_of_noise() -> None:
         )
         for number in range(100)
     ]
-    assert judge_candidate(train(noise)).reason == "no_better_than_rates"
+    assert judge_candidate(train(noise).foreseen).reason == "no_better_than_rates"
 
 
 def test_the_gate_compares_with_the_published_version_on_sessions_that_neither_had_learned() -> None:
     known = sessions(200)
     published, candidate = train(known[:150]), train(known)
-    report = judge_candidate(candidate, published.weights, known[150:])
+    report = judge_candidate(candidate.foreseen, published.weights, known[150:])
     assert report.reason == "better"
     assert report.figures["log_loss_new"] <= report.figures["log_loss_published"] + 0.02
     # One that learned the opposite is worse than what is published.
@@ -263,7 +263,7 @@ def test_the_gate_compares_with_the_published_version_on_sessions_that_neither_h
         for each in known[:150]
     ]
     poisoned = train([*turned, *known[150:]])
-    assert judge_candidate(poisoned, published.weights, known[150:]).reason == "worse_than_published"
+    assert judge_candidate(poisoned.foreseen, published.weights, known[150:]).reason == "worse_than_published"
 
 
 def test_warnings_that_others_heard_in_vain_are_not_given() -> None:
