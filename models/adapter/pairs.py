@@ -16,7 +16,7 @@ from fleetlore.retrieval.adapter import answer_text, query_text
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Step, Trajectory
 
-__all__ = ["Case", "Memory", "cases_of", "is_other"]
+__all__ = ["Case", "Memory", "cases_of"]
 
 
 class Case(NamedTuple):

@@ -19,7 +19,7 @@ from fleetlore.wire.trajectory import Feedback, Trajectory, Verdict, encode
 from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, item_id, origin
 from models.memory.quality import ERROR
 
-__all__ = ["SessionState", "notable"]
+__all__ = ["MAX_PART", "Note", "Notes", "Opinion", "SessionState", "notable"]
 
 # Characters of a part of a call that a note quotes.
 MAX_PART = 60

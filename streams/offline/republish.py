@@ -17,7 +17,7 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing
 
-__all__ = ["fill_empty", "restore_topics"]
+__all__ = ["fill_empty"]
 
 _CHUNK = 1_000
 _LORE = ("patterns", "items")
@@ -33,7 +33,7 @@ _STORE_SECONDS = 5.0
 _Place = tuple[str, str, str]  # tenant, topic, key
 
 
-async def restore_topics(settings: Settings) -> int:
+async def _restore_topics(settings: Settings) -> int:
     """Fill the topics of a fresh broker with all patterns, memory items and adapters of the tenants.
 
     Returns the number of patterns and items.
@@ -151,4 +151,4 @@ async def _on_topics(settings: Settings) -> dict[_Place, int]:
 
 
 if __name__ == "__main__":
-    asyncio.run(restore_topics(Settings.from_env()))
+    asyncio.run(_restore_topics(Settings.from_env()))
