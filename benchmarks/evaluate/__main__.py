@@ -1,7 +1,7 @@
 """Run agents with and without a memory in worlds whose checkers are programs: `python -m benchmarks.evaluate tools`.
 
-`sql-log`, `python-log` and `bash-log` are made of logs of real agents (`benchmarks.evaluate.logged.command`), and
-`ablation` takes parts of learning away (`benchmarks.evaluate.ablation`). These two have options of their own.
+`sql-log`, `python-log` and `bash-log` are made of logs of real agents, and have options of their own
+(`benchmarks.evaluate.logged.command`).
 """
 
 from __future__ import annotations
