@@ -13,11 +13,22 @@ from functools import lru_cache
 from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.fingerprint.normal_form import head_line, template
 from fleetlore.wire.trajectory import Judgment, Step
-from models.memory import candidate
 from models.memory.candidate import SUCCESS_ABOVE
+from models.memory.candidate import item_id as versioned_id
 from models.memory.quality import is_verdict, named_class
 
 __all__ = ["is_shown_to_work", "said_by", "telling", "tells", "worked_after"]
+
+Calls = tuple[Step, ...]
+
+# Of the distiller, in the ids of its items.
+VERSION = "extractive-5"
+MAX_GOAL = 160
+MAX_STEP = 200
+_MAX_ERROR = 300
+# Shortened texts that are cached: goals, errors and calls repeat. At most 2,000 characters each: some ten megabytes.
+REMEMBERED = 4096
+_QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 
 
 def tells(call: Step) -> bool:
@@ -60,23 +71,9 @@ def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 
 
-VERSION = "extractive-5"
-
-_QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
-
-Calls = tuple[Step, ...]
-
-MAX_GOAL = 160
-MAX_STEP = 200
-_MAX_ERROR = 300
-
-# Shortened texts that are cached: goals, errors and calls repeat. At most 2,000 characters each: some ten megabytes.
-REMEMBERED = 4096
-
-
 def item_id(tenant: str, kind: str, *key: str) -> str:
     """Id of an item of this distiller."""
-    return candidate.item_id(VERSION, tenant, kind, *key)
+    return versioned_id(VERSION, tenant, kind, *key)
 
 
 def said(failed: Step) -> str:

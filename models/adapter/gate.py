@@ -40,6 +40,8 @@ __all__ = ["CanaryTrial", "judge_retrieval", "log_wealth"]
 
 _Decision = Literal["promote", "abort", "waiting"]
 _Vote = tuple[str, bool]  # a principal, and whether its session succeeded
+_Reason = Literal["better", "too_few", "no_gain", "worse_than_published"]
+_Learn = Callable[[Sequence[Case]], RetrievalAdapter | None]
 
 _MARGIN = 0.1
 # Probability of publishing an adapter that is no better than words, of promoting a version that costs `_MARGIN` of
@@ -50,16 +52,21 @@ _PATIENCE_SECONDS = 7200.0
 VOTE_SECONDS = 60.0
 # Shares of the wealth that a bet may lose. The wealth is the mean over all of them, since one is nearly the best.
 _STAKES = np.linspace(0.05, 0.95, 19)
+# Shares of the cases from which an adapter ranks the next ones.
+_FOLDS = (0.5, 0.75, 1.0)
+# Queries that have an answer, below which nothing is decided.
+LEAST = 40
+# MRR by which a candidate may be behind the published version on the same cases.
+TOLERANCE = 0.02
 
 
-# Keep evidence that may be read at any time: e-processes, by betting against a null hypothesis.
-#
-# A bettor against "the mean is at most 0" multiplies its wealth. If the hypothesis is true, the probability of ever
-# reaching 1 / alpha is at most alpha (Ville's inequality). So a decision may be taken as soon as the wealth is there,
-# and a test may run as long as data arrive (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random
-# variables by betting").
 def log_wealth(gains: Sequence[float]) -> float:
-    """Log of the wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0"."""
+    """Log of the wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0".
+
+    If that is true, the probability that the wealth ever reaches 1 / alpha is at most alpha (Ville's inequality). So a
+    decision may be taken as soon as the wealth is there, and a test may run as long as data arrive (Waudby-Smith and
+    Ramdas 2024, "Estimating means of bounded random variables by betting").
+    """
     logs = np.log1p(np.multiply.outer(_STAKES, np.clip(gains, -1, 1))).sum(axis=1)
     top = float(logs.max())
     return top + math.log(float(np.exp(logs - top).mean()))
@@ -120,17 +127,6 @@ class CanaryTrial:
         if log_wealth([(_MARGIN - each) / (1 + _MARGIN) for each in lost]) >= needed:
             return "promote"
         return "waiting"
-
-
-# Shares of the cases from which an adapter ranks the next ones.
-_FOLDS = (0.5, 0.75, 1.0)
-# Queries that have an answer, below which nothing is decided.
-LEAST = 40
-# MRR by which a candidate may be behind the published version on the same cases.
-TOLERANCE = 0.02
-
-_Reason = Literal["better", "too_few", "no_gain", "worse_than_published"]
-_Learn = Callable[[Sequence[Case]], RetrievalAdapter | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Hold logged sessions call by call, and what an agent that made those calls was told."""
+"""Hold logged sessions call by call, and what an agent that made those calls was told.
+
+The only module of the measure that knows how advice is made.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solut
 FIRST, WORKED, FAILED = "first", "worked", "failed"
 
 
-# Read an `Advice` for what is measured of it. The only module of the measure that knows how advice is made.
 class Shown(NamedTuple):
     """One thing that an advice showed.
 

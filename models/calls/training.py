@@ -33,7 +33,6 @@ from models.place_names import told_of_place
 
 __all__ = ["CallTraining", "TrainedCalls", "kind_of", "train"]
 
-
 # Calls that may be learned again beside a new one.
 _REPLAYED = 10_000
 # Of calls of one tool in one state, the newest.
@@ -43,19 +42,16 @@ MOST_NAMES = 8_192
 _NAMES_A_FAILURE = 5
 # Of the weights, the greatest, that a version keeps at least: names say more than the small ones.
 _LEAST_SHARE = 1 / 8
-
-
+# Failures that named something in the call: those kept, and how often one must fail to be in a version.
 _KEPT_NAMED = 50_000
-# Of a version.
 _SAID_RATE = 0.4
 
 # (tool, kind of failure, names)
 Key = tuple[str, str, tuple[str, ...]]
 
 
-# Count how calls with a name ended, over all sessions.
 class NamedFailures:
-    """Failures that named something in the call, and how calls with these names ended otherwise."""
+    """Failures that named something in the call, and how calls with these names ended otherwise, over all sessions."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

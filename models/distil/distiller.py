@@ -47,6 +47,17 @@ from models.distil.recovery import recoveries
 from models.memory.candidate import SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
 from models.memory.quality import ERROR, is_dangerous, is_plain, names_all
 
+# Of a strategy: calls that its outline keeps.
+_MAX_OUTLINE = 24
+_MAX_OUTLINE_BYTES = 3_000
+THOUGHT = "thought"
+# Of arguments that are cut, or spelled as Python does: they cannot be parsed.
+_THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
+# Of a session that looked a name up: names of its later calls.
+_MAX_NAMES = 12
+# Of an error: names, and names beside each.
+MAX_TOLD, MAX_BESIDE = 4, 3
+
 
 def distil(judgment: Judgment) -> list[Candidate]:
     """The session's contributions: at most one candidate an item, sorted by item id.
@@ -67,14 +78,6 @@ def distil(judgment: Judgment) -> list[Candidate]:
         best.setdefault(each.item_id, each)
     shown = {id for step in judgment.trajectory.steps for id in step.advice}
     return [each for each in best.values() if each.item_id not in shown or each.side != "success"]
-
-
-_MAX_OUTLINE_BYTES = 3_000
-_MAX_OUTLINE = 24
-THOUGHT = "thought"
-
-# Of arguments that are cut, or spelled as Python does: they cannot be parsed.
-_THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
 
 
 def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
@@ -129,11 +132,6 @@ def _outlined(tool: str, arguments: str, limit: int) -> str:
     if arguments[:1] in ("{", "["):
         arguments = arguments_text(parsed(arguments))
     return line(f"{tool}({arguments})", limit)
-
-
-_MAX_NAMES = 12
-# Of an error: names, and names beside each.
-MAX_TOLD, MAX_BESIDE = 4, 3
 
 
 def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:

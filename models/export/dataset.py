@@ -31,9 +31,8 @@ _LEFT_OUT = {
 }
 
 
-# Remove end users' identities from a session, as from lore (`models.memory.identities`).
 def anonymous(session: Trajectory) -> Trajectory:
-    """The same session with identities replaced; itself where none is found."""
+    """The session with identities replaced, as in lore (`models.memory.identities`); itself where none is found."""
     found = identities_of([session])
     if not found:
         return session

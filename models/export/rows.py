@@ -23,6 +23,11 @@ _ASSISTANT = frozenset({"assistant", "model", "agent", "ai"})
 # The parameter of a tool that is called with plain text.
 _TEXT_PARAMETER = "input"
 
+#: No agent gives a greater share of the rows, or than twice its equal part where there are few agents.
+AGENT_SHARE = 0.05
+#: Share of the tasks whose rows are kept apart, to test on.
+TEST_SHARE = 0.1
+
 
 class Message(NamedTuple):
     """A message of a chat.
@@ -84,15 +89,8 @@ def _role(role: str) -> str:
     return "system" if role == "system" else "user"
 
 
-#: No agent gives a greater share of the rows, or than twice its equal part where there are few agents.
-AGENT_SHARE = 0.05
-#: Share of the tasks whose rows are kept apart, to test on.
-TEST_SHARE = 0.1
-
-
-# Decide which sessions and which calls a language model may learn from, and count what is left out by its reason.
 def usable_sessions(judgments: Iterable[Judgment]) -> tuple[list[Judgment], Counter[str]]:
-    """The sessions to learn from, sorted by id, and how many are left out by reason.
+    """The sessions that a language model may learn from, sorted by id, and how many are left out by reason.
 
     Returns:
         Reasons: `guarded`: it broke a rule that its environment guards; `abstained`: nobody judged it; `part`: it is a
@@ -136,16 +134,14 @@ def is_usable(call: Step) -> bool:
     return not (call.is_cut or call.transient or call.advice or REDACTED in call.arguments)
 
 
-# Find pairs of calls from one state, of which one failed and the other worked: what a preference is learned from.
-#
-# recovery    a call failed, and the next that worked was another attempt at the same, with no result in between but the
-#             errors: it could have been made at once
-# contrast    two sessions with one goal made the same calls with the same results up to here; in the one that succeeded
-#             the next call worked, in the one that failed it failed
 class _Pair(NamedTuple):
-    """A call that is preferred to another.
+    """A call that is preferred to another: both were made in one state, and it worked where the other failed.
 
     Attributes:
+        kind: `recovery`: a call failed, and the next that worked was another attempt at the same, with no result in
+            between but the errors: it could have been made at once; `contrast`: two sessions with one goal made the
+            same calls with the same results up to here; in the one that succeeded the next call worked, in the one
+            that failed it failed.
         session: whose chat is the prompt: up to its call number `at`.
         other: session of the rejected call.
     """

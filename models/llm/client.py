@@ -42,6 +42,13 @@ CREATE TABLE IF NOT EXISTS ages (number INTEGER PRIMARY KEY AUTOINCREMENT, key T
 CREATE TABLE IF NOT EXISTS spent (day INTEGER PRIMARY KEY, tokens INTEGER NOT NULL);
 """
 
+_MINUTE_SECONDS = 60.0
+# Estimate until the endpoint has counted: no tokenizer makes more tokens of English and JSON.
+_CHARACTERS_PER_TOKEN = 2.5
+ANSWER_TOKENS = 1_000
+
+_Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
+
 
 class Answers:
     """Answers by key and tokens by day (UTC).
@@ -141,14 +148,6 @@ class Answers:
         old = newest - self._most
         self._db.execute("DELETE FROM answers WHERE key IN (SELECT key FROM ages WHERE number <= ?)", (old,))
         self._db.execute("DELETE FROM ages WHERE number <= ?", (old,))
-
-
-_MINUTE_SECONDS = 60.0
-# Estimate until the endpoint has counted: no tokenizer makes more tokens of English and JSON.
-_CHARACTERS_PER_TOKEN = 2.5
-ANSWER_TOKENS = 1_000
-
-_Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
 
 
 @dataclass(slots=True)

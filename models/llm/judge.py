@@ -39,6 +39,10 @@ SCHEMA: Final[dict[str, Any]] = {
 # counts as right three times of four: a label to count by, but below what a lesson needs.
 _PROBABILITY: Final = 0.75
 
+# Of a brief recording: characters of a call, an error and a result, and calls that failed and that worked.
+BRIEF = 240
+MOST = 3
+
 
 class LlmJudge:
     """Asks `client` with the prompt `judge-1`."""
@@ -68,11 +72,6 @@ class LlmJudge:
             case _:
                 return None
         return Opinion(session=trajectory.id, events=trajectory.events, verdict=verdict)
-
-
-# Of a brief recording: characters of a call, an error and a result, and calls that failed and that worked.
-BRIEF = 240
-MOST = 3
 
 
 def recording(trajectory: Trajectory) -> str:

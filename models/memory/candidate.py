@@ -52,7 +52,14 @@ SEVERAL_GOALS = 2
 
 # Pattern ids are hexadecimal, so none begins like this: an agent reports both in one list.
 _ITEM_PREFIX = "item"
-
+# Agents that must have made a call before others are told of it, where it could do harm.
+QUORUM_AGENTS = 3
+# Steps of a half-life; a session younger than one step counts as new.
+_AGE_STEPS = 32
+# Of a strategy as it is told: its lines, the characters of its title, and the agents whose calls hold what is quoted.
+_MAX_LINES = 8
+_MAX_TITLE = 160
+_LEAST_VOICES = 2
 
 _hash = lru_cache(maxsize=4096)(stable_hash)
 
@@ -160,24 +167,13 @@ def item_id(version: str, tenant: str, kind: str, *key: str) -> str:
     return _ITEM_PREFIX + pattern_id("item", version, tenant, kind, *key)[:28]
 
 
-def is_item(id: str) -> bool:
-    """Whether an id is that of an item, and not of a pattern."""
-    return id.startswith(_ITEM_PREFIX)
-
-
 def shown_items(trajectory: Trajectory) -> list[Shown]:
     """One for each learned item that the session was shown, sorted by id."""
-    found = {id for step in trajectory.steps for id in step.advice if is_item(id)}
+    found = {id for step in trajectory.steps for id in step.advice if id.startswith(_ITEM_PREFIX)}
     return [
         Shown(item_id=id, tenant=trajectory.tenant, session=trajectory.session, agent=principal_of(trajectory.agent))
         for id in sorted(found)
     ]
-
-
-QUORUM_AGENTS = 3
-
-# Steps of a half-life; a session younger than one step counts as new.
-_AGE_STEPS = 32
 
 
 class Contributor(NamedTuple):
@@ -186,7 +182,7 @@ class Contributor(NamedTuple):
     Attributes:
         way, form: hashes of all that its contribution says, and of a way of a task with its literals masked.
         goal: hash of its goal.
-        delayed: as in `models.memory.candidate.Candidate`.
+        delayed: as in `Candidate`.
         danger: whether a call of it could do harm.
     """
 
@@ -255,11 +251,6 @@ def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: fl
 def is_unconfirmed(item: MemoryItem) -> bool:
     """Whether fewer agents than a quorum back what could do harm."""
     return item.danger and item.agents < QUORUM_AGENTS
-
-
-_MAX_LINES = 8
-_MAX_TITLE = 160
-_LEAST_VOICES = 2
 
 
 def way(shown: Sequence[Candidate], successes: Sequence[Candidate], *, is_masked: bool) -> Candidate:

@@ -18,6 +18,25 @@ __all__ = ["Observation", "PatternState", "Period", "Subject"]
 
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
 
+# Sessions kept of a failure pattern (`models.memory.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
+# a field of the store takes 65,535 bytes.
+PATTERN_SESSIONS = 256
+# A call's health is a rate over all calls, so it is kept exact for longer.
+_CALL_SESSIONS = 512
+
+_HOUR_SECONDS = 3_600.0
+DAY_SECONDS = 86_400.0
+HOURS, HOURS_SESSIONS = 24, 384
+DAYS, DAYS_SESSIONS = 14, 448
+# Transient errors: the sessions that met one in the last minutes.
+MINUTE_SECONDS = 60.0
+MINUTES, MINUTES_SESSIONS = 2, 64
+
+# Agents of a tool that are known by name, and those of them that are published.
+_NAMED_AGENTS = 48
+_SHOWN_AGENTS = 12
+_MAX_NAME = 32
+
 
 @dataclass(slots=True)
 class Timeline:
@@ -108,26 +127,6 @@ class Timeline:
         for number, session, *seen in rows:
             self._add(number, session, SessionCounts(*seen))
         self._fit(k)
-
-
-# Sessions kept of a failure pattern (`models.memory.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
-# a field of the store takes 65,535 bytes.
-PATTERN_SESSIONS = 256
-# A call's health is a rate over all calls, so it is kept exact for longer.
-_CALL_SESSIONS = 512
-
-_HOUR_SECONDS = 3_600.0
-DAY_SECONDS = 86_400.0
-HOURS, HOURS_SESSIONS = 24, 384
-DAYS, DAYS_SESSIONS = 14, 448
-# Transient errors: the sessions that met one in the last minutes.
-MINUTE_SECONDS = 60.0
-MINUTES, MINUTES_SESSIONS = 2, 64
-
-# Agents of a tool that are known by name, and those of them that are published.
-_NAMED_AGENTS = 48
-_SHOWN_AGENTS = 12
-_MAX_NAME = 32
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):

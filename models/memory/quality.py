@@ -47,6 +47,35 @@ _EMPTY = frozenset(
 _STEM = 5
 # An exception's class by its name, which a program chose; what is made of the words of a message is in lower case.
 _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
+_TOOL_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+_COMMAND_WORD = re.compile(r"[A-Za-z][\w-]*")
+# What a tool does that changes something outside, or for good.
+_DOES = frozenset(
+    _COMMAND_WORD.findall(
+        "grant revoke authorize authorise permit disable bypass override policy delete drop destroy purge remove wipe "
+        "erase kill stop pay payment send transfer refund charge buy purchase install download upload invoke exec "
+        "eval sudo admin"
+    )
+)
+# Commands that do so, or that fetch and run what others wrote; `apt-get` is one too.
+_RUNS = frozenset(
+    _COMMAND_WORD.findall(
+        "sudo su doas privileged chmod chown setfacl usermod useradd adduser passwd visudo setenforce ufw iptables rm "
+        "rmdir shred kill pkill killall shutdown reboot install npx uvx curl wget iwr irm iex clone ssh scp sftp "
+        "rsync nc ncat netcat telnet docker podman kubectl helm aws gcloud az eval base64 powershell pwsh cron "
+        "crontab systemctl launchctl apt yum dnf apk brew hookspath index-url registry authorized_keys id_rsa "
+        "clusterrolebinding secret drop truncate delete grant revoke"
+    )
+)
+# What does without a protection, as `no-auth-checks` and `skip_tls_verify`.
+_UNGUARDED = re.compile(
+    r"(?:.*[_-])?(?:(?:no|non|skip|disabled?|without|ignore|bypass|allow)[_-]?(?:auth|verif|check(?!out)|ssl|tls|secur"
+    r"|safe|sandbox|polic|permission|validat|encrypt|signature|guard).*|insecure|unsafe|unrestricted|superuser)"
+)
+_CODE = re.compile(r"://|\$\(|<\(|os\.system|subprocess|fromhex")
+# How like a word is to the one that it corrects.
+_SPELLED = 0.85
+_IDENTIFIER = re.compile(r"(?:[A-Za-z_][\w-]*=)?([A-Za-z_][\w.-]{0,40})")
 
 
 def is_junk(item: MemoryItem) -> str | None:
@@ -102,37 +131,6 @@ def _names(message: str) -> bool:
 def _words(text: str) -> tuple[str, ...]:
     """Words in lower case, those inside camelCase and snake_case too."""
     return tuple(word.casefold() for word in _WORD.findall(_JOINT.sub(" ", text)))
-
-
-_TOOL_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-_COMMAND_WORD = re.compile(r"[A-Za-z][\w-]*")
-# What a tool does that changes something outside, or for good.
-_DOES = frozenset(
-    _COMMAND_WORD.findall(
-        "grant revoke authorize authorise permit disable bypass override policy delete drop destroy purge remove wipe "
-        "erase kill stop pay payment send transfer refund charge buy purchase install download upload invoke exec "
-        "eval sudo admin"
-    )
-)
-# Commands that do so, or that fetch and run what others wrote; `apt-get` is one too.
-_RUNS = frozenset(
-    _COMMAND_WORD.findall(
-        "sudo su doas privileged chmod chown setfacl usermod useradd adduser passwd visudo setenforce ufw iptables rm "
-        "rmdir shred kill pkill killall shutdown reboot install npx uvx curl wget iwr irm iex clone ssh scp sftp "
-        "rsync nc ncat netcat telnet docker podman kubectl helm aws gcloud az eval base64 powershell pwsh cron "
-        "crontab systemctl launchctl apt yum dnf apk brew hookspath index-url registry authorized_keys id_rsa "
-        "clusterrolebinding secret drop truncate delete grant revoke"
-    )
-)
-# What does without a protection, as `no-auth-checks` and `skip_tls_verify`.
-_UNGUARDED = re.compile(
-    r"(?:.*[_-])?(?:(?:no|non|skip|disabled?|without|ignore|bypass|allow)[_-]?(?:auth|verif|check(?!out)|ssl|tls|secur"
-    r"|safe|sandbox|polic|permission|validat|encrypt|signature|guard).*|insecure|unsafe|unrestricted|superuser)"
-)
-_CODE = re.compile(r"://|\$\(|<\(|os\.system|subprocess|fromhex")
-# How like a word is to the one that it corrects.
-_SPELLED = 0.85
-_IDENTIFIER = re.compile(r"(?:[A-Za-z_][\w-]*=)?([A-Za-z_][\w.-]{0,40})")
 
 
 def is_dangerous(call: Step, before: Step | None = None) -> bool:
