@@ -41,8 +41,9 @@ from fleetlore.cli.output import print_json, print_table
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.words import names_of
 from models.backtest.heard import Call, CallLog, Heard, Shown, Told, Turn, plain_text
-from models.backtest.report import split, words
+from models.backtest.report import split
 from streams.offline.hear import hear, learned_of
 from streams.offline.memory_pipeline import run_logs
 
@@ -242,13 +243,13 @@ def is_right(each: Utterance, log: CallLog) -> bool | None:
     worked = next((call for call in calls if call.failure is None and tool in (None, call.tool)), None)
     if worked is None:
         return None
-    new = words(worked.text) - words(log.goal) - KEYWORDS
-    new = new.difference(*(words(f"{call.before}\n{call.text}\n{call.said}") for call in came))
+    new = names_of(worked.text) - names_of(log.goal) - KEYWORDS
+    new = new.difference(*(names_of(f"{call.before}\n{call.text}\n{call.said}") for call in came))
     if not new:
         return None
     if each.shown.names:
-        return not new.isdisjoint(words(" ".join(each.shown.names)))
-    return new <= words(each.shown.text)
+        return not new.isdisjoint(names_of(" ".join(each.shown.names)))
+    return new <= names_of(each.shown.text)
 
 
 def _warned(count: Count, call: Call, told: Told) -> None:

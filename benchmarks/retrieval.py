@@ -32,9 +32,9 @@ from benchmarks.report import Report, Row
 from fleetlore.errors import ConfigError
 from fleetlore.retrieval.adapter import Ranking
 from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.stats.text_index import words
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.words import words
 from models.adapter.contrastive import train
 from models.adapter.gate import reciprocal_rank
 from models.adapter.pairs import Case, Memory, cases_of

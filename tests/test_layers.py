@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(each.split())
     for each in (
-        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback",
+        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback fleetlore.words",
         "fleetlore.cluster",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",

@@ -30,7 +30,6 @@ from fleetlore.recall import hints
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, suspects
 from fleetlore.redact.values import redact_value
-from fleetlore.stats import text_index
 from fleetlore.watch.safety import dangers
 from fleetlore.wire.events import (
     ARGUMENTS,
@@ -46,6 +45,7 @@ from fleetlore.wire.events import (
     to_cloudevent,
 )
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
+from fleetlore.words import words
 from models.distil.distiller import distil
 from models.judge.chain import gave_up
 from models.llm.judge import recording
@@ -223,7 +223,7 @@ READERS = (
     Reader("names", literals.names),
     Reader("template", normal_form.template),
     Reader("argument_shape", fingerprint.argument_shape),
-    Reader("words of a search", text_index.words),
+    Reader("words of a search", words),
     Reader("identities", lambda text: identities([text])),
     Reader("safe", lambda text: (safe(text), safe_lines(text))),
 )  # fmt: skip

@@ -30,7 +30,7 @@ from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
-from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in
+from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in
 from fleetlore.recall.hints import transient_weight
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.recall.remedies import cause_of_id, remedied_causes
@@ -48,7 +48,6 @@ _MAX_NAMES = 3
 _NAME_MASK = "<name>"
 _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
-_WORD = re.compile(r"(?<![<\w])[a-z]{3,}(?![\w>])")
 _ELSE = "…"
 
 
@@ -308,5 +307,5 @@ def _is_own_check(call: Call, kind: str) -> bool:
     if kind.startswith(_CHECK):
         return _ASSERT in call.tokens
     said = " ".join(_QUOTED.findall(call.text[:CALL_CHARACTERS])).lower()
-    words = _WORD.findall(kind)
+    words = [word for word in UNMASKED_WORD.findall(kind) if len(word) > 2]
     return len(words) > 1 and all(word in said for word in words)

@@ -27,6 +27,7 @@ from typing import Literal, NamedTuple
 from unicodedata import normalize
 
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.words import WORD
 
 __all__ = ["INVISIBLE", "SEVERAL", "Part", "Quote", "Tip", "all_of", "clean", "tell"]
 
@@ -39,7 +40,6 @@ _CLASS = re.compile(
     r"(?:[A-Z][A-Za-z]{0,39})?(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration)"
     r"|(?:http|errno|exit|code|signal|sqlstate)_?\w{1,8}|[a-z]{2,16}"
 )
-_WORD = re.compile(r"\w+")
 
 _MAX_CONTENT = 800
 # What a reader does not see: control characters but line breaks and tabs, halves of surrogate pairs, and what Unicode
@@ -204,7 +204,7 @@ def _held(text: str, own: Collection[str]) -> str:
 
 @lru_cache(maxsize=4096)  # the same few strings are asked about again and again
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(_WORD.findall(text.lower()))
+    return tuple(WORD.findall(text.lower()))
 
 
 @lru_cache(maxsize=4096)

@@ -24,6 +24,7 @@ from typing import Any
 
 from fleetlore.advice.gate import INVISIBLE
 from fleetlore.redact.values import cut_text
+from fleetlore.words import PART
 
 __all__ = ["MARK", "OPENING", "AdviceLedger", "fence_name", "fenced", "new_nonce", "redact_fenced"]
 
@@ -43,7 +44,6 @@ _MIN_LINE = 24
 _MAX_LINES = 64
 # Between two words of a line that is quoted: blanks, wraps, quotes, and JSON's escapes of them.
 _BETWEEN = r"(?:\\u[0-9a-f]{4}|\\[nrt]|[\W_]){1,24}+"
-_WORD = re.compile(r"[^\W_]+")
 # Fewer may come about by themselves.
 _MIN_WORDS = 4
 # Calls that were asked about and not made.
@@ -111,7 +111,7 @@ class AdviceLedger:
             return
         for line in (part for whole in lines for part in (whole, _LABEL.sub("", whole, 1))):
             if len(line) >= _MIN_LINE and line not in self._lines:
-                self._lines[line] = max(_WORD.findall(line.lower()), key=len, default=line)
+                self._lines[line] = max(PART.findall(line.lower()), key=len, default=line)
         while len(self._lines) > _MAX_LINES:
             del self._lines[next(iter(self._lines))]
 
@@ -150,7 +150,7 @@ class AdviceLedger:
 @lru_cache(maxsize=1024)
 def _quoted(line: str) -> re.Pattern[str] | None:
     """What finds the line in a folded text however it is wrapped; None of one with too few words."""
-    words = _WORD.findall(line.lower())
+    words = PART.findall(line.lower())
     return re.compile(_BETWEEN.join(words)) if len(words) >= _MIN_WORDS else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
@@ -16,6 +15,7 @@ from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id
 from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.retrieval.adapter import Ranking, RetrievalSlot, query_text
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.words import WORD
 
 __all__ = ["FailedCall", "Situation"]
 
@@ -45,9 +45,6 @@ class FailedCall:
     marks: tuple[Mark, ...] = ()
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
     times: int = 1
-
-
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(slots=True)
@@ -137,5 +134,5 @@ class Situation:
                 self.failed.text[:CALL_CHARACTERS],
                 self.failed.error[:ERROR_CHARACTERS],
             ]
-        self._words = frozenset(_WORD.findall("\n".join(texts).lower()))
+        self._words = frozenset(WORD.findall("\n".join(texts).lower()))
         return self._words

@@ -24,7 +24,7 @@ from fleetlore.advice.changes import (
 )
 from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.calls.context import CALL_CHARACTERS, values_of, words_of
+from fleetlore.calls.context import CALL_CHARACTERS, values_of
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
@@ -32,8 +32,8 @@ from fleetlore.fingerprint.literals import masked_text
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.recall.hints import default_hint
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats.text_index import words
 from fleetlore.wire.lore import HOW_TO
+from fleetlore.words import WORD, names_of, words
 
 __all__ = ["SOURCES", "WAYS_OUT"]
 
@@ -44,7 +44,6 @@ _SAME_GOAL = 0.9
 _MOST_NAMED = 3
 # Of one call: for each a name near it is looked for among all of the place.
 _MOST_REJECTED = 6
-_WORD = re.compile(r"\w+")
 # What Python says of a name that a thing has not. Of other errors the names are files, programs and types, or want a
 # definition.
 _NO_SUCH_NAME = re.compile(r"\bno attribute\b|\bunexpected keyword\b")
@@ -117,7 +116,7 @@ def worked_instead(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     failed = at.failed
     if failed is None:
         return
-    held = words_of(failed.text, CALL_CHARACTERS)
+    held = names_of(failed.text[:CALL_CHARACTERS])
     for item in index.recoveries(failed.failure.class_):
         beside = names_beside(item)
         # An error that does not say where it was met is the same at every table.
@@ -179,7 +178,7 @@ def forbidden(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         return
     kind = _kind(failed)
     if kind.names and _NO_SUCH_NAME.search(kind.kind):
-        spelled = {word.lower(): word for word in _WORD.findall(failed.text[:CALL_CHARACTERS])}
+        spelled = {word.lower(): word for word in WORD.findall(failed.text[:CALL_CHARACTERS])}
         names = [spelled.get(name, name) for name in kind.names]
         id = pattern_id("forbidden", failed.failure.class_)
         yield Tip(id, "forbidden", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")

@@ -26,6 +26,7 @@ from fleetlore.fingerprint.fingerprint import parsed, pattern_id
 from fleetlore.fingerprint.literals import is_identity
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import MAX_TEXT, clip
+from fleetlore.words import NAME, TOKEN, names_of
 
 __all__ = [
     "CALL_CHARACTERS",
@@ -33,8 +34,6 @@ __all__ = [
     "GOAL_CHARACTERS",
     "KEYWORDS",
     "RESULT_CHARACTERS",
-    "TOKEN",
-    "WORD",
     "CallContext",
     "Ids",
     "KnownObjects",
@@ -45,7 +44,6 @@ __all__ = [
     "text_of",
     "values_of",
     "warning_id",
-    "words_of",
 ]
 
 _MAX_RESULT = 3_000
@@ -70,9 +68,6 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z _()-]{0,39}")
 _ID = re.compile(r"(?=.*\d)[^\s]{3,64}")
 
 Ids = npt.NDArray[np.uint32]
-
-WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]+")
-TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|\d+|[^\sA-Za-z_0-9]")
 
 # What stands in calls of every goal.
 KEYWORDS = frozenset(
@@ -233,11 +228,6 @@ def text_of(arguments: str) -> str:
     )
 
 
-def words_of(text: str, characters: int) -> set[str]:
-    """Lower-case names in the beginning of a text."""
-    return set(WORD.findall(text[:characters].lower()))
-
-
 class CallContext:
     """What one session has shown.
 
@@ -270,7 +260,7 @@ class CallContext:
     )
 
     def __init__(self, goal: str) -> None:
-        words = list(dict.fromkeys(word.lower() for word in WORD.findall(goal[:GOAL_CHARACTERS])))
+        words = list(dict.fromkeys(NAME.findall(goal[:GOAL_CHARACTERS].lower())))
         self.goal_words = frozenset(words)
         self.goal = hashes_of(words[:_GOAL_WORDS])
         self.seen: set[str] = set()
@@ -308,9 +298,9 @@ class CallContext:
             result: or the error's text, where it failed.
             error_class: of the failure; None where the call worked.
         """
-        names = words_of(text, CALL_CHARACTERS)
+        names = names_of(text[:CALL_CHARACTERS])
         if error_class is not None:
-            self.failed |= names & words_of(result, ERROR_CHARACTERS)
+            self.failed |= names & names_of(result[:ERROR_CHARACTERS])
             self.place = place_in(result, text) or self.place
             self.last = f"E{error_class}"
             self.failures += 1
@@ -318,7 +308,7 @@ class CallContext:
         else:
             self.failed -= names
             _add(self.worked, names - KEYWORDS)
-            _add(self.seen, words_of(result, RESULT_CHARACTERS))
+            _add(self.seen, names_of(result[:RESULT_CHARACTERS]))
             self.objects.record(tool, arguments, result)
             self.quantities.record(result)
             self.last = "ok" if result.strip() else "empty"

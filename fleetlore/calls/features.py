@@ -20,7 +20,6 @@ import numpy.typing as npt
 from fleetlore.calls.context import (
     CALL_CHARACTERS,
     KEYWORDS,
-    TOKEN,
     CallContext,
     Ids,
     hash_of,
@@ -29,6 +28,7 @@ from fleetlore.calls.context import (
     text_of,
 )
 from fleetlore.calls.places import PlaceNames
+from fleetlore.words import TOKEN
 
 __all__ = ["Call", "Features", "features"]
 

@@ -12,7 +12,8 @@ from heapq import nlargest
 from math import log
 from typing import NamedTuple
 
-from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, KEYWORDS, CallContext, words_of
+from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, KEYWORDS, CallContext
+from fleetlore.words import names_of, parts_of
 
 __all__ = ["QUERY_WORDS", "Ended", "PlaceNames", "Places", "is_covered", "missing", "nearest", "structure", "unknown"]
 
@@ -49,8 +50,6 @@ _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*[(\[]")
 _FROM = re.compile(r"(?i)\b(?:from|join|into|update)\s+(\w+)")
 # `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`
 _OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|join)\s+\w+\s+(\w+)")
-# `dailyPrice`, `HTTPServer`, `daily_price`, `PRICE`
-_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
 
 
 class Ended(NamedTuple):
@@ -163,13 +162,13 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
     and call. Of an owner with many members those that share a part come first. One line each, `owner(member, member)`,
     takes at most `most_chars` together.
     """
-    in_goal, in_call = _stems(words_of(goal, GOAL_CHARACTERS)), _stems(words_of(call, CALL_CHARACTERS))
+    in_goal, in_call = _stems(names_of(goal[:GOAL_CHARACTERS])), _stems(names_of(call[:CALL_CHARACTERS]))
 
     def near(name: str) -> float:
         stems = _stems_of(name)
         return (_IN_GOAL * len(stems & in_goal) + _IN_CALL * len(stems & in_call)) / (len(stems) or 1)
 
-    named = words_of(call, CALL_CHARACTERS)
+    named = names_of(call[:CALL_CHARACTERS])
 
     def worth(owner: str) -> tuple[bool, float, float, str]:
         # Members that every owner has (`id`, `name`) tell little: the best three count.
@@ -216,7 +215,7 @@ def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
     best = [name for name, distance in found.items() if distance == least]
     if best:
         return _spelled(known, best[0]) if len(best) == 1 else None
-    parts, named = _stems_of(rejected), words_of(call, CALL_CHARACTERS)
+    parts, named = _stems_of(rejected), names_of(call[:CALL_CHARACTERS])
     owners = [owner for owner in known.members if owner.lower() in named][:_MOST_OWNERS]
     holding = {member for owner in owners for member in known.members[owner] if parts <= _stems_of(member)}
     return holding.pop() if parts and len(holding) == 1 else None
@@ -244,7 +243,7 @@ def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str
 
 def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
     """Names that an error names, which the place has, but no owner that the call names."""
-    words = words_of(call, CALL_CHARACTERS)
+    words = names_of(call[:CALL_CHARACTERS])
     owners = {owner.lower(): members for owner, members in known.members.items()}
     there = {member.lower() for owner, members in owners.items() if owner in words for member in members}
     return [name for name in named if there and name not in there and name not in owners]
@@ -319,4 +318,4 @@ def _stems(words: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=16_384)  # the names of a place are asked for again at each failure there
 def _stems_of(name: str) -> frozenset[str]:
-    return frozenset(part.lower()[:_STEM].rstrip("s") for part in _PARTS.findall(name))
+    return frozenset(part[:_STEM].rstrip("s") for part in parts_of(name))

@@ -26,6 +26,7 @@ import orjson
 from fleetlore.fingerprint.normal_form import QUOTED_TEXT, normal_form
 from fleetlore.redact.redact import redact
 from fleetlore.redact.values import plain_value, redact_value, weight
+from fleetlore.words import PLAIN_WORD
 
 VERSION = "5"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
@@ -119,7 +120,7 @@ def _words_of_values(arguments: str) -> frozenset[str]:
     if not isinstance(values, dict):
         return frozenset()
     texts = [value for value in values.values() if isinstance(value, str) and len(value) <= _MAX_NAME]
-    return frozenset([word for text in texts for word in re.findall(r"[^\W\d_]{3,}", text.casefold())])
+    return frozenset([word for text in texts for word in PLAIN_WORD.findall(text.casefold())])
 
 
 def pattern_id(level: str, *parts: str) -> str:

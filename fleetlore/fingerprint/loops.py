@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of, pattern_id
 from fleetlore.wire.lore import LOOP
+from fleetlore.words import WORD
 
 __all__ = ["Loop", "LoopDetector", "LoopPattern"]
 
@@ -42,7 +43,6 @@ MAX_COMPARED = 1_000
 MAX_TOOLS = 200
 # Of two texts, how near to where they begin to differ there has to be something that changes by itself.
 _NEAR = 80
-_WORDS = re.compile(r"\w+")
 _VOLATILE = re.compile(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates and times
     r"|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b"
@@ -282,4 +282,4 @@ def _alike(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORDS.findall(text))
+    return frozenset(WORD.findall(text))

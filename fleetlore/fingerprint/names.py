@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from fleetlore.words import names_of
+
 MAX_KIND = 90
 _MAX_ERROR = 400
 _MAX_CALL = 4_000
@@ -28,7 +30,8 @@ _BARE = re.compile(
     re.I,
 )
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
-_PLAIN_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
+# Of the text of a kind, in which a name is a mask.
+UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
 _NUMBER = re.compile(r"\b\d+\b")
 _NAME, _COUNT = "<name>", "<n>"
 
@@ -50,7 +53,7 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
     """
     names = names_in(folded(call), mentioned_names(error_class, error))
     kind = _masked(template, names)
-    if error_class[:1].isupper() and len(_PLAIN_WORD.findall(kind)) < 2:
+    if error_class[:1].isupper() and len(UNMASKED_WORD.findall(kind)) < 2:
         # The text of some exceptions is nothing but a name: their class says what happened.
         kind = f"{error_class.lower()}: {kind}".rstrip(" :")[:MAX_KIND]
     return FailureKind(kind, tuple(sorted(names)))
@@ -91,7 +94,7 @@ def _mentioned(error_class: str, error: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=2_048)
 def _words(call: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(call))
+    return frozenset(names_of(call))
 
 
 @lru_cache(maxsize=8_192)

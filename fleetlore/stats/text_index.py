@@ -9,19 +9,13 @@ Flood 1995).
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from sys import intern
 
+from fleetlore.words import words
+
 # The rarest; a goal may be two thousand characters long.
 _MAX_QUERY_WORDS = 64
-_WORD = re.compile(r"[^\W_]+")
-_CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-
-
-def words(text: str) -> list[str]:
-    """Words in lower case; `cars_data` and `carsData` are found by either of their parts."""
-    return [word.casefold() for word in _WORD.findall(_CAMEL_CASE.sub(" ", text))]
 
 
 class TextIndex:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.stats.text_index import TextIndex
 from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
+from fleetlore.words import WORD
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
@@ -58,9 +58,6 @@ _ANY_LIKENESS = 1e-6
 # and items of other tools one pair in 20 is, of an error and the nearest item of its tool 19 in 20.
 _LEAST_SHARE = 0.5
 _LEAST_COSINE = 0.35
-
-
-_WORD = re.compile(r"\w+")
 
 
 class _Match(NamedTuple):
@@ -221,13 +218,13 @@ def common_words(texts: Sequence[str]) -> Mapping[str, int]:
     """How many of the texts hold each of the words that a tenth of them hold; none where the texts are few."""
     if len(texts) < SAMPLED_TEXTS:
         return {}
-    held = Counter(word for text in texts for word in set(_WORD.findall(text.lower())))
+    held = Counter(word for text in texts for word in set(WORD.findall(text.lower())))
     return {word: count for word, count in held.items() if count > _COMMON_SHARE * len(texts)}
 
 
 def telling_words(text: str, common: Mapping[str, int]) -> str:
     """The words of a text without the common ones; the least common of these where few others are left."""
-    words = _WORD.findall(text.lower())
+    words = WORD.findall(text.lower())
     by_rarity = sorted(set(words), key=lambda word: (common.get(word, 0), word))
     kept = {word for place, word in enumerate(by_rarity) if place < LEAST_WORDS or word not in common}
     return " ".join([word for word in words if word in kept])

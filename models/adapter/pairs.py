@@ -11,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fleetlore.calls.context import KEYWORDS, WORD, text_of
+from fleetlore.calls.context import KEYWORDS, text_of
 from fleetlore.retrieval.adapter import answer_text, query_text
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Step, Trajectory
+from fleetlore.words import names_of
 
 __all__ = ["Case", "Memory", "cases_of"]
 
@@ -40,12 +41,12 @@ class Case(NamedTuple):
 
 def cases_of(session: Trajectory) -> Iterator[Case]:
     """The cases of a session, each working call once."""
-    seen = _words(session.goal)
+    seen = names_of(session.goal)
     steps = [step for step in session.steps if not step.is_cut]
     taken: set[int] = set()
     for place, step in enumerate(steps):
         call, said = text_of(step.arguments), step.error_message or step.result
-        seen |= _words(call) | _words(said)
+        seen |= names_of(call) | names_of(said)
         if step.role != "tool" or not step.failed or step.transient:
             continue
         past = next((at for at in range(place + 1, len(steps)) if _works(steps[at], step.tool)), None)
@@ -53,7 +54,7 @@ def cases_of(session: Trajectory) -> Iterator[Case]:
             continue
         taken.add(past)
         worked = text_of(steps[past].arguments)
-        words = _words(worked)
+        words = names_of(worked)
         if lacked := words - seen - KEYWORDS:
             yield Case(
                 session.id,
@@ -62,8 +63,8 @@ def cases_of(session: Trajectory) -> Iterator[Case]:
                 step.tool,
                 query_text(said, call, session.goal),
                 answer_text(said, call, worked),
-                lacked,
-                words,
+                frozenset(lacked),
+                frozenset(words),
             )
 
 
@@ -89,10 +90,6 @@ class Memory:
 def is_other(candidate: Case, case: Case) -> bool:
     """Whether a case may serve another as a way out: of its tool, of another session and of another task."""
     return candidate.tool == case.tool and candidate.session != case.session and candidate.task != case.task
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset([word.lower() for word in WORD.findall(text)])
 
 
 def _works(step: Step, tool: str) -> bool:

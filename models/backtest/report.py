@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.words import names_of
 from models.backtest.heard import CallLog, Heard, Told, Turn
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "slices_of",
     "split",
     "ways_out",
-    "words",
 ]
 
 Slice = Literal["A", "T", "AT", "K", "S"]
@@ -118,17 +117,6 @@ def _models(agents: Sequence[str], most: int) -> list[str]:
 # A call, and what was shown before it.
 _Asked = tuple[Turn, Told]
 
-_WORD = re.compile(r"[a-z_][a-z_0-9]+")
-
-
-# Measure what is told after a failure against how sessions went on.
-#
-# A way out is the next call of the same tool that worked. It counts where it has words that the session had not seen:
-# those an agent could not guess. What is told holds it if it holds all of them.
-def words(text: str) -> set[str]:
-    """Words and names, lower case; of a dotted name its parts."""
-    return set(_WORD.findall(text.lower()))
-
 
 def mean(values: Sequence[float]) -> float | None:
     """None of nothing."""
@@ -136,29 +124,33 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 class WayOut(NamedTuple):
-    """What was told after a failure, and the words of the way out that the session had not seen."""
+    """What was told after a failure, and the words of the way out that the session had not seen.
+
+    A way out is the next call of the same tool that worked. It counts where it has words that the session had not seen:
+    those an agent could not guess. What is told holds it if it holds all of them.
+    """
 
     told: str
     new: frozenset[str]
 
     def held_by(self, text: str) -> bool:
-        return self.new <= words(text)
+        return self.new <= names_of(text)
 
 
 def ways_out(heard: Heard) -> Iterator[WayOut]:
     """The session's ways out with words not seen before, each after the first failure that led to it."""
     log, taken = heard.log, set[int]()
-    seen = words(log.goal)
+    seen = names_of(log.goal)
     turns = list(log.turns())
     for number, turn in enumerate(turns):
         call = turn.call
-        seen |= words(f"{call.before}\n{call.text}\n{call.said}")
+        seen |= names_of(f"{call.before}\n{call.text}\n{call.said}")
         if call.failure is not None and not call.passes:
             later = (each for each in turns[number + 1 :] if each.call.tool == call.tool and each.call.failure is None)
             found = next(later, None)
             if found is not None and found.place not in taken:
                 taken.add(found.place)
-                new = words(found.call.text) - seen - KEYWORDS
+                new = names_of(found.call.text) - seen - KEYWORDS
                 if new:
                     # What was told before the call is not told again after it.
                     said = heard.after[turn.place].way_out or heard.before[turn.place].way_out

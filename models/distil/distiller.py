@@ -24,11 +24,12 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.advice.changes import says_where
-from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, WORD, text_of, words_of
+from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
 from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, parsed
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.words import NAME, PART, names_of
 from models.cases import (
     MAX_GOAL,
     MAX_STEP,
@@ -179,12 +180,8 @@ def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
     `name`. The others are about the task.
     """
     close = [match for name in rejected for match in get_close_matches(name, names, n=1)]
-    parts = frozenset[str]().union(*map(_name_parts, rejected))
-    return list(dict.fromkeys(close)) or [name for name in names if not parts.isdisjoint(_name_parts(name))]
-
-
-def _name_parts(name: str) -> frozenset[str]:
-    return frozenset(part for part in name.split("_") if part)
+    parts = {part for name in rejected for part in PART.findall(name)}
+    return list(dict.fromkeys(close)) or [name for name in names if not parts.isdisjoint(PART.findall(name))]
 
 
 def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
@@ -196,11 +193,11 @@ def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
 
 
 def _names(step: Step) -> list[str]:
-    return [word.lower() for word in WORD.findall(text_of(step.arguments)[:CALL_CHARACTERS])]
+    return NAME.findall(text_of(step.arguments)[:CALL_CHARACTERS].lower())
 
 
 def _shown(step: Step) -> set[str]:
-    return set() if step.failed else words_of(step.result, RESULT_CHARACTERS) - KEYWORDS
+    return set() if step.failed else names_of(step.result[:RESULT_CHARACTERS]) - KEYWORDS
 
 
 def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name: str, beside: str) -> Candidate:

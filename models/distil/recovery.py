@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, cause_text, failure_of, parsed
 from fleetlore.fingerprint.literals import masked_text, masked_value
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
+from fleetlore.words import PART, WORD
 from models.cases import MAX_STEP, VERSION, Calls, error_text, is_shown_to_work, item_id, known_of, line, named_by, said
 from models.distil.call_diff import Difference, distance, is_of_one_value, masked_difference
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
@@ -57,8 +58,6 @@ _UNDEFINED = re.compile(
 )
 _FAILED_CHECK = "AssertionError"
 _CHECK = re.compile(r"\bassert\b")
-_WORD = re.compile(r"\w+|[^\w\s]")
-_PART = re.compile(r"[^\W_]+")
 
 
 class _Way(NamedTuple):
@@ -255,7 +254,7 @@ def _is_authors(failed: Step, change: Difference) -> bool:
 def _words(*parts: str) -> Counter[str]:
     found = Counter[str]()
     for part in parts:
-        found.update(word for word in _WORD.findall(part.casefold()) if word[0].isalnum() or word[0] == "_")
+        found.update(WORD.findall(part.casefold()))
     return found
 
 
@@ -280,7 +279,7 @@ def _values(arguments: str) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=8192)
 def _named(text: str) -> frozenset[str]:
-    return frozenset([part.casefold() for part in _PART.findall(text) if len(part) >= _MIN_NAME])
+    return frozenset([part.casefold() for part in PART.findall(text) if len(part) >= _MIN_NAME])
 
 
 def _is_named(value: Any, names: frozenset[str]) -> bool:

@@ -17,6 +17,7 @@ from fleetlore.fingerprint.fingerprint import failure_of, parsed
 from fleetlore.watch.safety import dangers
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Step
+from fleetlore.words import PLAIN_WORD, parts_of, words
 
 # What the distiller writes before a quoted error, and `is_junk` reads again.
 ERROR = "Error: "
@@ -31,11 +32,9 @@ _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _ENDED = re.compile(
     r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _]?(?:with|non-?zero|exit|status|code|value)){0,6}[ :=_]+-?\d+\b", re.I
 )
-_JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
-_WORD = re.compile(r"[^\W\d_]{3,}")
 # Function words, and words that mean no more than "what was called failed".
 _EMPTY = frozenset(
-    _WORD.findall(
+    PLAIN_WORD.findall(
         "the and but for not was were are has have had been this that these those its your you our can could cannot "
         "did does don didn doesn isn wasn with there please try again sorry wrong incorrect correct right fail failed "
         "fails failure error errors unsuccessful success successful successfully exception traceback warning assertion "
@@ -47,7 +46,6 @@ _EMPTY = frozenset(
 _STEM = 5
 # An exception's class by its name, which a program chose; what is made of the words of a message is in lower case.
 _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
-_TOOL_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _COMMAND_WORD = re.compile(r"[A-Za-z][\w-]*")
 # What a tool does that changes something outside, or for good.
 _DOES = frozenset(
@@ -130,7 +128,7 @@ def _names(message: str) -> bool:
 @lru_cache(maxsize=8192)
 def _words(text: str) -> tuple[str, ...]:
     """Words in lower case, those inside camelCase and snake_case too."""
-    return tuple(word.casefold() for word in _WORD.findall(_JOINT.sub(" ", text)))
+    return tuple(words(text, PLAIN_WORD))
 
 
 def is_dangerous(call: Step, before: Step | None = None) -> bool:
@@ -149,11 +147,10 @@ def is_dangerous(call: Step, before: Step | None = None) -> bool:
 
 @lru_cache(maxsize=8192)
 def _harms(tool: str, arguments: str) -> frozenset[str]:
-    does = [word.casefold() for word in _TOOL_WORD.findall(tool)]
     runs = _COMMAND_WORD.findall(arguments.casefold())
     return frozenset(
         [
-            *_DOES.intersection(does),
+            *_DOES.intersection(parts_of(tool)),
             *_RUNS.intersection(runs),
             *[word for word in runs if word.startswith("apt-") or _UNGUARDED.fullmatch(word)],
             *_CODE.findall(arguments),

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from fleetlore.config import Settings
 from fleetlore.fingerprint.literals import masked_text
 from fleetlore.stats.hashing import drawn
-from fleetlore.stats.text_index import words
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Judgment, Trajectory
+from fleetlore.words import words
 from models.cases import telling
 from models.judge.session_state import Notes, Opinion, notable
 from models.llm.client import Answers, Client

@@ -14,8 +14,9 @@ from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.features import Call as FeatureCall
 from fleetlore.calls.features import Features, features
 from fleetlore.errors import ModelUnavailable
+from fleetlore.words import names_of
 from models.backtest.heard import FAILED, Call, CallLog, Turn, plain_text
-from models.backtest.report import mean, words
+from models.backtest.report import mean
 
 HASHED: Final = 2**18
 MAX_SAID: Final = 300
@@ -59,7 +60,7 @@ def tool_first_word(train: Calls, test: Calls, seed: int) -> Floats:
 
 def tool_word(train: Calls, test: Calls, seed: int) -> Floats:
     """How often calls of the tool with each of its words failed, the mean over the words."""
-    return _rated(train, test, lambda call: words(call.text))
+    return _rated(train, test, lambda call: names_of(call.text))
 
 
 def call_and_result_words(train: Calls, test: Calls, seed: int) -> Floats:

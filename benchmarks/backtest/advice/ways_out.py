@@ -11,8 +11,9 @@ from random import Random
 from typing import Final, NamedTuple
 
 from benchmarks.backtest.advice.literals import literals
+from fleetlore.words import names_of
 from models.backtest.heard import CallLog, Heard, Told, plain_text
-from models.backtest.report import WayOut, mean, words
+from models.backtest.report import WayOut, mean
 
 DEALS: Final = 20
 # A shorter call ("7") is found in any text.
@@ -118,7 +119,7 @@ def _holders(asked: set[str], train: Iterable[CallLog]) -> Mapping[str, set[str]
     holders: dict[str, set[str]] = defaultdict(set)
     for log in train:
         for text in (log.goal, *(part for call in log.calls for part in (call.before, call.text, call.said))):
-            for literal in (literals(text) | words(text)) & asked:
+            for literal in (literals(text) | names_of(text)) & asked:
                 if len(holders[literal]) < 3:
                     holders[literal].add(log.agent)
     return holders

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.evaluate.arms.memory import Note, Recall
 from benchmarks.evaluate.logged.world import LoggedTask, Reply
-from fleetlore.calls.context import words_of
 from fleetlore.errors import ModelUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.words import names_of
 from models.backtest.heard import Call, plain_text
 from streams.offline.hear import call_log
 
@@ -138,7 +138,7 @@ class Counts(Memory):
                 if not call.passes:
                     failed = call.failure is not None
                     self._calls[failed] += 1
-                    for name in words_of(call.text, len(call.text)):
+                    for name in names_of(call.text):
                         self._named[name][failed] += 1
 
     def recall(self, task: LoggedTask) -> Recall:
@@ -147,7 +147,7 @@ class Counts(Memory):
     def _risk(self, text: str) -> float:
         worked, failed = (each + 1 for each in self._calls)
         logit = log(failed / worked)
-        for name in words_of(text, len(text)):
+        for name in names_of(text):
             if name in self._named:
                 ok, bad = self._named[name]
                 logit += log((bad + 1) / (failed + 1)) - log((ok + 1) / (worked + 1))

@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.evaluate.arms.memory import Recall, within_budget
-from fleetlore.calls.context import KEYWORDS, words_of
+from fleetlore.calls.context import KEYWORDS
+from fleetlore.words import names_of
 from models.backtest.heard import plain_text
 
 SAME_FAILED = 0.1
@@ -93,7 +94,7 @@ def _story(text: str) -> Story:
             if call is not None:
                 failed.add(plain_text(call.group(1)))
             continue
-        works |= words_of(line, len(line)) - KEYWORDS
+        works |= names_of(line) - KEYWORDS
         if call is not None:
             last = plain_text(call.group(1))
     return Story(frozenset(works), frozenset(fails), frozenset(failed), last if _SOLVED.search(text) else None)
@@ -135,7 +136,7 @@ def factors(proposals: Sequence[str], recall: Recall) -> Floats:
             if story.solved is not None:
                 solved.add(story.solved)
     for place, text in enumerate(proposals):
-        plain, names = plain_text(text), words_of(text, len(text)) - KEYWORDS
+        plain, names = plain_text(text), names_of(text) - KEYWORDS
         if plain in solved:
             found[place] *= SAME_SOLVED
         elif plain in failed:

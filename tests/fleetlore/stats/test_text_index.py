@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats.text_index import TextIndex, words
+from fleetlore.stats.text_index import TextIndex
+from fleetlore.words import words
 
 texts = st.lists(
     st.sampled_from(["refund", "order", "cancel", "flight", "table", "cars", "count", "id", "the", "of"]), max_size=6
@@ -72,10 +73,6 @@ def test_a_query_about_something_else_is_like_nothing() -> None:
     index.put("a", "refund order")
     assert index.like("refund", 0.5, 2)
     assert not index.like("refund the unused hotel voucher of a cancelled journey to somewhere far away", 0.5, 2)
-
-
-def test_names_are_found_by_their_parts() -> None:
-    assert words("Table 'car_1.carsData' doesn't exist") == ["table", "car", "1", "cars", "data", "doesn", "t", "exist"]
 
 
 def test_a_rare_word_outweighs_common_ones() -> None:

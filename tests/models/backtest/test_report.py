@@ -7,7 +7,7 @@ from fleetlore.advice.gate import Tip
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.names import FailureKind
 from models.backtest.heard import CallLog, told
-from models.backtest.report import advice_rows, asked, hit_rate, known_errors, slices_of, split, ways_out, words
+from models.backtest.report import advice_rows, asked, hit_rate, known_errors, slices_of, split, ways_out
 from tests.models.backtest.made import SILENT, call, heard, log
 
 GONE = "KeyError: 'cars'"
@@ -150,18 +150,6 @@ def test_what_the_session_has_seen_is_nothing_new() -> None:
 def test_a_passing_fault_needs_no_way_out() -> None:
     of = log(call("select * from cars", error="503 Service Unavailable"), call("select * from car_makers"))
     assert list(ways_out(heard(of))) == []
-
-
-def test_words_are_names_and_the_parts_of_dotted_ones() -> None:
-    assert words("SELECT Car_Makers.Id, x FROM t1 ON 'Ford'") == {
-        "select",
-        "car_makers",
-        "id",
-        "from",
-        "t1",
-        "on",
-        "ford",
-    }
 
 
 def test_silence_is_no_miss() -> None:
