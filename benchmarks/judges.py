@@ -26,7 +26,7 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict
 from models.judge.chain import RulesJudge
 from models.judge.record import tool_family
-from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE
+from models.memory.candidate import SUCCESS_ABOVE
 
 FAMILIES_SHOWN = 4
 Judged = tuple[Trajectory, Verdict | None]
@@ -123,7 +123,7 @@ def show(source: str, name: str, judged: list[Judged]) -> None:
     quiet = [(each, verdict) for each, verdict in judged if not any(call.failed for call in each.calls)]
     if quiet:
         print(f"{'':<12} {'':<13} {'(no call failed)':<24} {Matrix.of(quiet).line()}")
-    sure = [(each, verdict) for each, verdict in judged if verdict and _teaches(verdict)]
+    sure = [(each, verdict) for each, verdict in judged if verdict and _is_sure(verdict)]
     if sure and len(sure) < sum(verdict is not None for _, verdict in judged):
         print(f"{'':<12} {'':<13} {'(sure enough to teach)':<24} {Matrix.of(sure).line()}")
     if len(families) > 1:
@@ -152,8 +152,8 @@ def main() -> None:
             show(source, "llm", asyncio.run(ask_model(Settings.from_env(), drawn)))
 
 
-def _teaches(verdict: Verdict) -> bool:
-    return not FAILURE_BELOW <= verdict.probability <= SUCCESS_ABOVE
+def _is_sure(verdict: Verdict) -> bool:
+    return max(verdict.probability, 1 - verdict.probability) > SUCCESS_ABOVE
 
 
 def _agents_end(trajectories: Sequence[Trajectory]) -> bool:

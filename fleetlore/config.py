@@ -167,11 +167,6 @@ class Settings:
     llm_audit_share: float = _setting(
         0.02, "share of the sessions with a reward or feedback that the model judges too, to measure it", "[0, 1]"
     )
-    llm_distill_share: float = _setting(
-        1.0,
-        "share of the sessions that surely failed that the model distils, each beside a like one that did not",
-        "[0, 1]",
-    )
     llm_answers: str = _setting(
         "~/.cache/fleetlore/llm.sqlite3", "file that caches the model's answers and counts its tokens"
     )

@@ -260,12 +260,6 @@ class Metrics:
     llm_tokens = _counter(
         "lore", "Tokens that the language model's endpoint has counted, or that were reserved where it counts none."
     )
-    llm_session_tokens = _histogram(
-        "lore",
-        "Tokens that one answered question about a session cost; a session that failed is asked about at most twice.",
-        unit="",
-        buckets=(250, 500, 1_000, 2_000, 4_000, 8_000, 16_000),
-    )
     items = _counter("lore", "Memory items written, new or changed.", "kind")
     advised_calls = _counter(
         "lore",

@@ -146,7 +146,7 @@ class ByHandSame:
         judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
         published.append(("judgments", trajectory.session, judgment))
         taught: list[Candidate | Shown] = [
-            *state.teach(without_identities(distil(kept), digest), verdict),
+            *state.teach(without_identities(distil(kept), digest)),
             *shown_items(digest),
         ]
         outline = {"session": trajectory.session, "events": trajectory.events, **asdict(verdict)}

@@ -9,21 +9,20 @@ withdrawals. What a model says comes on the topic `trajectories` later than the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
 
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.trajectory import Feedback, Trajectory, Verdict, encode
-from models.memory.candidate import FAILURE_BELOW, SUCCESS_ABOVE, Candidate, item_id, origin
-from models.memory.quality import ERROR
+from models.memory.candidate import Candidate, origin
 
-__all__ = ["MAX_PART", "Note", "Notes", "Opinion", "SessionState", "notable"]
+__all__ = ["Opinion", "SessionState"]
 
-# Characters of a part of a call that a note quotes.
-MAX_PART = 60
-_MAX_ERROR = 90
+# Item ids remembered of a session; with its digest they fit a field of the store. Only a session judged again and
+# again, each time otherwise, gets near this; what is beyond stays taught.
+MAX_TAUGHT = 64
 
 
 class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"):
@@ -42,86 +41,6 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
         return encode(self)
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A correction of a call that failed, as the recordings show it.
-
-    Attributes:
-        by, goal: of the session that shows what came, as in `Candidate`: where the one that failed does not show
-            it itself, its agent has not produced it, and is no evidence. Empty where it does.
-        tool, error, pattern: of the call: `error` as it is shown.
-        was, now, named, danger: as in `fleetlore.wire.lore.MemoryItem`. None is `plain`: a new name may have stood in a
-            result alone, and no call that worked bears it out.
-    """
-
-    by: str = ""
-    goal: int = 0
-    tool: str
-    error: str
-    pattern: str
-    was: tuple[str, ...]
-    now: tuple[str, ...]
-    named: bool = False
-    danger: bool = False
-
-
-class Notes(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="notes"):
-    """What a model learned from a session with a sure verdict.
-
-    Attributes:
-        session, events: as in `Opinion`.
-        label: of the verdict; under another one the notes do not hold.
-        version: of the distiller.
-    """
-
-    session: str
-    events: int
-    label: str
-    version: str
-    notes: tuple[Note, ...] = ()
-
-    def to_json(self) -> bytes:
-        return encode(self)
-
-    def candidates(self, trajectory: Trajectory) -> Iterator[Candidate]:
-        """The contributions to memory items: sessions with the same correction meet in one."""
-        for note in self.notes:
-            produced = origin(trajectory)
-            if note.by:
-                produced["agent"], produced["goal"] = note.by, note.goal
-            change = f"`{note.was[0]}` → `{note.now[0]}`"
-            yield Candidate(
-                **produced,
-                item_id=item_id(self.version, trajectory.tenant, "recovery", note.tool, note.pattern, change),
-                kind="recovery",
-                side="success",
-                title=f"{note.tool}: {note.error[:_MAX_ERROR]} — {change}",
-                description="A model found this by reading the session.",
-                content=f"{ERROR}{note.error}\nChange: {change}",
-                when=f"{note.tool} fails with: {note.error}",
-                tool=note.tool,
-                pattern=note.pattern,
-                remedy={"tool": note.tool},
-                was=note.was,
-                now=note.now,
-                named=note.named,
-                danger=note.danger,
-                version=self.version,
-            )
-
-
-# Item ids remembered of a session; with its digest they fit a field of the store. Only a session judged again and
-# again, each time otherwise, gets near this; what is beyond stays taught.
-MAX_TAUGHT = 64
-
-
-class _Noted(msgspec.Struct, frozen=True, gc=False):
-    """The items that a model's notes contribute to; `events` and `label` as in `Notes`."""
-
-    events: int
-    label: str
-    items: dict[str, ItemKind]
-
-
 class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Single writer per session.
 
@@ -130,7 +49,6 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         feedback: the newest correction.
         votes: the judges' verdicts on the whole trajectory.
         opinion: a model's later verdict.
-        noted: a model's notes, without their texts: those are with the items.
         taught: every item the session has contributed to, with its kind.
     """
 
@@ -138,7 +56,6 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     feedback: Feedback | None = None
     votes: tuple[Verdict, ...] = ()
     opinion: Opinion | None = None
-    noted: _Noted | None = None
     taught: dict[str, ItemKind] = {}
 
     def merge(self, value: Trajectory | Feedback | Opinion) -> bool:
@@ -167,22 +84,11 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             return self.votes
         return (*self.votes, self.opinion.verdict)
 
-    def note(self, notes: Notes, verdict: Verdict) -> list[Candidate]:
-        """Contributions of a model's notes; none if the session has changed or its verdict is unsure."""
-        if self.trajectory is None or notes.events != self.trajectory.events or not notable(verdict, notes.label):
-            return []
-        candidates = list(notes.candidates(self.trajectory))
-        self.noted = _Noted(notes.events, notes.label, {each.item_id: each.kind for each in candidates})
-        return candidates
-
-    def teach(self, candidates: Iterable[Candidate], verdict: Verdict) -> list[Candidate]:
+    def teach(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The contributions under the current verdict, and withdrawals of all earlier ones beside them."""
         assert self.trajectory is not None, "nothing is taught by a session that has not come"
         now = {each.item_id: each for each in candidates}
-        noted = self.noted
-        holds = noted is not None and noted.events == self.trajectory.events and notable(verdict, noted.label)
-        stays = now.keys() | (noted.items.keys() if noted is not None and holds else ())
-        gone = [_withdrawal(id, kind, self.trajectory) for id, kind in self.taught.items() if id not in stays]
+        gone = [_withdrawal(id, kind, self.trajectory) for id, kind in self.taught.items() if id not in now]
         for id, each in now.items():
             if len(self.taught) < MAX_TAUGHT:
                 self.taught.setdefault(id, each.kind)
@@ -193,7 +99,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         if trajectory is None:
             return encode(self)
         # The newest correction is in the trajectory.
-        rest = {name: getattr(self, name) for name in ("votes", "opinion", "noted", "taught")}
+        rest = {name: getattr(self, name) for name in ("votes", "opinion", "taught")}
         return encode({"trajectory": msgspec.Raw(trajectory)} | {name: value for name, value in rest.items() if value})
 
     @classmethod
@@ -210,11 +116,6 @@ def _replaces(new: Trajectory, known: Trajectory) -> bool:
         return new.claim > known.claim
     # The same number of events: the session again, whole where only a digest was stored.
     return new.events >= known.events
-
-
-def notable(verdict: Verdict, label: str) -> bool:
-    """Whether notes on a session that ended in `label` may be taught: only under a sure verdict."""
-    return verdict.label == label and not FAILURE_BELOW <= verdict.probability <= SUCCESS_ABOVE
 
 
 def _withdrawal(id: str, kind: ItemKind, trajectory: Trajectory) -> Candidate:

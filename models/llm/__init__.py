@@ -1,1 +1,1 @@
-"""Ask a judge and a distiller behind an OpenAI-compatible endpoint (extra `[llm]`); nothing else imports it."""
+"""Ask a judge behind an OpenAI-compatible endpoint (extra `[llm]`); nothing else imports it."""

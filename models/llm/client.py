@@ -222,14 +222,6 @@ class Client:
         answer = self._answers.get(self._key(prompt, text))
         return _object(answer) if answer is not None else None
 
-    def kept(self, prompt: Prompt, about: str) -> str | None:
-        """What was made of answers and kept (`keep`) about this."""
-        return self._answers.get(self._key(prompt, f"kept\0{about}"))
-
-    def keep(self, prompt: Prompt, about: str, text: str) -> None:
-        """Keep what was made of an answer, for whoever does not know all that the question was about."""
-        self._answers.put(self._key(prompt, f"kept\0{about}"), text)
-
     async def ask(self, prompt: Prompt, text: str, schema: dict[str, Any]) -> dict[str, Any] | None:
         """The answer to a prompt about a text, or None without one. `observe` gets the result:
 

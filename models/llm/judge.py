@@ -14,7 +14,6 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
-from msgspec.structs import replace
 
 from fleetlore.wire.trajectory import Step, Trajectory, Verdict
 from models.judge.session_state import Opinion
@@ -38,10 +37,6 @@ SCHEMA: Final[dict[str, Any]] = {
 # A model's own certainty is worth little, so it is not asked. Until its record says more (`models.judge.record`), it
 # counts as right three times of four: a label to count by, but below what a lesson needs.
 _PROBABILITY: Final = 0.75
-
-# Of a brief recording: characters of a call, an error and a result, and calls that failed and that worked.
-BRIEF = 240
-MOST = 3
 
 
 class LlmJudge:
@@ -81,18 +76,6 @@ def recording(trajectory: Trajectory) -> str:
     lines = "\n".join(orjson.dumps(row).decode() for row in rows)
     mark = blake2b(lines.encode(), digest_size=8).hexdigest()
     return f"----- recording {mark} begins\n{lines}\n----- recording {mark} ends"
-
-
-def brief(trajectory: Trajectory) -> Trajectory:
-    """The session with its first call of each failure and its last ones that worked, cut short: to read a word costs
-    a small model milliseconds. One without calls is left as it is.
-    """
-    calls = trajectory.calls
-    failed = {call.pattern: call for call in reversed(calls) if call.failed}
-    worked = {call.arguments: call for call in calls if not call.failed}
-    kept = {call.sequence for call in (*list(failed.values())[-MOST:], *list(worked.values())[-MOST:])}
-    steps = [step.clipped(BRIEF) for step in calls if step.sequence in kept] if calls else trajectory.steps
-    return replace(trajectory, steps=tuple(steps))
 
 
 def _row(step: Step) -> dict[str, Any]:

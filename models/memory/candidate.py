@@ -30,7 +30,6 @@ from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory, encode
 
 __all__ = [
-    "FAILURE_BELOW",
     "SEVERAL_GOALS",
     "SUCCESS_ABOVE",
     "Candidate",
@@ -43,8 +42,7 @@ __all__ = [
 
 Side = Literal["success", "failure", "withdrawn"]
 
-# Probabilities of success between these bounds teach no strategy.
-FAILURE_BELOW = 0.2
+# A session teaches the way of its task where its probability of success is greater.
 SUCCESS_ABOVE = 0.8
 
 # What may hold for one task only is told once sessions with so many goals back it.

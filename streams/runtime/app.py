@@ -96,7 +96,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         if self._model is not None:
             from streams.stages.s5_opinions import OpinionsStage
 
-            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._operators),)
+            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._operators.erased),)
         self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
         self._pump = Pump(settings, self, self._lease)
         self._running: dict[str, asyncio.Task[None]] = {}

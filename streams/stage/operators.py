@@ -196,11 +196,6 @@ class Distrusted(_OperatorTopic):
         """Hashes of the names of a tenant's distrusted agents."""
         return self._agents.get(tenant, frozenset())
 
-    def holds(self, tenant: str, agent: str) -> bool:
-        """Whether an agent is distrusted."""
-        known = self.agents(tenant)
-        return bool(known) and stable_hash(principal_of(agent)) in known
-
     def add(self, tenant: str, decided: Decision) -> None:
         """Take a decision in; the newest about an agent counts, in whatever order they come."""
         known, agent = self._newest[tenant], principal_of(decided.id)

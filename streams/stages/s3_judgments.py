@@ -25,7 +25,7 @@ from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, Verdict, e
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from models.judge.record import JudgeRecord, cases_of, measurable, tool_family
-from models.judge.session_state import Notes, Opinion, SessionState
+from models.judge.session_state import Opinion, SessionState
 from models.memory.candidate import Candidate, Shown, shown_items
 from models.memory.identities import without_identities
 from sinks.metrics import Metrics
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LABEL", "JudgmentsStage"]
 
-_Value = Trajectory | Feedback | Opinion | Notes
+_Value = Trajectory | Feedback | Opinion
 _VALUES: Values[_Value | Forget] = Values(_Value, Forget)
 
 # Labels of the row of a judge's record, and of one that holds a correction whose session has not been closed yet.
@@ -61,8 +61,7 @@ class _PendingJudgment(NamedTuple):
         before: the votes on its earlier state.
         measured: of the votes before and now, those that can be measured; most sessions have only their environment's.
         place: its tenant, partition and family of tools.
-        notes: a model's notes of it.
-        only_model: only a model's opinions and notes have arrived.
+        only_model: only a model's opinions have arrived.
     """
 
     state: SessionState
@@ -70,7 +69,6 @@ class _PendingJudgment(NamedTuple):
     before: tuple[Verdict, ...]
     measured: list[Verdict]
     place: _Place
-    notes: list[Notes]
     only_model: bool
 
     def records(self) -> Iterator[tuple[RecordKey, str]]:
@@ -160,7 +158,7 @@ class JudgmentsStage(Stage):
         """Merge values into a session's state; return the session, or None where its trajectory has not arrived."""
         before = state.said
         _refuse_others(record, state, values, effects)
-        fresh = any([state.merge(value) for value in values if not isinstance(value, Notes)])
+        fresh = any([state.merge(value) for value in values])
         if state.trajectory is None:
             if state.feedback is not None:
                 self._keep(tenant, id, state, effects)
@@ -170,9 +168,8 @@ class JudgmentsStage(Stage):
             self._recall(state, state.trajectory)
         measured = measurable(state.trajectory, (*before, *state.said))
         place = tenant, record.partition, tool_family(state.trajectory) if measured else ""
-        notes = [value for value in values if isinstance(value, Notes)]
-        only_model = all(isinstance(value, Notes | Opinion) for value in values)
-        return _PendingJudgment(state, state.trajectory, before, measured, place, notes, only_model)
+        only_model = all(isinstance(value, Opinion) for value in values)
+        return _PendingJudgment(state, state.trajectory, before, measured, place, only_model)
 
     def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
         """Merge a model's stored opinion of the same session: a replay does not ask it again."""
@@ -203,18 +200,12 @@ class JudgmentsStage(Stage):
         digest, encoded = trajectory.digested()
         state.trajectory = digest
         # A model's opinion goes on only if it counts: else the stage that asks would read its own answer and ask again.
-        if not session.only_model or (verdict.source == "llm" and not session.notes):
+        if not session.only_model or verdict.source == "llm":
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
-            # One worker tells sessions of like goals apart, where a model does.
-            place = trajectory.session if self._model is None else self._model.place(trajectory)
-            effects.outgoing.append(Outgoing(tenant, "judgments", place, judgment))
-        kept = Judgment(trajectory=digest, verdict=verdict)
-        candidates = distil(kept)
-        known = self._model.distiller.known(kept) if self._model is not None and self._model.notes(kept) else None
-        for notes in session.notes if known is None else (known,):
-            candidates += state.note(notes, verdict)
+            effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
+        candidates = distil(Judgment(trajectory=digest, verdict=verdict))
         contributions: list[Candidate | Shown] = [
-            *state.teach(without_identities(candidates, digest), verdict),
+            *state.teach(without_identities(candidates, digest)),
             *shown_items(digest),
         ]
         for contribution in contributions:

@@ -7,14 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire.trajectory import DIGEST_BYTES, Feedback, Step, Trajectory, Verdict
-from models.judge.session_state import MAX_TAUGHT, Note, Notes, Opinion, SessionState
+from models.judge.session_state import MAX_TAUGHT, Opinion, SessionState
 from models.memory.candidate import Candidate
 from tests import build as sessions
 from tests.candidates import candidate
 
 MILVUS_FIELD_BYTES = 65_535
-SURE = Verdict(label="success", probability=0.95, source="feedback", version="f")
-UNSURE = Verdict(label="success", probability=0.75, source="llm", version="l")
 
 
 def trajectory(events: int = 3, feedback: Feedback | None = None, **changes: Any) -> Trajectory:
@@ -71,28 +69,12 @@ def test_a_newer_state_of_the_session_makes_an_opinion_void() -> None:
 def test_what_is_not_taught_any_more_is_withdrawn_again_and_again() -> None:
     state = SessionState()
     state.merge(trajectory(3))
-    assert [each.side for each in state.teach([taught("x"), taught("y")], SURE)] == ["success", "success"]
+    assert [each.side for each in state.teach([taught("x"), taught("y")])] == ["success", "success"]
     state.merge(trajectory(4, feedback("success", 9.0)))
     for _ in range(2):
-        again = {each.item_id: each for each in state.teach([taught("y"), taught("z")], SURE)}
+        again = {each.item_id: each for each in state.teach([taught("y"), taught("z")])}
         assert {id: each.side for id, each in again.items()} == {"x": "withdrawn", "y": "success", "z": "success"}
         assert again["x"].revision == trajectory(4, feedback("success", 9.0)).revision
-
-
-def test_notes_count_while_the_session_and_its_verdict_are_what_they_were() -> None:
-    state = SessionState()
-    state.merge(trajectory(3))
-    note = Note(tool="t", error="e", pattern="p", was=("a",), now=("b",))
-    notes = Notes(session="s", events=3, label="success", version="v", notes=(note,))
-    assert state.note(notes, UNSURE) == []
-    made = state.note(notes, SURE)
-    assert len(state.teach(made, SURE)) == 1
-    # The same verdict again, without the notes: they stay.
-    assert state.teach([], SURE) == []
-    [gone] = state.teach([], UNSURE)
-    assert (gone.side, gone.item_id) == ("withdrawn", made[0].item_id)
-    state.merge(trajectory(4))
-    assert state.note(notes, SURE) == []
 
 
 @pytest.mark.parametrize("letter", ["x", "語", "\x01", "😀"])
@@ -105,7 +87,7 @@ def test_it_fits_the_store(letter: str) -> None:
         Verdict(label="failure", probability=0.123456789, source="rules", version="v" * 40) for _ in range(3)
     )
     state.merge(opinion(3))
-    state.teach([taught(f"item{n:028}") for n in range(2 * MAX_TAUGHT)], SURE)
+    state.teach([taught(f"item{n:028}") for n in range(2 * MAX_TAUGHT)])
     assert state.trajectory is not None
     state.trajectory = state.trajectory.digest()
     encoded = state.trajectory.to_json()

@@ -13,9 +13,9 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from models.judge.record import FEWEST_CASES
+from models.memory.candidate import SUCCESS_ABOVE
 from sinks.metrics import Metrics
 from streams.stages.s5_opinions import LanguageModel
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
@@ -24,19 +24,14 @@ from tests.streams.log_pipeline import LogPipeline
 MakePipeline = Callable[..., LogPipeline]
 
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
-ENDED = ("bash", {"command": "git commit --dry-run"}, "clean", None)
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 FAILED = {"thoughts": "", "complete": "no", "grounded": "yes", "right_target": "yes", "verdict": "failure"}
 WORKED = {"thoughts": "", "complete": "yes", "grounded": "yes", "right_target": "yes", "verdict": "success"}
 UNSURE = {"thoughts": "", "complete": "unsure", "grounded": "yes", "right_target": "yes", "verdict": "unsure"}
-NOTES = {"items": [{"tool": "bash", "instead_of": "comit", "use": "commit"}]}
-NOTED = "`comit` → `commit`"
 
 
 def answer(request: dict[str, Any]) -> Any:
-    """Of a session whose goal says so that it failed, of others that they worked; and a note on each."""
-    if "You find what" in request["messages"][0]["content"]:
-        return NOTES
+    """Of a session whose goal says so that it failed, of others that they worked."""
     return FAILED if "hopeless" in request["messages"][1]["content"] else WORKED
 
 
@@ -55,7 +50,6 @@ async def model(endpoint: ModelEndpoint, tmp_path: Path) -> Any:
 
     def make(**changes: Any) -> LanguageModel:
         values: dict[str, Any] = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_audit_share": 0.0}
-        values |= {"llm_distill_share": 0.0}
         values |= {"llm_answers": str(tmp_path / "answers")}
         made.append(LanguageModel(Settings(**(values | changes)), Metrics("worker")))
         return made[-1]
@@ -76,6 +70,13 @@ def results(metrics: Metrics) -> dict[str, float]:
         for sample in family.samples
         if sample.name == "fleetlore_llm_questions_total"
     }
+
+
+def sessions_of_ways(pipeline: LogPipeline) -> set[str]:
+    """The sessions that taught the way of a task."""
+    records = pipeline.log.read_all(topic(pipeline.tenant, "candidates"))
+    taught = [each for record in records for each in orjson.loads(record.value)]
+    return {each["session"] for each in taught if each["kind"] == "strategy"}
 
 
 async def send_unsure(pipeline: LogPipeline, *sessions: str) -> None:
@@ -101,29 +102,23 @@ async def test_only_what_nobody_could_judge_is_asked_about(
     assert len(endpoint.requests) == 2
     assert all(committed == end for committed, end in pipeline.committed("judgments").values())
     # Nobody has measured this judge yet, so what it says teaches no way.
-    records = pipeline.log.read_all(topic(pipeline.tenant, "candidates"))
-    taught = [each for record in records for each in orjson.loads(record.value or b"[]")]
-    assert {each["session"] for each in taught if each["kind"] == "strategy"} == {"rewarded"}
+    assert sessions_of_ways(pipeline) == {"rewarded"}
 
 
 async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
     log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
-    story = pipeline.story
+    pipeline = log_pipeline(model=model())
     await send_unsure(pipeline, "good", "bad")
-    await pipeline.send(story.session("lost", WRONG, outcome="failure"))
     await pipeline.drain()
     known, asked = await pipeline.knowledge(), len(endpoint.requests)
-    assert asked == 3
+    assert asked == 2
     pipeline.crash()
     await send_unsure(pipeline, "good", "bad")
-    await pipeline.send(story.session("lost", WRONG, outcome="failure"))
     await pipeline.drain()
     assert await pipeline.knowledge() == known
-    other = log_pipeline(model=model(llm_distill_share=1.0), batch_records=1)
+    other = log_pipeline(model=model(), batch_records=1)
     await send_unsure(other, "bad", "good")
-    await other.send(story.session("lost", WRONG, outcome="failure"))
     await other.drain()
     assert await other.knowledge() == known
     assert len(endpoint.requests) == asked
@@ -213,48 +208,26 @@ async def test_not_more_is_asked_at_once_than_was_set(
 async def test_a_model_that_was_measured_and_is_right_teaches_and_one_that_is_wrong_is_not_heard(
     log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    """Right on failures, wrong on successes: asked about every session that the environment has judged."""
+    """Right on successes, wrong on failures: asked about every session that the environment has judged."""
     many = 6 * FEWEST_CASES
-    pipeline = log_pipeline(model=model(llm_audit_share=1.0, llm_distill_share=1.0), batch_records=200)
+    pipeline = log_pipeline(model=model(llm_audit_share=1.0), batch_records=200)
     for n in range(many):
-        await pipeline.send(pipeline.story.session(f"bad-{n}", WRONG, RIGHT, outcome="failure", task="hopeless"))
-        await pipeline.send(pipeline.story.session(f"good-{n}", WRONG, RIGHT, outcome="failure"))
+        await pipeline.send(pipeline.story.session(f"bad-{n}", WRONG, RIGHT, task="hopeless"))
+        await pipeline.send(pipeline.story.session(f"good-{n}", WRONG, RIGHT))
     await pipeline.drain()
     await send_unsure(pipeline, "bad-later", "good-later")
     await pipeline.drain()
     found = await judgments(pipeline)
-    assert found["bad-later"] == ("failure", "llm")
-    assert found["good-later"] == ("abstained", "none")
-    [bad] = [row for row in await pipeline.bodies("judgments") if row["session"] == "bad-later"]
-    assert bad["probability"] < 0.2
-    taught = [
-        value["session"]
-        for record in pipeline.log.read_all(topic(pipeline.tenant, "candidates"))
-        for value in orjson.loads(record.value)
-        if value.get("version", "").startswith("llm/")
-    ]
-    assert "bad-later" in taught and "good-later" not in taught
-
-
-async def test_notes_are_taken_back_when_the_verdict_turns(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
-) -> None:
-    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
-    for name in ("s", "other"):
-        await pipeline.send(pipeline.story.session(name, WRONG, ENDED, outcome="failure"))
-    await pipeline.drain()
-    assert await noted(pipeline) == {NOTED: ("other", "s")}
-    pipeline.crash()
-    await pipeline.send(pipeline.story.session("s", WRONG, ENDED, outcome="failure"))
-    await pipeline.drain()
-    assert await noted(pipeline) == {NOTED: ("other", "s")}
-    await pipeline.send([pipeline.story.feedback("s", "success")])
-    await pipeline.drain()
-    assert await noted(pipeline) == {NOTED: ("other",)}
+    assert found["good-later"] == ("success", "llm")
+    assert found["bad-later"] == ("abstained", "none")
+    [good] = [row for row in await pipeline.bodies("judgments") if row["session"] == "good-later"]
+    assert good["probability"] > SUCCESS_ABOVE
+    ways = sessions_of_ways(pipeline)
+    assert "good-later" in ways and "bad-later" not in ways
 
 
 async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: MakePipeline, model: MakeModel) -> None:
-    asking = model(llm_distill_share=1.0)
+    asking = model()
 
     async def sent() -> LogPipeline:
         pipeline = log_pipeline(model=asking, batch_records=2)
@@ -266,7 +239,6 @@ async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: 
     undisturbed = await sent()
     await undisturbed.drain()
     expected = await undisturbed.knowledge()
-    assert {row["version"][:4] for row in await undisturbed.bodies("items")} >= {"llm/"}
     for delivery in range(1, undisturbed.producer.deliveries + 1, 2):
         pipeline = await sent()
         pipeline.producer.fails_at = {delivery}
@@ -291,111 +263,18 @@ async def test_a_worker_asks_the_model_and_ends_in_order(
     pipeline = await lone_pipeline(milvus, **asking, llm_audit_share=0.0)
     worker = start_worker(pipeline.settings)
     await send_unsure(pipeline, "good", "bad")
-    await pipeline.send(pipeline.story.session("lost", WRONG, ENDED, outcome="failure"))
-    expected = {"good": ("success", "llm"), "bad": ("failure", "llm"), "lost": ("failure", "reward")}
+    expected = {"good": ("success", "llm"), "bad": ("failure", "llm")}
     async with asyncio.timeout(120):
         while await judgments(pipeline) != expected:
             await asyncio.sleep(0.1)
-        while not await noted(pipeline):
-            await asyncio.sleep(0.1)
         while any(committed < end for committed, end in (await pipeline.committed_offsets("judgments")).values()):
             await asyncio.sleep(0.1)
-    assert await pipeline.metric("fleetlore_llm_questions_total", result="ok") == 3
+    assert await pipeline.metric("fleetlore_llm_questions_total", result="ok") == 2
     # While it is asking.
     endpoint.model = lambda request: Reply("{}", seconds=3.0)
     await pipeline.send(pipeline.story.session("last", ("sh", {"c": "ls"}, "x", None), outcome="unknown"))
     async with asyncio.timeout(60):
-        while len(endpoint.requests) < 4:
+        while len(endpoint.requests) < 3:
             await asyncio.sleep(0.05)
     worker.terminate()
     assert await asyncio.to_thread(worker.wait, 30) == 0
-
-
-async def noted(pipeline: LogPipeline) -> dict[str, tuple[str, ...]]:
-    """Sessions behind what the model noted, by what it says."""
-    rows = [row for row in await pipeline.bodies("items") if row["version"].startswith("llm/")]
-    return {row["title"].partition(" — ")[2]: tuple(row["sessions"]) for row in rows}
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-async def test_a_session_that_failed_is_read_beside_one_that_solved_the_like(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel, order: tuple[int, ...]
-) -> None:
-    """What works is shown by the other session alone, so whatever comes first, both are read in the end."""
-    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
-    story = pipeline.story
-    sessions = [
-        story.session("lost", WRONG, outcome="failure"),
-        story.session("solved", RIGHT),
-        story.session("elsewhere", RIGHT, task="sell the last of the bicycles"),
-    ]
-    for place in order:
-        await pipeline.send(sessions[place])
-        await pipeline.drain()
-    assert await noted(pipeline) == {NOTED: ("lost",)}
-    told = [request["messages"][1]["content"] for request in endpoint.requests]
-    assert 1 <= len(told) <= 2 and told[-1].count("ended in success") == 1
-    assert not any("bicycles" in each for each in told)
-    known = await pipeline.knowledge()
-    pipeline.crash()
-    for session in sessions:
-        await pipeline.send(session)
-    await pipeline.drain()
-    assert await pipeline.knowledge() == known and len(endpoint.requests) == len(told)
-
-
-@pytest.mark.parametrize("distrusted", ["before", "between", "undone"])
-async def test_what_a_distrusted_agent_did_is_read_beside_no_session(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel, distrusted: str
-) -> None:
-    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
-    story = pipeline.story
-
-    def decide(on: bool, time: float) -> None:
-        decided = Decision(kind="agent", id="mallory", on=on, by="me", why="it lies", time=time)
-        pipeline.operators.distrusted.add(pipeline.tenant, decided)
-
-    if distrusted == "before":
-        decide(True, 1.0)
-    await pipeline.send(story.session("solved", RIGHT, agent="mallory:1"))
-    await pipeline.send(story.session("lost-1", WRONG, outcome="failure", agent="mallory:2"))
-    await pipeline.drain()
-    decide(True, 2.0)
-    asked = len(endpoint.requests)
-    assert asked == (0 if distrusted == "before" else 1)
-    if distrusted == "undone":
-        decide(False, 3.0)
-    # Another error, so the answer is not known from the first one.
-    await pipeline.send(story.session("lost-2", (*WRONG[:3], f"{WRONG[3]}."), outcome="failure"))
-    await pipeline.drain()
-    [told] = [request["messages"][1]["content"] for request in endpoint.requests[asked:]]
-    assert ("ended in success" in told) is (distrusted == "undone")
-
-
-async def test_what_succeeded_and_what_tells_nothing_is_not_asked_about(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
-) -> None:
-    pipeline = log_pipeline(model=model(llm_distill_share=1.0))
-    await pipeline.send(pipeline.story.session("solved", WRONG, RIGHT))
-    await pipeline.send(pipeline.story.session("lost", RIGHT, outcome="failure", task="another"))
-    await pipeline.drain()
-    assert endpoint.requests == []
-
-
-async def test_an_endpoint_alone_is_enough_and_each_session_has_its_cost(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, tmp_path: Path
-) -> None:
-    metrics = Metrics("worker")
-    asking = LanguageModel(Settings(llm_url=endpoint.url, llm_model="m1", llm_answers=str(tmp_path / "a")), metrics)
-    pipeline = log_pipeline(model=asking)
-    await pipeline.send(pipeline.story.session("lost", WRONG, RIGHT, outcome="failure"))
-    await pipeline.drain()
-    assert await noted(pipeline) == {NOTED: ("lost",)}
-    cost = {
-        sample.name.rpartition("_")[2]: sample.value
-        for family in metrics.registry.collect()
-        for sample in family.samples
-        if sample.name in ("fleetlore_llm_session_tokens_count", "fleetlore_llm_session_tokens_sum")
-    }
-    assert cost["count"] == 1 and cost["sum"] > 100
-    await asking.close()
