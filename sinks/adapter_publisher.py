@@ -102,6 +102,7 @@ class AdapterPublisher(Generic[Manifest]):
         clock: Clock | None = None,
         timeout_seconds: float = 20.0,
         kept_versions: int = _KEPT_VERSIONS,
+        make_producer: Callable[..., AIOKafkaProducer] = make_producer,
     ) -> None:
         self.kind = kind
         self._bootstrap = bootstrap
@@ -114,6 +115,7 @@ class AdapterPublisher(Generic[Manifest]):
         self._clock = clock or SystemClock()
         self._timeout_seconds = timeout_seconds
         self._kept_versions = kept_versions
+        self._make_producer = make_producer
         self._producer: AIOKafkaProducer | None = None
 
     @classmethod
@@ -127,7 +129,7 @@ class AdapterPublisher(Generic[Manifest]):
         return cls(kind, settings.cluster, key, store, trusted=settings.public_key, blob_store=blob_store, clock=clock)
 
     async def __aenter__(self) -> Self:
-        producer = make_producer(self._bootstrap, request_timeout_ms=int(self._timeout_seconds * 1000))
+        producer = self._make_producer(self._bootstrap, request_timeout_ms=int(self._timeout_seconds * 1000))
         try:
             await connect(producer)
         except (KafkaError, OSError) as error:

@@ -94,7 +94,7 @@ def measure(
         *asyncio.run(erased_by_store()),
         *half_open(),
         *signing(),
-        *_times(),
+        *times(),
     ]
     rows = [f"| {kind} | {what} | {tried} | {through} |" for kind, what, tried, through in lines]
     head = "| kind | what | tried | got through |\n| --- | --- | ---: | ---: |"
@@ -180,7 +180,7 @@ def _poisoning() -> Iterator[Line]:
             yield "poisoned text", said, f"{found.told} failures", through
 
 
-def _times() -> Iterator[Line]:
+def times() -> Iterator[Line]:
     for reader in READERS:
         found = survey(reader, PAIRS)
         bent = max(each.exponent for each in found)

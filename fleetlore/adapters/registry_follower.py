@@ -94,7 +94,10 @@ class _Subscriber(Protocol):
 class RegistryFollower:
     """The topics of one tenant; use `shared_follower`. Survives broker outages.
 
-    state_dir: folder where the newest pointers and the revocations outlive the process; empty: nowhere.
+    Args:
+        state_dir: folder where the newest pointers and the revocations outlive the process; empty: nowhere.
+        make_producer: of what sends acks.
+        make_follower: of what reads the topics.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class RegistryFollower:
         trusted: PublicKeys,
         state_dir: str = "",
         make_producer: Callable[[Bootstrap], AIOKafkaProducer] = make_producer,
+        make_follower: Callable[..., Follower] = Follower,
         fetch_wait_ms: int = FETCH_WAIT_MS,
     ) -> None:
         self._bootstrap = bootstrap
@@ -112,6 +116,7 @@ class RegistryFollower:
         self._trusted = trusted
         self._epochs = EpochFile(state_dir, tenant) if state_dir else None
         self._make_producer = make_producer
+        self._make_follower = make_follower
         self._topics = {topic(tenant, name): name for name in _TOPICS}
         self._follower = self._new_follower()
         self._members: list[_Subscriber] = []
@@ -129,7 +134,7 @@ class RegistryFollower:
 
     def _new_follower(self) -> Follower:
         # Always from the beginning: after a broker has lost its log, positions in the old one would hide a rollback.
-        return Follower(
+        return self._make_follower(
             self._bootstrap,
             tuple(self._topics),
             self._take,

@@ -77,6 +77,7 @@ class AdapterSubscriber(Generic[Holder]):
         blob_store: where weights may be fetched from that are too large for a record; nowhere as it is.
         state_dir: folder where the newest epochs seen outlive the process; nowhere as it is.
         fetch_wait_ms: how long the broker may hold a request for versions open.
+        feed: what it follows; by default what all agents of its loop and tenant share.
 
     Attributes:
         refused: how many records and versions were refused, by reason.
@@ -94,6 +95,7 @@ class AdapterSubscriber(Generic[Holder]):
         blob_store: BlobStore | None = None,
         state_dir: str = "",
         fetch_wait_ms: int = FETCH_WAIT_MS,
+        feed: RegistryFollower | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.holder = holder
@@ -113,7 +115,8 @@ class AdapterSubscriber(Generic[Holder]):
         self._fetch: asyncio.Task[None] | None = None
         self._refetch: tuple[WeightsReference, float] | None = None
         self._pending: _Staged | None = None
-        self._follower: RegistryFollower | None = None
+        self._feed = feed
+        self._follower = feed
         self._joining: asyncio.Task[None] | None = None
 
     @property
@@ -123,7 +126,7 @@ class AdapterSubscriber(Generic[Holder]):
 
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
-        self._follower = shared_follower(
+        self._follower = self._feed or shared_follower(
             self._bootstrap, self._tenant, self._trusted, self._state_dir, self._fetch_wait_ms
         )
         self._joining = asyncio.create_task(self._follower.join(self), name="fleetlore-adapters-join")

@@ -71,6 +71,7 @@ class Stack:
         settings: what an agent or a command needs to use the stack; the same as in `stack.json`.
         metrics: addresses of the metrics endpoints by role.
         console: address of the page; empty where there is none.
+        children: the processes that run, in the order of their start.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Stack:
             adapters_dir=str(self.data / ADAPTERS),
             signing_key=str(self.data / SIGNING_KEY),
         )
-        self._children: list[Child] = []
+        self.children: list[Child] = []
         self._watchers: list[asyncio.Task[None]] = []
         self._lock: IO[bytes] | None = None
         self._failed: asyncio.Future[FleetloreError] | None = None
@@ -158,7 +159,7 @@ class Stack:
             await self._restore_topics(logs)
             if self._keep_log:
                 restored.touch()
-        await asyncio.gather(*(self._ready(name) for name in workers))
+        await asyncio.gather(*(self.ready(name) for name in workers))
         if self._trainer:
             await self._launch_measured("trainer", logs)
         self._write_stack_file()
@@ -176,10 +177,10 @@ class Stack:
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._watchers.clear()
         (self.data / STACK_FILE).unlink(missing_ok=True)
-        stores = [child for child in self._children if child.name in ("broker", "milvus")]
-        await asyncio.gather(*(child.stop() for child in self._children if child not in stores))
+        stores = [child for child in self.children if child.name in ("broker", "milvus")]
+        await asyncio.gather(*(child.stop() for child in self.children if child not in stores))
         await asyncio.gather(*(child.stop() for child in stores))
-        self._children.clear()
+        self.children.clear()
         for mark in self._held:
             mark.close()
         if self._lock is not None:
@@ -202,10 +203,10 @@ class Stack:
         """In a process that ends: a client of a store takes 50 MB, as long as the stack runs."""
         child = Child("restore", [sys.executable, "-m", "streams.offline.republish"], logs, self._environ())
         await child.start()
-        self._children.append(child)
+        self.children.append(child)
         if code := await child.ended():
             raise child.failure(code)
-        self._children.remove(child)
+        self.children.remove(child)
 
     async def _launch_role(self, name: str, logs: Path, *options: str) -> None:
         """`name` is that of the command, and of a worker its number besides."""
@@ -231,7 +232,7 @@ class Stack:
 
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()
-        self._children.append(child)
+        self.children.append(child)
         self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
 
     async def _watch(self, child: Child, restarts: int) -> None:
@@ -254,7 +255,7 @@ class Stack:
     async def _cut_logs(self) -> None:
         while True:
             await asyncio.sleep(_LOG_SECONDS)
-            for child in self._children:
+            for child in self.children:
                 await asyncio.to_thread(child.cut_log)
 
     def _fail(self, error: FleetloreError) -> None:
@@ -274,7 +275,8 @@ class Stack:
 
         await self._until(connects, f"{child.name} does not listen on port {port}")
 
-    async def _ready(self, name: str) -> None:
+    async def ready(self, name: str) -> None:
+        """Wait until a role is ready. Raises StackError."""
         url = f"{self.metrics[name]}/readyz"
         await self._until(
             lambda: asyncio.to_thread(_answers_ok, url), f"{name} does not become ready; see {self.data / 'logs'}"

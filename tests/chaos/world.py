@@ -112,7 +112,7 @@ class World:
             emitter.send_signal(number)
             return True
         try:
-            guard = next(child for child in self.stack._children if child.name == name).pid
+            guard = next(child for child in self.stack.children if child.name == name).pid
             [pid] = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
             os.kill(int(pid), number)
         except (OSError, ValueError):
@@ -151,7 +151,7 @@ class World:
 
     async def ready(self, name: str) -> None:
         """Wait until a role is ready."""
-        await self.stack._ready(name)
+        await self.stack.ready(name)
 
     async def last_words(self) -> str:
         """What the roles measured and logged last, for a failure that does not come twice."""

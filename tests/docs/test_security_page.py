@@ -57,7 +57,7 @@ def test_the_tests_that_the_page_names_are_run(test: str) -> None:
 def test_a_time_over_its_bar_is_said_to_be_missed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(figures, "survey", lambda reader, pairs: [SimpleNamespace(seconds=seconds, exponent=1.0)])
     monkeypatch.setattr(figures, "slowest_record", lambda events, pairs: (seconds, "atom"))
-    told = list(figures._times())
+    told = list(figures.times())
     assert all(("**missed**" in cell) is (seconds > 0.0) for *_, cell in told if "(bar " in cell)
     times = [
         line.strip("| ").split(" | ") for line in figures.PAGE.read_text().splitlines() if line.startswith("| time")

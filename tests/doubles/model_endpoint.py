@@ -71,7 +71,7 @@ class ModelEndpoint:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                endpoint._serve(self)
+                endpoint.serve(self)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -96,7 +96,7 @@ class ModelEndpoint:
         self._thread.join()
         self._server.server_close()
 
-    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+    def serve(self, handler: BaseHTTPRequestHandler) -> None:
         request = orjson.loads(handler.rfile.read(int(handler.headers.get("content-length", 0))))
         with self._lock:
             self.requests.append(request)

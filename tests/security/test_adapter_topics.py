@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import hashlib
 import logging
@@ -16,30 +15,21 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.random_adapters import pointer_to, version_of
-from fleetlore.adapters import signatures
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.registry import KEPT_VERSIONS, RegistryView
-from fleetlore.adapters.registry_follower import EpochFile, RegistryFollower
+from fleetlore.adapters.registry_follower import EpochFile
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.errors import AdapterRefused
-from fleetlore.kafka.follower import Follower
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, Revocation
+from tests.doubles.adapter_log import AdapterLog
 
 OLD = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 NEW = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(NEW.public_base64, OLD.public_base64)
 WEIGHTS, MANIFESTS, POINTERS = "adapters.weights", "adapters.manifests", "adapters.pointers"
 Record = tuple[str, bytes, bytes | None]
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forever(self: Follower) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(Follower, "run", forever)
 
 
 def made(seed: int) -> tuple[bytes, AdapterManifest]:
@@ -65,18 +55,30 @@ class Process:
     """Agents of one process on a log that the test writes."""
 
     def __init__(self, state_dir: str = "") -> None:
-        self.follower = RegistryFollower("nowhere:1", "acme", TRUSTED, state_dir)
+        self.log = AdapterLog()
+        self.follower = self.log.feed(TRUSTED, state_dir)
 
     async def agent(self, name: str) -> AdapterSubscriber[CallModelSlot]:
-        agent = AdapterSubscriber("nowhere:1", "acme", name, TRUSTED, CallModelSlot())
-        agent._follower = self.follower
+        agent = AdapterSubscriber("nowhere:1", "acme", name, TRUSTED, CallModelSlot(), feed=self.follower)
         await self.follower.join(agent)
         return agent
 
     async def read(self, records: list[Record]) -> None:
-        for record in records:
-            await self.follower._give(*record)
-        await self.follower._remember()
+        await self.log.write(*records)
+
+
+class Taker:
+    """Is given what the process keeps."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def take(self, name: str, key: bytes, value: bytes | None) -> None:
+        self.names.append(name)
+
+    def refuse(self, refusal: AdapterRefused, key: bytes) -> None: ...
+
+    async def turn(self) -> None: ...
 
 
 async def test_who_joins_late_runs_what_the_others_run() -> None:
@@ -89,7 +91,7 @@ async def test_who_joins_late_runs_what_the_others_run() -> None:
     await process.read([published(1, 1)[2], (POINTERS, revocation[1], None)])
     late = await process.agent("late")
     assert early.version == late.version == second
-    assert late._registry.revoked(first)
+    assert late.is_revoked(first)
 
 
 async def test_a_restart_is_not_led_back_to_an_older_version(tmp_path: Path) -> None:
@@ -121,8 +123,12 @@ async def test_two_processes_of_a_host_keep_the_higher_epoch(tmp_path: Path) -> 
     ahead, behind = Process(str(tmp_path)), Process(str(tmp_path))
     await ahead.read(published(2, 2))
     await behind.read(published(1, 1))
-    restarted = await Process(str(tmp_path)).agent("a")
-    assert restarted._registry.epoch == 2
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.read(published(1, 1))
+    assert restarted.refused == {"stale": 1}
+    await again.read(published(2, 2))
+    assert restarted.version == made(2)[1].version
 
 
 @pytest.mark.parametrize("held", [b"", b"[]", b'{"a": 1}', b'{"calls/stable": "AAAA"}', b"\xff"])
@@ -143,7 +149,9 @@ async def test_weights_without_a_manifest_evict_nothing_and_cost_nothing() -> No
         await process.read([(WEIGHTS, hashlib.sha256(garbage).hexdigest().encode(), garbage)])
     late = await process.agent("late")
     assert agent.version == late.version == made(1)[1].version
-    assert sum(len(view._weights) for view in process.follower._verified) == 1
+    kept = Taker()
+    await process.follower.join(kept)
+    assert [name for name in kept.names if name == WEIGHTS] == [WEIGHTS]
 
 
 async def test_tombstones_without_a_signature_take_no_version_from_who_joins_late() -> None:
@@ -160,7 +168,6 @@ async def test_documents_that_nobody_signed_are_not_kept() -> None:
     process = Process()
     agent = await process.agent("a")
     logging.getLogger("fleetlore.adapters.subscriber").setLevel(logging.ERROR)
-    signatures._signer.cache_clear()
     gc.collect()
     tracemalloc.start()
     try:
@@ -178,7 +185,6 @@ async def test_documents_that_nobody_signed_are_not_kept() -> None:
         tracemalloc.stop()
         logging.getLogger("fleetlore.adapters.subscriber").setLevel(logging.NOTSET)
     assert kept < 2_000_000
-    assert signatures._signer.cache_info().currsize == 0
     assert agent.refused["unknown_key"] + agent.refused["oversized"] == 40 and agent.refused["malformed"] == 2_000
 
 
@@ -203,7 +209,9 @@ def test_a_leaked_old_key_locks_nobody_out_in_whatever_order(order: tuple[int, i
             view.take(*said[place])
         except AdapterRefused as refusal:
             assert refusal.reason == ("unknown_key" if order == (0, 1) else "outranked")
-    assert set(view._trusted) == {NEW.key_id}
+    assert view.take(*published(1, 1, NEW)[0])
+    with pytest.raises(AdapterRefused, match="unknown_key"):
+        view.take(*published(2, 2, OLD)[0])
 
 
 def test_what_a_revoked_key_signed_runs_again_once_another_has_signed_it() -> None:

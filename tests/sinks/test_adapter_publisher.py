@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from benchmarks.random_adapters import manifest_for, pointer_to, random_weights,
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
 from fleetlore.adapters.registry import RegistryView
-from fleetlore.adapters.signatures import create_signing_key, public_keys
+from fleetlore.adapters.signatures import SigningKey, create_signing_key, public_keys
 from fleetlore.adapters.subscriber import REFETCH_SECONDS, AdapterHolder, AdapterSubscriber
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
+from fleetlore.kafka.client import connected, make_producer
 from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import (
@@ -54,14 +56,43 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 @pytest.fixture
+def key(tmp_path: Path) -> SigningKey:
+    return create_signing_key(tmp_path / "key")
+
+
+@pytest.fixture
 async def publisher(
-    kind: Kind, broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path
+    kind: Kind, broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, key: SigningKey
 ) -> AsyncIterator[Publisher]:
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=2)
-    key = create_signing_key(tmp_path / "key")
     store, storage = LocalMirror(tmp_path / "store"), BlobStore(f"file://{tmp_path}/shared")
     async with AdapterPublisher(kind, broker.address, key, store, blob_store=storage) as running:
         yield running
+
+
+Overtake = Callable[[Callable[[], Awaitable[object]]], AbstractAsyncContextManager[Publisher]]
+
+
+@pytest.fixture
+def overtaken(kind: Kind, broker: EmbeddedBroker, key: SigningKey) -> Overtake:
+    """A publisher of the same key that another one overtakes between what it reads and what it writes first."""
+
+    def by(other: Callable[[], Awaitable[object]]) -> Publisher:
+        def make(bootstrap: Any, **options: Any) -> AIOKafkaProducer:
+            producer = make_producer(bootstrap, **options)
+            send = producer.send_and_wait
+
+            async def late(*record: Any, **more: Any) -> Any:
+                producer.send_and_wait = send
+                await other()
+                return await send(*record, **more)
+
+            producer.send_and_wait = late
+            return producer
+
+        return AdapterPublisher(kind, broker.address, key, make_producer=make)
+
+    return by
 
 
 @pytest.fixture
@@ -95,6 +126,13 @@ async def until(check: Callable[[], bool], seconds: float = 40.0) -> None:
     async with asyncio.timeout(seconds):
         while not check():
             await asyncio.sleep(0.02)
+
+
+async def send(broker: EmbeddedBroker, tenant: str, *records: tuple[str, bytes, bytes]) -> None:
+    """As who may write there and need not hold a key."""
+    async with connected(make_producer(broker.address)) as producer:
+        for name, key, value in records:
+            await producer.send_and_wait(topic(tenant, name), value, key=key)
 
 
 async def test_a_published_version_reaches_who_is_there_and_who_comes_late(
@@ -134,7 +172,13 @@ async def test_a_rollback_changes_the_bytes_that_agents_run(
 
 
 async def test_a_publication_decided_before_a_rollback_is_given_up(
-    publisher: Publisher, broker: EmbeddedBroker, follow: Follow, tenant: str, version: Version, kind: Kind
+    publisher: Publisher,
+    broker: EmbeddedBroker,
+    follow: Follow,
+    tenant: str,
+    version: Version,
+    kind: Kind,
+    key: SigningKey,
 ) -> None:
     """Includes readers after compaction, which keeps the last record of a key and not the one that counts."""
     first = version(1)[1].version
@@ -148,31 +192,23 @@ async def test_a_publication_decided_before_a_rollback_is_given_up(
     await until(lambda: early.version == first)
     names = {topic(tenant, name): name for name in ADAPTER_TOPICS}
     kept = {(r.topic, r.key): r.value for r in await read_to_end(broker.address, names, 20)}
-    late = RegistryView(kind, tenant, publisher._trusted)
-    for (name, key), value in sorted(kept.items(), key=lambda record: names[record[0][0]] == "adapters.weights"):
-        late.take(names[name], key or b"", value)
+    late = RegistryView(kind, tenant, public_keys(key.public_base64))
+    for (name, of), value in sorted(kept.items(), key=lambda record: names[record[0][0]] == "adapters.weights"):
+        late.take(names[name], of or b"", value)
     assert late.pointer is not None
     assert (late.pointer.version, late.pointer.pinned) == (first, True)
     assert early.version == first
 
 
 async def test_a_rollback_is_made_again_when_a_publication_comes_first(
-    publisher: Publisher, follow: Follow, tenant: str, monkeypatch: pytest.MonkeyPatch, version: Version
+    publisher: Publisher, overtaken: Overtake, follow: Follow, tenant: str, version: Version
 ) -> None:
     first = version(1)[1].version
     await publisher.publish(*version(1))
     await publisher.publish(*version(2, 2))
     agent = await follow()
-    read = publisher._read_all
-
-    async def overtaken(tenant: str) -> RegistryView:
-        known = await read(tenant)
-        monkeypatch.setattr(publisher, "_read_all", read)
-        await publisher.publish(*version(3, 3))
-        return known
-
-    monkeypatch.setattr(publisher, "_read_all", overtaken)
-    pointer = await publisher.rollback(tenant, first)
+    async with overtaken(lambda: publisher.publish(*version(3, 3))) as late:
+        pointer = await late.rollback(tenant, first)
     assert (pointer.version, pointer.epoch) == (first, 4)
     await until(lambda: agent.version == first)
 
@@ -205,7 +241,7 @@ async def test_agents_of_one_process_share_a_connection(
     publisher: Publisher, follow: Follow, tenant: str, version: Version
 ) -> None:
     one, other = await follow("one"), await follow("other")
-    assert one._follower is other._follower
+    assert [task.get_name() for task in asyncio.all_tasks()].count("fleetlore-adapters") == 1
     await one.close()
     await publisher.publish(*version(1))
     await until(lambda: other.version is not None)
@@ -303,28 +339,22 @@ async def test_a_revoked_version_is_left_by_who_runs_it_and_never_run_again(
 
 
 async def test_two_that_revoke_at_once_leave_the_channel_on_a_version_that_may_run(
-    publisher: Publisher, tenant: str, version: Version, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher, overtaken: Overtake, tenant: str, version: Version
 ) -> None:
+    """Another one revokes the version that would take its place, before it does."""
     first, second, third = (version(seed, seed)[1].version for seed in (1, 2, 3))
     for seed in (1, 2, 3):
         await publisher.publish(*version(seed, seed))
-    revoke, overtaken = publisher._revoke, []
-
-    async def overtaking(tenant: str, kind: str, what: str, reason: str) -> None:
-        """Another one revokes the version that would take its place, before it does."""
-        if what == third and not overtaken:
-            overtaken.append(await publisher.revoke(tenant, second))
-        await revoke(tenant, kind, what, reason)
-
-    monkeypatch.setattr(publisher, "_revoke", overtaking)
-    pointer = await publisher.revoke(tenant, third)
-    assert overtaken and pointer is not None and pointer.version == first
+    async with overtaken(lambda: publisher.revoke(tenant, second)) as late:
+        pointer = await late.revoke(tenant, third)
+    assert pointer is not None and pointer.version == first
     registry = await publisher.published(tenant)
+    assert registry.revoked(second)
     assert registry.pointer is not None and registry.pointer.version == first
 
 
 async def test_a_decision_outlives_a_trainer_that_dies_over_its_losing_pointer(
-    publisher: Publisher, broker: EmbeddedBroker, tenant: str, version: Version, kind: Kind
+    publisher: Publisher, broker: EmbeddedBroker, tenant: str, version: Version, kind: Kind, key: SigningKey
 ) -> None:
     """Of two pointers of one epoch readers follow the first, and compaction keeps the second."""
     first, second = version(1, 1)[1], version(2, 2)[1]
@@ -332,11 +362,11 @@ async def test_a_decision_outlives_a_trainer_that_dies_over_its_losing_pointer(
     await publisher.publish(*version(2, 2))
     await publisher.rollback(tenant, first.version, pinned=True)
     lost = pointer_to(second, epoch=3)
-    await publisher._send(tenant, "adapters.pointers", lost.key, publisher._key.sign(lost))
+    await send(broker, tenant, ("adapters.pointers", lost.key, key.sign(lost)))
     await publisher.restate(tenant)
     records = await read_to_end(broker.address, [topic(tenant, "adapters.pointers")], 20)
     after_compaction = {record.key: record.value for record in records}
-    registry: RegistryView[AdapterManifest] = RegistryView(kind, tenant, public_keys(publisher._key.public_base64))
+    registry: RegistryView[AdapterManifest] = RegistryView(kind, tenant, public_keys(key.public_base64))
     registry.take("adapters.pointers", lost.key, after_compaction[lost.key])
     assert registry.pointer is not None and registry.pointer.version == first.version and registry.pointer.pinned
     await publisher.restate(tenant)
@@ -421,6 +451,7 @@ async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_
     tmp_path: Path,
     version: Version,
     kind: Kind,
+    key: SigningKey,
 ) -> None:
     await publisher.publish(*version(1))
     agent = await follow()
@@ -428,13 +459,10 @@ async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_
     async with stranger:
         await stranger.publish(*version(2, 2))
     weights, manifest = version(3, 3)
-    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
-    await producer.start()
-    signed = publisher._key.sign(manifest)
-    await producer.send_and_wait(topic(tenant, "adapters.manifests"), signed, key=manifest.key)
-    for damaged in (weights[:-50], weights[:-1] + b"\x01"):
-        await producer.send_and_wait(topic(tenant, "adapters.weights"), damaged, key=manifest.version.encode())
-    await producer.stop()
+    damaged = [
+        ("adapters.weights", manifest.version.encode(), each) for each in (weights[:-50], weights[:-1] + b"\x01")
+    ]
+    await send(broker, tenant, ("adapters.manifests", manifest.key, key.sign(manifest)), *damaged)
     cut = "truncated" if kind is RetrievalManifest else "tampered"  # of safetensors the header says where they end
     least = Counter(["unknown_key", "unknown_key", cut, "tampered"])
     await until(lambda: agent.refused >= least)
@@ -472,13 +500,16 @@ async def test_a_listing_shows_versions_in_order_and_the_newest_pointer(
     assert await read_weights(broker.address, tenant, "another") is None
 
 
-async def test_a_listing_passes_over_what_is_no_document(publisher: Publisher, tenant: str, version: Version) -> None:
+async def test_a_listing_passes_over_what_is_no_document(
+    publisher: Publisher, broker: EmbeddedBroker, tenant: str, version: Version
+) -> None:
     """Who may write there and has no key kept everybody from looking."""
     await publisher.publish(*version(1))
-    for value in (b'{"epoch": null}', b'{"epoch": "9"}', b"[1]", b"no json"):
-        await publisher._send(tenant, "adapters.pointers", f"{publisher.kind.name}/stable".encode(), value)
-    await publisher._send(tenant, "adapters.manifests", b"x/y", b'{"created": "today"}')
-    listing = await read_adapters(str(publisher._bootstrap), tenant)
+    stable = f"{publisher.kind.name}/stable".encode()
+    pointers = (b'{"epoch": null}', b'{"epoch": "9"}', b"[1]", b"no json")
+    await send(broker, tenant, *[("adapters.pointers", stable, value) for value in pointers])
+    await send(broker, tenant, ("adapters.manifests", b"x/y", b'{"created": "today"}'))
+    listing = await read_adapters(broker.address, tenant)
     assert [each["version"] for each in listing.pointers] == [version(1)[1].version] and len(listing.manifests) == 1
 
 

@@ -131,7 +131,7 @@ class Mind:
         calls = [proposal.call for proposal in proposals]
         if _draw(self._luck, str(self._step), "slip") < SLIP:
             return calls[int(_draw(self._luck, str(self._step), "which") * len(calls))]
-        values = [own + told for own, told in zip(self._own_values(proposals), self.told(calls, recall), strict=True)]
+        values = [own + told for own, told in zip(self.own_values(proposals), self.told(calls, recall), strict=True)]
         own = _greatest(values)
         terms = zip(values, caution(recall.risks, calls), strict=True)
         chosen = _greatest([sum(each) for each in terms])
@@ -169,7 +169,7 @@ class Mind:
                 self._failed.clear()
             self._made[call.key] += 1
 
-    def _own_values(self, proposals: Sequence[Proposal]) -> list[float]:
+    def own_values(self, proposals: Sequence[Proposal]) -> list[float]:
         calls = [proposal.call for proposal in proposals]
         values = []
         for proposal, habit in zip(proposals, _apart(calls), strict=True):

@@ -28,7 +28,7 @@ class RawEpisodes(Memory):
     """See the module."""
 
     def __init__(self, encoder: StaticEncoder) -> None:
-        self._encoder = encoder
+        self.encoder = encoder
         self._texts: list[str] = []
         self._vectors: Vectors = np.zeros((1024, encoder.dimensions), dtype=np.float32)
 
@@ -38,14 +38,14 @@ class RawEpisodes(Memory):
             return Recall()
         last = situation.steps[-1:]
         query = " ".join([situation.aim, *(_words(step) for step in last)])
-        nearness = self._vectors[:known] @ self._encoder.encode([query])[0]
+        nearness = self._vectors[:known] @ self.encoder.encode([query])[0]
         some = min(known, 16)
         nearest = np.argpartition(-nearness, some - 1)[:some]
         best_first = sorted(nearest.tolist(), key=lambda each: (-nearness[each], each))
         return Recall([Note(self._texts[place]) for place in best_first])
 
     async def twin(self) -> RawEpisodes:
-        return copy.deepcopy(self, {id(self._encoder): self._encoder})
+        return copy.deepcopy(self, {id(self.encoder): self.encoder})
 
     async def learn(self, recorded: Recorded) -> None:
         steps = recorded.trajectory().calls
@@ -57,7 +57,7 @@ class RawEpisodes(Memory):
         place = len(self._texts)
         if place == len(self._vectors):
             self._vectors = np.concatenate([self._vectors, np.zeros_like(self._vectors)])
-        self._vectors[place] = self._encoder.encode([words])[0]
+        self._vectors[place] = self.encoder.encode([words])[0]
         self._texts.append(text[:READ_CHARACTERS])
 
 

@@ -26,31 +26,31 @@ class ReasoningBank(Memory):
     """See the module."""
 
     def __init__(self, encoder: StaticEncoder) -> None:
-        self._encoder = encoder
-        self._records: list[str] = []
+        self.encoder = encoder
+        self.records: list[str] = []
         self._goals: list[Vectors] = []
         self._given: dict[str, str] = {}
 
     async def begin(self, situation: Situation) -> None:
         self._given.clear()
-        if self._records:
-            nearness = np.stack(self._goals) @ self._encoder.encode([situation.goal])[0]
-            self._given[situation.session] = self._records[int(np.argmax(nearness))]
+        if self.records:
+            nearness = np.stack(self._goals) @ self.encoder.encode([situation.goal])[0]
+            self._given[situation.session] = self.records[int(np.argmax(nearness))]
 
     def recall(self, situation: Situation) -> Recall:
         record = self._given.get(situation.session)
         return Recall() if record is None else Recall((Note(record),))
 
     async def twin(self) -> ReasoningBank:
-        return copy.deepcopy(self, {id(self._encoder): self._encoder})
+        return copy.deepcopy(self, {id(self.encoder): self.encoder})
 
     async def learn(self, recorded: Recorded) -> None:
         # A remedy that is counted over sessions is nothing that an append-only bank could use.
         told = [item for item in distil(recorded.judgment(guarded=False)) if item.cause is None and item.title]
         items = sorted(told, key=lambda item: (KINDS.index(item.kind), item.item_id))
         if items:
-            self._records.append("\n".join(item_text(item) for item in items[:MOST_ITEMS]))
-            self._goals.append(self._encoder.encode([recorded.goal])[0])
+            self.records.append("\n".join(item_text(item) for item in items[:MOST_ITEMS]))
+            self._goals.append(self.encoder.encode([recorded.goal])[0])
 
 
 def item_text(item: Candidate) -> str:

@@ -27,7 +27,7 @@ class Weights(InFleet):
     def __init__(self) -> None:
         super().__init__(MemoryPipeline(learn=False))
         self.clock = self.fleet.clock
-        self._calls = CallTraining()
+        self.calls = CallTraining()
         self._is_new = False  # whether the call model has learned a session that no version holds
 
     async def twin(self) -> Weights:
@@ -50,13 +50,13 @@ class Weights(InFleet):
 
     async def learn(self, recorded: Recorded) -> None:
         for trajectory in await self.fleet.take(events_of(recorded, self.clock)):
-            self._calls.learn(trajectory)
+            self.calls.learn(trajectory)
             self._is_new = True
 
     def publish_calls(self) -> None:
         """Put what the call model has learned into service, if it passes its gate."""
         if self._is_new:
             self._is_new = False
-            candidate = self._calls.version()
+            candidate = self.calls.version()
             if judge_candidate(candidate.foreseen).passed:
                 self.fleet.call_model = CallModel.from_bytes(candidate.weights)

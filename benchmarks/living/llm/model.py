@@ -68,7 +68,14 @@ class Model:
         asked: questions that no answer was kept of.
     """
 
-    def __init__(self, name: str, answers: Answers, url: str | None = None, adapter: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        answers: Answers,
+        url: str | None = None,
+        adapter: Path | None = None,
+        client: httpx.Client | None = None,
+    ) -> None:
         self.name = name
         self.asked = 0
         self._answers = answers
@@ -78,7 +85,7 @@ class Model:
         self._of_thread: dict[int, str] = {}
         self._running = ExitStack()
         self._adapter = adapter
-        self._client = httpx.Client(timeout=ANSWER_SECONDS)
+        self._client = client or httpx.Client(timeout=ANSWER_SECONDS)
 
     def __enter__(self) -> Model:
         return self

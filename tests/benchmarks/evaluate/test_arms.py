@@ -92,7 +92,7 @@ async def test_reasoning_bank_appends_and_never_merges() -> None:
     memory = ReasoningBank(shared_encoder())
     for number in range(3):
         await memory.learn(replace(RECOVERED, id=f"s{number}"))
-    assert len(memory._records) == 3
+    assert len(memory.records) == 3
 
 
 @pytest.mark.parametrize("make", [RawEpisodes, ReasoningBank])
@@ -105,7 +105,7 @@ async def test_a_twin_learns_on_by_itself(make: type[RawEpisodes] | type[Reasoni
     for each in (memory, twin):
         await each.begin(where)
     assert texts(memory, where) != texts(twin, where)
-    assert twin._encoder is memory._encoder
+    assert twin.encoder is memory.encoder
 
 
 async def test_weights_abstain_until_a_version_has_passed_and_twins_share_no_learner() -> None:
@@ -114,7 +114,7 @@ async def test_weights_abstain_until_a_version_has_passed_and_twins_share_no_lea
     await memory.begin(situation())
     assert memory.recall(situation()).risks == [None, None]
     twin = await memory.twin()
-    assert twin._calls is not memory._calls
+    assert twin.calls is not memory.calls
 
 
 async def test_agents_hear_the_call_model_with_text_and_without_and_text_alone_does_not() -> None:

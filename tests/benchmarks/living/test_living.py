@@ -175,8 +175,7 @@ def test_an_endpoint_is_asked_in_openais_form_and_a_llama_server_by_grammar_too(
 
     answers = Answers(tmp_path / "a.db")
     for url in ("http://one", "http://two/v1"):
-        model = Model(url, answers, url)
-        model._client = httpx.Client(transport=httpx.MockTransport(handle))
+        model = Model(url, answers, url, client=httpx.Client(transport=httpx.MockTransport(handle)))
         for _ in range(2):
             asked = model.ask([("user", "hi")], grammar="root ::= x", temperature=0.3, seed=1, most=9)
             assert asked == Answer("sql: X", 3, 2)

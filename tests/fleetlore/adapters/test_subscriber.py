@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -66,24 +65,33 @@ def busy() -> list[bool]:
     return [False]
 
 
+class Feed(RegistryFollower):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__("nowhere:1", "acme", TRUSTED)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def ack(self, key: str, document: dict[str, Any]) -> None:
+        self.told.append((key, document))
+
+
 @pytest.fixture
-def subscriber(kind: str, busy: list[bool]) -> Subscriber:
-    subscriber = AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), idle=lambda: not busy[0])
-    subscriber._follower = RegistryFollower("nowhere:1", "acme", TRUSTED)
-    return subscriber
+def feed() -> Feed:
+    return Feed()
 
 
-def acks(subscriber: Subscriber) -> list[dict[str, Any]]:
-    assert subscriber._follower is not None
-    return [orjson.loads(value) for _, value in subscriber._follower._acks]
+@pytest.fixture
+def subscriber(kind: str, busy: list[bool], feed: Feed) -> Subscriber:
+    return AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), idle=lambda: not busy[0], feed=feed)
 
 
-async def test_an_idle_agent_gets_it_at_once(subscriber: Subscriber, kind: str) -> None:
+async def test_an_idle_agent_gets_it_at_once(subscriber: Subscriber, feed: Feed, kind: str) -> None:
     weights, manifest = version(kind, 1)
     await deliver(subscriber, weights, manifest, 1)
     assert subscriber.version == manifest.version
-    assert acks(subscriber)[0]["result"] == "applied"
-    assert acks(subscriber)[0]["version"] == manifest.version
+    _, told = feed.told[0]
+    assert (told["result"], told["version"]) == ("applied", manifest.version)
 
 
 async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_thread(
@@ -149,23 +157,26 @@ async def test_a_waiting_version_that_the_channel_has_left_is_not_run_while_the_
     assert subscriber.version == version(kind, 1)[1].version
 
 
-async def test_a_refused_version_is_counted_and_the_old_one_stays(subscriber: Subscriber, kind: str) -> None:
+async def test_a_refused_version_is_counted_and_the_old_one_stays(
+    subscriber: Subscriber, feed: Feed, kind: str
+) -> None:
     await deliver(subscriber, *version(kind, 1), 1)
     await deliver(subscriber, *unfit(kind, 2), 2)
     assert subscriber.version == version(kind, 1)[1].version
     assert subscriber.refused == {REFUSED[kind]: 1}
-    assert acks(subscriber)[-1]["result"] == REFUSED[kind]
+    assert feed.told[-1][1]["result"] == REFUSED[kind]
 
 
-async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(subscriber: Subscriber, kind: str) -> None:
+async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(
+    subscriber: Subscriber, feed: Feed, kind: str
+) -> None:
     weights, manifest = version(kind, 1)
     await deliver(subscriber, weights, manifest, 1)
     for _ in range(3):
         await subscriber.take("adapters.manifests", manifest.key, b"{}")
     assert sum(subscriber.refused.values()) == 3
-    assert subscriber._follower is not None
-    assert [key for key, _ in subscriber._follower._acks] == [f"{kind}/a1".encode(), f"{kind}/a1/refused".encode()]
-    told = acks(subscriber)[-1]
+    assert [key for key, _ in feed.told] == [f"{kind}/a1", f"{kind}/a1/refused"]
+    _, told = feed.told[-1]
     assert (told["agent"], told["version"]) == ("a1", manifest.key.decode()) and told["result"] in subscriber.refused
 
 
@@ -220,12 +231,12 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     monkeypatch.setattr(subscriber.holder, "apply", lambda loaded: run.append(loaded))
     await deliver(subscriber, blob_store.put("acme", manifest.version, weights).to_json(), manifest, 2)
     assert await asyncio.to_thread(folding.wait, 30)
+    (fetch,) = [task for task in asyncio.all_tasks() if task.get_name() == "fleetlore-weights"]
     revocation = Revocation("acme", "version", manifest.version, "bad", 0.0)
     told = asyncio.create_task(subscriber.take("adapters.pointers", revocation.key, KEY.sign(revocation)))
     await asyncio.sleep(0)
     revoked.set()
     await told
-    assert subscriber._fetch is not None
-    await subscriber._fetch
+    await fetch
     assert run == []
     assert subscriber.version == version(kind, 1)[1].version

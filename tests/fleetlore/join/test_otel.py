@@ -16,7 +16,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from openinference.instrumentation import TracerProvider as OpenInferenceProvider
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
@@ -39,10 +39,24 @@ from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
 
 PATHS = ("/srv/a", "/etc/shadow")
-Emit = Callable[[TracerProvider], None]
 
 
-def pydantic_ai(provider: TracerProvider) -> None:
+class Provider(TracerProvider):
+    """Knows its processors, so that the provider of another package can have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processors: list[SpanProcessor] = []
+
+    def add_span_processor(self, span_processor: SpanProcessor) -> None:
+        self.processors.append(span_processor)
+        super().add_span_processor(span_processor)
+
+
+Emit = Callable[[Provider], None]
+
+
+def pydantic_ai(provider: Provider) -> None:
     """The real package, with a scripted model."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -55,10 +69,10 @@ def pydantic_ai(provider: TracerProvider) -> None:
         asyncio.run(agent.run("look"))
 
 
-def open_inference(provider: TracerProvider) -> None:
+def open_inference(provider: Provider) -> None:
     """The real package's decorators."""
     made = OpenInferenceProvider()
-    for processor in provider._active_span_processor._span_processors:
+    for processor in provider.processors:
         made.add_span_processor(processor)
     tracer = made.get_tracer("test")
     tool = tracer.tool(read_file)
@@ -75,7 +89,7 @@ def open_inference(provider: TracerProvider) -> None:
 def by_conventions(kind: tuple[str, str], agent: tuple[str, str], names: tuple[str, str, str], goal: str) -> Emit:
     """As the conventions of an emitter say, whose package is not installed."""
 
-    def emit(provider: TracerProvider) -> None:
+    def emit(provider: Provider) -> None:
         tracer = provider.get_tracer("test")
         with tracer.start_as_current_span("agent", attributes={agent[0]: agent[1], goal: "look"}):
             for path in PATHS:
@@ -116,8 +130,8 @@ def exporter() -> InMemorySpanExporter:
 
 
 @pytest.fixture
-def provider(exporter: InMemorySpanExporter) -> Iterator[TracerProvider]:
-    made = TracerProvider()
+def provider(exporter: InMemorySpanExporter) -> Iterator[Provider]:
+    made = Provider()
     made.add_span_processor(SimpleSpanProcessor(exporter))
     yield made
     made.shutdown()
@@ -155,9 +169,7 @@ def as_json(spans: tuple[ReadableSpan, ...]) -> bytes:
 
 
 @pytest.mark.parametrize("emitter", EMITTERS)
-def test_every_emitter_s_bytes_tell_the_same(
-    emitter: str, provider: TracerProvider, exporter: InMemorySpanExporter
-) -> None:
+def test_every_emitter_s_bytes_tell_the_same(emitter: str, provider: Provider, exporter: InMemorySpanExporter) -> None:
     EMITTERS[emitter](provider)
     spans = exporter.get_finished_spans()
     session = told(spans_of(encode_spans(spans).SerializeToString(), "application/x-protobuf"))
@@ -170,7 +182,7 @@ def test_every_emitter_s_bytes_tell_the_same(
 
 @pytest.mark.parametrize("emitter", EMITTERS)
 def test_in_the_agent_s_process(emitter: str, fleet: Fleet, recorder: Recorder) -> None:
-    provider = TracerProvider()
+    provider = Provider()
     provider.add_span_processor(FleetSpanProcessor(fleet))
     EMITTERS[emitter](provider)
     provider.shutdown()
@@ -193,7 +205,7 @@ async def wait(path: str) -> str:
     return path
 
 
-async def cancelled_pydantic_ai(provider: TracerProvider) -> None:
+async def cancelled_pydantic_ai(provider: Provider) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse([ToolCallPart("wait", {"path": "x"})])
 
@@ -201,9 +213,9 @@ async def cancelled_pydantic_ai(provider: TracerProvider) -> None:
     await Agent(FunctionModel(answer), tools=[wait], capabilities=[traced]).run("look")
 
 
-async def cancelled_open_inference(provider: TracerProvider) -> None:
+async def cancelled_open_inference(provider: Provider) -> None:
     made = OpenInferenceProvider()
-    for processor in provider._active_span_processor._span_processors:
+    for processor in provider.processors:
         made.add_span_processor(processor)
     tracer = made.get_tracer("test")
 
@@ -216,7 +228,7 @@ async def cancelled_open_inference(provider: TracerProvider) -> None:
 
 @pytest.mark.parametrize("emit", [cancelled_pydantic_ai, cancelled_open_inference])
 async def test_a_cancelled_call_neither_failed_nor_worked(fleet: Fleet, recorder: Recorder, emit: Any) -> None:
-    provider = TracerProvider()
+    provider = Provider()
     provider.add_span_processor(FleetSpanProcessor(fleet))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
@@ -233,7 +245,7 @@ def test_a_call_that_ended_without_a_result_worked_where_its_emitter_says_so() -
 
 
 def test_two_traces_of_a_conversation_are_two_parts_of_it(fleet: Fleet, recorder: Recorder) -> None:
-    provider = TracerProvider()
+    provider = Provider()
     provider.add_span_processor(FleetSpanProcessor(fleet))
     tracer = provider.get_tracer("test")
     for _ in range(2):
@@ -245,7 +257,7 @@ def test_two_traces_of_a_conversation_are_two_parts_of_it(fleet: Fleet, recorder
     assert len({event.session for event in started}) == 2
 
 
-def test_the_order_of_spans_does_not_count(provider: TracerProvider, exporter: InMemorySpanExporter) -> None:
+def test_the_order_of_spans_does_not_count(provider: Provider, exporter: InMemorySpanExporter) -> None:
     semantic_conventions(provider)
     raw = encode_spans(exporter.get_finished_spans()).SerializeToString()
     spans = list(spans_of(raw, "application/x-protobuf"))
@@ -255,9 +267,7 @@ def test_the_order_of_spans_does_not_count(provider: TracerProvider, exporter: I
 # --- what an agent was told, on its own spans ---
 
 
-def test_a_span_says_what_was_told_in_it(
-    fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter
-) -> None:
+def test_a_span_says_what_was_told_in_it(fleet: Fleet, provider: Provider, exporter: InMemorySpanExporter) -> None:
     fleet.replica.index.put_pattern(
         Pattern(id=call_id("sql", "SELECT 1"), level="call", tenant="default", tool="sql", failures=1, calls=4)
     )
@@ -284,9 +294,7 @@ def test_a_span_says_what_was_told_in_it(
     assert unasked == {}
 
 
-def test_a_span_says_what_was_withheld_in_it(
-    fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter
-) -> None:
+def test_a_span_says_what_was_withheld_in_it(fleet: Fleet, provider: Provider, exporter: InMemorySpanExporter) -> None:
     fleet.settings = fleet.settings.with_(holdout_share=1.0)
     show_advice(fleet)
     with provider.get_tracer("test").start_as_current_span("agent"), fleet.session(GOAL, task="look") as session:
@@ -295,7 +303,7 @@ def test_a_span_says_what_was_withheld_in_it(
     assert span.attributes == {"fleetlore.session": session.id, "fleetlore.withheld": ("s1",)}
 
 
-def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter) -> None:
+def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: Provider, exporter: InMemorySpanExporter) -> None:
     show_advice(fleet)
     traced = Instrumentation(InstrumentationSettings(tracer_provider=provider))
     agent = Agent(
@@ -324,7 +332,7 @@ PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
 async def test_a_trace_in_pieces_is_one_session(
-    fleet: Fleet, recorder: Recorder, provider: TracerProvider, exporter: InMemorySpanExporter
+    fleet: Fleet, recorder: Recorder, provider: Provider, exporter: InMemorySpanExporter
 ) -> None:
     semantic_conventions(provider)
     spans = exporter.get_finished_spans()
@@ -338,7 +346,7 @@ async def test_a_trace_in_pieces_is_one_session(
 
 
 async def test_what_cannot_be_held_is_to_be_sent_again(
-    fleet: Fleet, provider: TracerProvider, exporter: InMemorySpanExporter
+    fleet: Fleet, provider: Provider, exporter: InMemorySpanExporter
 ) -> None:
     semantic_conventions(provider)
     body = encode_spans(exporter.get_finished_spans()).SerializeToString(), PROTOBUF

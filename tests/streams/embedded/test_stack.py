@@ -45,7 +45,7 @@ async def run(stack: Stack, sessions: list[LoggedSession], seed: int) -> ReplayR
 
 def worker_pid(stack: Stack) -> int:
     """Process id of the worker itself; the stack knows its supervisor."""
-    supervisor = next(child for child in stack._children if child.name == "worker-0").pid
+    supervisor = next(child for child in stack.children if child.name == "worker-0").pid
     return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
 
 

@@ -66,7 +66,7 @@ def test_what_the_policy_abstains_on_counts_as_the_mean() -> None:
 def test_after_being_overruled_in_vain_the_agent_follows_its_own_mind() -> None:
     def chosen(risks: list[float | None]) -> str:
         mind = Mind("agent", "luck", True)
-        weight = 10.0 * math.exp(mind._own_values([Proposal(B, 1.0)])[0] - mind._own_values([Proposal(A, 1.0)])[0])
+        weight = 10.0 * math.exp(mind.own_values([Proposal(B, 1.0)])[0] - mind.own_values([Proposal(A, 1.0)])[0])
         return "".join(
             mind.choose([Proposal(A, weight), Proposal(B, 1.0)], Recall(risks=risks)).tool for _ in range(40)
         )

@@ -1,0 +1,93 @@
+"""The adapter topics of a tenant as a test writes them, and what agents answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from fleetlore.adapters.registry_follower import RegistryFollower
+from fleetlore.adapters.signatures import PublicKeys
+from fleetlore.kafka.follower import Fetched
+from fleetlore.wire.topics import topic
+from tests.doubles.connections import ONE_SERVER
+
+TENANT = "acme"
+
+
+class AdapterLog:
+    """Gives feeds that read what is written here.
+
+    Attributes:
+        acks: what agents told, by key, in order.
+        away: how often no producer of acks gets a connection.
+        rewound: topics that were to be read again.
+        followed: feeds that read at this moment.
+    """
+
+    def __init__(self) -> None:
+        self.acks: list[tuple[bytes, bytes]] = []
+        self.away = 0
+        self.rewound: list[str] = []
+        self.followed = 0
+        self._takers: list[Callable[[Fetched], Awaitable[None]]] = []
+
+    def feed(self, trusted: PublicKeys, state_dir: str = "") -> RegistryFollower:
+        make_producer: Any = lambda _: _Producer(self)  # noqa: E731
+        return RegistryFollower(
+            "nowhere:1", TENANT, trusted, state_dir, make_producer=make_producer, make_follower=self._follower
+        )
+
+    async def write(self, *records: tuple[str, bytes, bytes | None]) -> None:
+        """Let the newest feed read these, each in a fetch of its own."""
+        for name, key, value in records:
+            part = TopicPartition(topic(TENANT, name), 0)
+            record = ConsumerRecord(part.topic, 0, 0, 0, 0, key, value, 0, len(key), len(value or b""), ())
+            await self._takers[-1]({part: [record]})
+
+    async def pause(self) -> None:
+        """A fetch that brings nothing."""
+        await self._takers[-1]({})
+
+    def _follower(self, bootstrap: object, topics: object, take: Callable[[Fetched], Awaitable[None]], **_: Any) -> Any:
+        self._takers.append(take)
+        return _Follower(self)
+
+
+class _Follower:
+    def __init__(self, log: AdapterLog) -> None:
+        self.log = log
+
+    async def run(self) -> None:
+        self.log.followed += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.log.followed -= 1
+
+    def rewind(self, topic: str) -> None:
+        self.log.rewound.append(topic)
+
+
+class _Producer:
+    client = ONE_SERVER
+
+    def __init__(self, log: AdapterLog) -> None:
+        self.log = log
+
+    async def start(self) -> None:
+        if self.log.away > 0:
+            self.log.away -= 1
+            raise KafkaError("nobody there")
+
+    async def send(self, name: str, value: bytes, key: bytes) -> asyncio.Future[None]:
+        self.log.acks.append((key, value))
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def stop(self) -> None:
+        pass
