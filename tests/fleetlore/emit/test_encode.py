@@ -151,6 +151,19 @@ def test_names_of_an_event_are_masked_before_they_leave() -> None:
     assert value.count(b"[redacted:github_token]") == 3  # of the source too
 
 
+def test_the_names_of_one_session_are_masked_among_many() -> None:
+    secret = "run password=hunter22"
+    events = [outcome(secret if n % 7 == 0 else f"s{n}", n) for n in range(20)]
+    encoded = mask([encode(event) for event in events])
+    value = record(encoded)
+    sessions = [event["session"] for event in orjson.loads(value)]
+    assert sessions == [
+        "run password=[redacted:password]" if n % 7 == 0 else event.session for n, event in enumerate(events)
+    ]
+    assert value == b"[" + b",".join(encode_event(event) for event in events) + b"]"
+    assert len(value) < sum(event[0] for event in encoded)
+
+
 def test_an_event_that_is_too_large_is_masked_and_cut() -> None:
     # Each mask is longer than what it hides.
     encoded = encode(outcome("s", 1, **{RESULT: "password=abcd1\n" * 20_000}))
