@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from itertools import chain
 from secrets import token_hex
 from typing import Any
 
@@ -118,11 +117,11 @@ class AdviceLedger:
     def take(self, call: str) -> tuple[list[str], list[str]]:
         """Ids of what was shown and withheld about a call that begins."""
         self._acted = True
-        due = [known for known, (asked, _, _) in self._asked.items() if known in (call, "") or asked < self._round]
-        due.sort(key=lambda known: known != call)
-        taken = [self._asked.pop(known) for known in due]
-        shown = list(dict.fromkeys(chain.from_iterable(ids for _, ids, _ in taken)))
-        kept_back = list(dict.fromkeys(chain.from_iterable(ids for _, _, ids in taken)))
+        of_call = [self._asked.pop(call)] if call in self._asked else []
+        due = [known for known, (asked, _, _) in self._asked.items() if not known or asked < self._round]
+        taken = of_call + [self._asked.pop(known) for known in due]
+        shown = list(dict.fromkeys([id for _, ids, _ in taken for id in ids]))
+        kept_back = list(dict.fromkeys([id for _, _, ids in taken for id in ids]))
         return shown, kept_back
 
     def redact_shown(self, value: Any) -> Any:

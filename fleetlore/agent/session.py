@@ -256,7 +256,8 @@ class Session:
         with self._locked():
             at = self._advice.at(tool, arguments, unseen=unseen)
             cautions = self.cautions() if tool is None else (*self.cautions(), *safety.cautions(tool, arguments))
-            return self._advice.advise(at, cautions, most, max_chars, about=asked(call_id, tool, arguments))
+            about = asked(call_id, at.call.tool, at.call.arguments) if at.call is not None else ""
+            return self._advice.advise(at, cautions, most, max_chars, about=about)
 
     def brief(
         self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_TIPS, max_chars: int = MAX_CHARS

@@ -169,11 +169,9 @@ class SessionEvents:
             self._sequence += 1
 
 
-def asked(call_id: str, tool: str | None, arguments: object) -> str:
-    """What advice was asked about: a call by its id, else by what it is; nothing for the session as a whole."""
-    if tool is None:
-        return ""
-    return f"id\x1f{call_id}" if call_id else f"{tool}\x1f{arguments_text(arguments)}"
+def asked(call_id: str, tool: str, arguments: str) -> str:
+    """What advice was asked about: a call by its id, else by what it is. `arguments`: as text."""
+    return f"id\x1f{call_id}" if call_id else f"{tool}\x1f{arguments}"
 
 
 def _ids(options: SessionOptions) -> tuple[str, str]:

@@ -217,6 +217,7 @@ def hashes_of(tokens: list[str]) -> Ids:
     return np.array([hash_of(token) for token in tokens], np.uint32)
 
 
+@lru_cache(maxsize=256)  # a call is asked about, made and remembered
 def text_of(arguments: str) -> str:
     """The arguments as a person would write them: of an object its keys and values, without the escapes of JSON."""
     value = parsed(arguments) if arguments[:1] == "{" else None
