@@ -87,12 +87,10 @@ _LAST_CHARACTERS = 300
 # Of a session: more names or calls than that are those of a loop or a dump, and the newest say most.
 KEPT_NAMES = 4_096
 KEPT_CALLS = 64
-_MAX_HASHES = 200_000
 
 # A name in quotes with what it belongs to before it: `Table 'shop.cars' doesn't exist`.
 _QUALIFIED = re.compile(r"(?<=['\"`])([A-Za-z_][\w-]*)\.([A-Za-z_]\w*)(?=['\"`])")
 
-_hashes: dict[str, int] = {}
 _Known = TypeVar("_Known")
 
 
@@ -202,14 +200,10 @@ def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
     yield from ((ids[0], fields) for ids, fields in done if ids and fields)
 
 
+@lru_cache(maxsize=200_000)  # the words of a fleet repeat
 def hash_of(token: str) -> int:
-    """CRC-32 of a token, remembered: the words of a fleet repeat."""
-    known = _hashes.get(token)
-    if known is None:
-        if len(_hashes) >= _MAX_HASHES:
-            _hashes.clear()
-        known = _hashes[token] = crc32(token.encode("utf-8", "replace"))
-    return known
+    """CRC-32 of a token."""
+    return crc32(token.encode("utf-8", "replace"))
 
 
 def hashes_of(tokens: list[str]) -> Ids:

@@ -147,8 +147,9 @@ class CallModel:
         if not self.knows(call.tool):
             return None
         found = features(call, context, self.places.get(place) if place is not None else None)
-        score = float(self._weights[found.ids & _CALL_MASK] @ found.values) + self._bias
-        return Outlook(sigmoid(score), self._thresholds.get((call.tool, context.state)))
+        return Outlook(
+            failure_chance(self._weights, self._bias, found), self._thresholds.get((call.tool, context.state))
+        )
 
     def expected(
         self, call: Call, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
@@ -232,5 +233,16 @@ def kind_cells(found: Features, kinds: int) -> Ids:
     return mixed(found.ids[: found.of_kind, None] + numbers[None, :], _KIND_SALT) & _KIND_MASK
 
 
-def sigmoid(score: float) -> float:
+def call_cells(found: Features) -> Ids:
+    """Cells of the calls' table: uint32 (features,)."""
+    return found.ids & _CALL_MASK
+
+
+def failure_chance(weights: Weights, bias: float, found: Features) -> float:
+    """P(the call fails), 0..1.
+
+    Args:
+        weights: float32 (2 ** 17,); bias: of all calls.
+    """
+    score = float(weights[call_cells(found)] @ found.values) + bias
     return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, score))))

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from fleetlore.calls.context import KEYWORDS, text_of
 from fleetlore.retrieval.adapter import answer_text, query_text
 from fleetlore.wire.principals import principal_of
-from fleetlore.wire.trajectory import Step, Trajectory
+from fleetlore.wire.trajectory import Trajectory
 from fleetlore.words import names_of
+from models.cases import worked_after
 
 __all__ = ["Case", "Memory", "cases_of"]
 
@@ -49,7 +50,7 @@ def cases_of(session: Trajectory) -> Iterator[Case]:
         seen |= names_of(call) | names_of(said)
         if step.role != "tool" or not step.failed or step.transient:
             continue
-        past = next((at for at in range(place + 1, len(steps)) if _works(steps[at], step.tool)), None)
+        past = next(worked_after(steps, place, step.tool), None)
         if past is None or past in taken:
             continue
         taken.add(past)
@@ -90,7 +91,3 @@ class Memory:
 def is_other(candidate: Case, case: Case) -> bool:
     """Whether a case may serve another as a way out: of its tool, of another session and of another task."""
     return candidate.tool == case.tool and candidate.session != case.session and candidate.task != case.task
-
-
-def _works(step: Step, tool: str) -> bool:
-    return step.role == "tool" and step.tool == tool and not step.failed

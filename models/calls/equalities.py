@@ -7,7 +7,7 @@ values, and whose violations mostly failed. They are needs with `=` as their fie
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from fleetlore.calls.document import EQUAL, Need
 from fleetlore.calls.quantities import KnownQuantities, Quantity, is_of_argument
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory
-from models.calls.evidence import Evidence, Fleet, Who
+from models.calls.evidence import Endings, Evidence, Fleet, Who
 
 KEPT_CALLS, KEPT_TOOLS = 1_000, 64
 # Sessions with calls that worked and in which both were equal, and lower bound of their share of all that worked.
@@ -82,17 +82,14 @@ class EqualityRecords:
 
     def _violated(self, tool: str, pair: tuple[str, str], equal: Evidence, calls: Sequence[_Call]) -> Iterator[Need]:
         one, other = pair
-        worked, failed = Evidence(self._fleet), Evidence(self._fleet)
-        kinds: Counter[str] = Counter()
+        ended = Endings(self._fleet)
         for call in calls:
             if one in call.quantities and other in call.quantities and call.quantities[one] != call.quantities[other]:
-                (worked if call.kind is None else failed).add(call.who)
-                kinds.update([call.kind] if call.kind is not None else [])
-        all_held = failed.sessions + worked.sessions
-        holds = wilson(equal.sessions, equal.sessions + worked.sessions)[0] >= LEAST_SHARE
-        if failed.is_enough and holds and wilson(failed.sessions, all_held)[0] >= _LEAST_RATE:
-            kind = min(kinds, key=lambda each: (-kinds[each], each))
-            yield Need(tool, one, EQUAL, other, kind, failed.sessions, all_held, failed.agents, ())
+                ended.add(call.who, call.kind)
+        failed, held = ended.counts
+        holds = wilson(equal.sessions, equal.sessions + held - failed)[0] >= LEAST_SHARE
+        if ended.failed.is_enough and holds and wilson(failed, held)[0] >= _LEAST_RATE:
+            yield Need(tool, one, EQUAL, other, ended.kind, failed, held, ended.failed.agents, ())
 
 
 def _equal(quantities: dict[str, Quantity]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ different goals stand for two agents: many fleets give all their processes one n
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeVar
 
@@ -86,6 +86,39 @@ class Evidence:
     def is_enough(self) -> bool:
         """Whether enough agents met it for others to be told."""
         return self.agents >= LEAST_AGENTS
+
+
+class Endings:
+    """How calls with something in common ended: sessions in which one worked, and in which one failed.
+
+    Attributes:
+        kinds: of failure, and how often each came.
+    """
+
+    __slots__ = ("_worked", "failed", "kinds")
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.failed = Evidence(fleet)
+        self.kinds: Counter[str] = Counter()
+        self._worked = Evidence(fleet)
+
+    def add(self, who: Who, kind: str | None) -> None:
+        """Count a session. `kind`: of the failure; None where the call worked."""
+        if kind is None:
+            self._worked.add(who)
+        else:
+            self.failed.add(who)
+            self.kinds[kind] += 1
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Sessions in which one failed, and all."""
+        return self.failed.sessions, self.failed.sessions + self._worked.sessions
+
+    @property
+    def kind(self) -> str:
+        """The kind of failure that came most often."""
+        return min(self.kinds, key=lambda each: (-self.kinds[each], each))
 
 
 class Facts(OrderedDict[Fact, Evidence]):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_KINDS
 from fleetlore.calls.features import Features
-from fleetlore.calls.model import KindScores, kind_cells, sigmoid
+from fleetlore.calls.model import KindScores, call_cells, failure_chance, kind_cells
 from models.calls.evidence import Evidence, Fleet, Who
 
 _RATE = np.float32(0.1)
@@ -18,8 +18,6 @@ _DECAY = np.float32(0.999)
 # Kinds are rare, and keep theirs.
 _KEEP = np.float32(1.0)
 _START = 1e-2
-
-_MASK = np.uint32(2**CALL_BITS - 1)
 
 
 class _HashedWeights:
@@ -49,12 +47,12 @@ class CallWeights(_HashedWeights):
 
     def fails(self, found: Features) -> float:
         """P(the call fails), 0..1."""
-        return sigmoid(float(self.weights[found.ids & _MASK] @ found.values) + self.bias)
+        return failure_chance(self.weights, self.bias, found)
 
     def learn(self, found: Features, failed: bool) -> None:
         """Step towards how the call ended."""
         slope = self.fails(found) - failed
-        self._step(found.ids & _MASK, np.float32(slope) * found.values, _DECAY)
+        self._step(call_cells(found), np.float32(slope) * found.values, _DECAY)
         self._bias_square += slope * slope
         self.bias -= float(_RATE) * slope / sqrt(self._bias_square)
 

@@ -6,15 +6,14 @@ with it mostly failed, and calls without it surely failed less often. Sessions c
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from fleetlore.calls.context import KnownObjects, Mark
 from fleetlore.calls.document import Need
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory
-from models.calls.evidence import Evidence, Fleet, Who
+from models.calls.evidence import Endings, Fleet, Who
 
 # Lower bound of the share of sessions in which calls failed so.
 _LEAST_RATE = 0.5
@@ -27,27 +26,13 @@ _MAX_VALUES = 12
 _MOST = 256
 
 
-@dataclass(slots=True)
-class _Ended:
-    """Sessions in which calls worked, and in which they failed; how, by kind of failure."""
-
-    worked: Evidence
-    failed: Evidence
-    kinds: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Sessions in which they failed, and all."""
-        return self.failed.sessions, self.failed.sessions + self.worked.sessions
-
-
 class NeedRecords:
     """By tool, argument and field, how calls ended with each value; those met the longest ago are forgotten first."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._tools: dict[str, _Ended] = {}
-        self._known: OrderedDict[tuple[str, str, str], dict[str, _Ended]] = OrderedDict()
+        self._tools: dict[str, Endings] = {}
+        self._known: OrderedDict[tuple[str, str, str], dict[str, Endings]] = OrderedDict()
 
     def learn(self, session: Trajectory, kinds: Iterable[tuple[str, tuple[str, ...]] | None]) -> None:
         """Take in a session: how calls with each mark ended, of each end the first.
@@ -70,22 +55,15 @@ class NeedRecords:
 
     def _add(self, who: Who, tool: str, mark: Mark | None, kind: str | None) -> None:
         if mark is None:
-            ended = self._tools.setdefault(tool, self._ended())
+            ended = self._tools.setdefault(tool, Endings(self._fleet))
         else:
             key = tool, mark.argument, mark.field
             known = self._known.setdefault(key, {})
             self._known.move_to_end(key)
             if mark.value not in known and len(known) > _MAX_VALUES:
                 return
-            ended = known.setdefault(mark.value, self._ended())
-        if kind is None:
-            ended.worked.add(who)
-        else:
-            ended.failed.add(who)
-            ended.kinds[kind] += 1
-
-    def _ended(self) -> _Ended:
-        return _Ended(Evidence(self._fleet), Evidence(self._fleet))
+            ended = known.setdefault(mark.value, Endings(self._fleet))
+        ended.add(who, kind)
 
     def said(self) -> tuple[Need, ...]:
         """Those that a version holds, the best backed first."""
@@ -95,7 +73,7 @@ class NeedRecords:
         found.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.argument, each.field, each.value))
         return tuple(found[:_MOST])
 
-    def _of(self, key: tuple[str, str, str], known: dict[str, _Ended]) -> Iterator[Need]:
+    def _of(self, key: tuple[str, str, str], known: dict[str, Endings]) -> Iterator[Need]:
         tool, argument, name = key
         all_failed, all_held = self._tools[tool].counts
         for value, ended in known.items():
@@ -104,12 +82,11 @@ class NeedRecords:
             others = max(0, all_failed - failed), max(0, all_held - held)
             if not ended.failed.is_enough or least < _LEAST_RATE or wilson(*others)[1] >= least:
                 continue
-            (kind, _), *_ = sorted(ended.kinds.items(), key=lambda each: (-each[1], each[0]))
             works = _works(known) if name else ()
-            yield Need(tool, argument, name, value, kind, failed, held, ended.failed.agents, works)
+            yield Need(tool, argument, name, value, ended.kind, failed, held, ended.failed.agents, works)
 
 
-def _works(known: dict[str, _Ended]) -> tuple[str, ...]:
+def _works(known: dict[str, Endings]) -> tuple[str, ...]:
     """Values with which calls mostly worked, the most frequent first."""
     often: dict[str, int] = defaultdict(int)
     for value, ended in known.items():

@@ -55,8 +55,8 @@ class NamedFailures:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._failed: OrderedDict[Key, Evidence] = OrderedDict()
-        self._held: dict[Key, Evidence] = {}
+        # Sessions in which a call failed so, and in which one held the names.
+        self._known: OrderedDict[Key, tuple[Evidence, Evidence]] = OrderedDict()
         self._of_name: dict[tuple[str, str], list[Key]] = {}
 
     def learn(self, who: Who, calls: Iterable[tuple[str, frozenset[str], Key | None]]) -> None:
@@ -64,33 +64,30 @@ class NamedFailures:
         held: set[Key] = set()
         failed: set[Key] = set()
         for tool, names, key in calls:
-            if key is not None and key not in self._failed:
+            if key is not None and key not in self._known:
                 self._add(key)
             for name in names:
                 held.update(each for each in self._of_name.get((tool, name), ()) if names.issuperset(each[2]))
             if key is not None:
                 held.add(key)
                 failed.add(key)
-        for each in held:
-            if each in self._held:
-                self._held[each].add(who)
-        for each in failed:
-            if each in self._failed:
-                self._failed[each].add(who)
+        for each in held & self._known.keys():
+            self._known[each][1].add(who)
+        for each in failed & self._known.keys():
+            self._known[each][0].add(who)
 
     def _add(self, key: Key) -> None:
-        self._failed[key], self._held[key] = Evidence(self._fleet), Evidence(self._fleet)
+        self._known[key] = Evidence(self._fleet), Evidence(self._fleet)
         self._of_name.setdefault((key[0], key[2][0]), []).append(key)
-        if len(self._failed) > _KEPT_NAMED:
-            old, _ = self._failed.popitem(last=False)
-            del self._held[old]
+        if len(self._known) > _KEPT_NAMED:
+            old, _ = self._known.popitem(last=False)
             self._of_name[old[0], old[2][0]].remove(old)
 
     def said(self, most: int) -> tuple[Named, ...]:
         """Those that a version holds: that mostly fail and that enough agents met, the best backed first."""
         found = [
-            Named(tool, kind, names, failed.sessions, self._held[tool, kind, names].sessions, failed.agents)
-            for (tool, kind, names), failed in self._failed.items()
+            Named(*key, failed.sessions, held.sessions, failed.agents)
+            for key, (failed, held) in self._known.items()
             if failed.is_enough
         ]
         often = [each for each in found if each.failed >= _SAID_RATE * each.held]
