@@ -1,7 +1,7 @@
 """Load every memory with the same fleet of agents, some of which meet a failure that no agent has met.
 
 One process hosts many agents, as tasks of one event loop, and the fleet is spread over several such processes. An agent
-works through sessions of ten events: a start, four calls (each asked about first, then two events), an end. It keeps to
+works through sessions of four calls, each asked about first: an event for each, one before them and one behind. It keeps to
 a timetable, whatever the memory does (an open loop), so a memory that falls behind shows it as waiting time, not as
 less load.
 
@@ -29,8 +29,7 @@ import orjson
 
 from fleetlore.fingerprint.fingerprint import Failure, failure_of
 
-CALLS = 4
-EVENTS = 2 + 2 * CALLS  # of a session
+CALLS = 4  # of a session
 KINDS = 200
 TOOLS = 20
 FAILING_KINDS = 20
@@ -47,7 +46,7 @@ class Plan:
         memory: what it remembers with: a name in `benchmarks.immunity_memories`.
         where: what that memory needs to know: a broker's address, a folder.
         run: number of the run; the failures of two runs on one memory must differ.
-        events_per_second: of all processes together.
+        calls_per_second: of all processes together.
         seconds: how long the agents work; new failures begin after `warm_up_seconds`.
         wait_seconds: how long after that an agent goes on asking.
         ask_seconds: between two asks about a new failure.
@@ -59,7 +58,7 @@ class Plan:
     run: int
     agents: int
     processes: int
-    events_per_second: float
+    calls_per_second: float
     seconds: float
     warm_up_seconds: float
     wait_seconds: float
@@ -192,7 +191,7 @@ class Host:
 
     async def _agent(self, name: str, index: int, start: float, end: float) -> None:
         plan, rng = self._plan, Random(f"{plan_key(self._plan)}/{name}")
-        session_seconds = plan.agents * EVENTS / plan.events_per_second
+        session_seconds = plan.agents * CALLS / plan.calls_per_second
         due = start + session_seconds * index / len(self._names)
         number = 0
         while due < end:

@@ -165,7 +165,6 @@ class JournalWorker:
 
     async def perform(self, call: Call) -> None:
         kind = call_id(call.tool, call.arguments)
-        begun = orjson.dumps({"kind": "action", "tool": call.tool, "arguments": call.arguments})
         ended = orjson.dumps(
             {
                 "kind": "outcome",
@@ -175,7 +174,6 @@ class JournalWorker:
                 "error": call.error,
             }
         )
-        self._memory.rows.append((self._agent, self._session, None, None, begun))
         self._memory.rows.append((self._agent, self._session, kind, call.error or None, ended))
 
 

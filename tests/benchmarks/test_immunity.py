@@ -12,14 +12,14 @@ from random import Random
 import pytest
 
 from benchmarks.immunity import PLAN, Run, percentile
-from benchmarks.immunity_load import CALLS, EVENTS, Call, Host, Plan, Result, known_call, new_call
+from benchmarks.immunity_load import CALLS, Call, Host, Plan, Result, known_call, new_call
 from benchmarks.immunity_memories import JournalMemory
 
 SMALL = replace(
     PLAN,
     agents=20,
     processes=1,
-    events_per_second=400.0,
+    calls_per_second=160.0,
     seconds=0.6,
     warm_up_seconds=0.2,
     wait_seconds=0.3,
@@ -52,7 +52,7 @@ class Notebook:
             self._known.add(call.error)
 
     async def stop(self) -> tuple[int, int]:
-        return 2 * len(self.calls) + 2 * self.ended, 0
+        return len(self.calls) + 2 * self.ended, 0
 
 
 async def work(plan: Plan, memory: Notebook) -> Result:
@@ -68,7 +68,7 @@ async def test_the_agents_keep_to_the_rate_and_new_failures_are_met_and_learned(
     assert all(result.learned[number] >= at for number, at in result.met.items())
     assert len(memory.calls) == result.sessions * CALLS
     # Sessions begin all over a session's time, and each that has begun is finished.
-    assert 0.9 * 400 * 0.6 <= result.sessions * EVENTS <= 1.5 * 400 * 0.6 + 20 * EVENTS
+    assert 0.9 * 160 * 0.6 <= result.sessions * CALLS <= 1.5 * 160 * 0.6 + 20 * CALLS
 
 
 async def test_a_failure_that_nobody_learns_of_is_infinitely_late() -> None:
@@ -88,7 +88,7 @@ def test_a_tenth_of_the_known_kinds_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "lost", "drained", "sustained"),
+    ("calls", "lost", "drained", "sustained"),
     [
         (20_000, 0, 0.5, True),
         (20_000, 1, 0.5, False),
@@ -97,9 +97,9 @@ def test_a_tenth_of_the_known_kinds_fails() -> None:
         (20_000, 0, None, True),
     ],
 )
-def test_what_is_sustained(sent: int, lost: int, drained: float | None, sustained: bool) -> None:
-    plan = replace(PLAN, events_per_second=2_000.0, seconds=10.0)
-    assert Run(plan, [Result(sent=sent, lost=lost)], drained).sustained is sustained
+def test_what_is_sustained(calls: int, lost: int, drained: float | None, sustained: bool) -> None:
+    plan = replace(PLAN, calls_per_second=2_000.0, seconds=10.0)
+    assert Run(plan, [Result(asks=calls, lost=lost)], drained).sustained is sustained
 
 
 def test_percentiles_are_by_nearest_rank() -> None:
@@ -119,5 +119,5 @@ async def test_a_journal_tells_another_process_at_its_next_poll(tmp_path: Path) 
         async with asyncio.timeout(60):
             while not other.knows(call):
                 await asyncio.sleep(0.01)
-    assert await writer.stop() == (4, 0)
+    assert await writer.stop() == (3, 0)
     await reader.stop()
