@@ -13,7 +13,7 @@ exact. Above, sums are estimates, agent by agent; of one agent alone with a rela
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import fsum
@@ -57,14 +57,15 @@ class _BottomK(ABC, Generic[T]):
         kept: value by session hash.
     """
 
-    __slots__ = ("_last", "_of_agent", "k", "kept")
+    __slots__ = ("_of_agent", "_order", "k", "kept")
 
     def __init__(self, k: int = K, kept: Iterable[tuple[int, T]] = ()) -> None:
         self.k = k
         self.kept: dict[int, T] = dict(kept)
-        # Of a full sample: the sessions of each agent, sorted, and the turn and hash of the session that would go next.
+        # Of a full sample: the sessions of each agent, sorted; and the turn and hash of each agent's last one, with the
+        # agent, sorted: the last of these would go next.
         self._of_agent: dict[int, list[int]] = {}
-        self._last = (0, 0)
+        self._order: list[tuple[int, int, int]] = []
 
     @staticmethod
     @abstractmethod
@@ -98,10 +99,22 @@ class _BottomK(ABC, Generic[T]):
             if new.agent != old.agent:
                 self._of_agent = {}
             return True
-        if self.is_full and not self._make_room(session, value.agent):
+        if not self.has_room(session, value.agent):
             return False
+        if self.is_full:
+            self._make_room(session, value.agent)
         self.kept[session] = value
         return True
+
+    def has_room(self, session: int, agent: int) -> bool:
+        """Whether a session's value would be kept: the sample is not full, or another session would go for it."""
+        if not self.is_full or session in self.kept:
+            return True
+        if not self._of_agent:
+            self._index()
+        own = self._of_agent.get(agent, [])
+        # With one more session of this agent its last one is the next in turn.
+        return bool(own and session < own[-1]) or (len(own) // TURN, session) < self._order[-1][:2]
 
     def shrink(self, k: int) -> None:
         """Keep at most `k` sessions from now on: those that a sample of `k` would have kept of the same sessions."""
@@ -121,38 +134,32 @@ class _BottomK(ABC, Generic[T]):
         """Whether it may stand for more sessions than it keeps: then sums are estimates."""
         return len(self.kept) >= self.k
 
-    def _make_room(self, session: int, agent: int) -> bool:
-        """Take the last session out of a full sample for another; say whether there is one that goes before it."""
-        if not self._of_agent:
-            self._index()
-        own = self._of_agent.get(agent, [])
-        # With one more session of this agent its last one is the next in turn.
+    def _make_room(self, session: int, agent: int) -> None:
+        """Take the last session out of a full sample for another, which has room."""
+        own = self._of_agent.setdefault(agent, [])
         turn = len(own) // TURN
-        if (not own or session > own[-1]) and (turn, session) > self._last:
-            return False
+        if own:
+            del self._order[bisect_left(self._order, _place(agent, own))]
         insort(own, session)
-        self._of_agent[agent] = own
-        if (turn, own[-1]) > self._last:
+        if not self._order or (turn, own[-1]) > self._order[-1][:2]:
             gone = own.pop()
         else:
-            gone = self._last[1]
-            loser = self.kept[gone].agent
-            self._of_agent[loser].pop()
-            if not self._of_agent[loser]:
+            _, gone, loser = self._order.pop()
+            others = self._of_agent[loser]
+            others.pop()
+            if others:
+                insort(self._order, _place(loser, others))
+            else:
                 del self._of_agent[loser]
+        insort(self._order, _place(agent, own))
         del self.kept[gone]
-        self._last = self._find_last()
-        return True
 
     def _index(self) -> None:
         of_agent: defaultdict[int, list[int]] = defaultdict(list)
         for session in sorted(self.kept):
             of_agent[self.kept[session].agent].append(session)
         self._of_agent = dict(of_agent)
-        self._last = self._find_last()
-
-    def _find_last(self) -> tuple[int, int]:
-        return max([((len(own) - 1) // TURN, own[-1]) for own in self._of_agent.values()])
+        self._order = sorted([_place(agent, own) for agent, own in of_agent.items()])
 
     def merge(self, other: Self) -> bool:
         """Merge another sample in; say whether anything changed."""
@@ -189,7 +196,7 @@ class _BottomK(ABC, Generic[T]):
             return dict.fromkeys({value.agent for value in self.kept.values()}, 1.0)
         if not self._of_agent:
             self._index()
-        turn, greatest = self._last
+        turn, greatest, _ = self._order[-1]
         return {agent: self._scale(own, turn, greatest) for agent, own in self._of_agent.items()}
 
     @staticmethod
@@ -203,6 +210,11 @@ class _BottomK(ABC, Generic[T]):
     def sorted(self) -> list[tuple[int, T]]:
         """Sessions with their values: equal samples give equal lists."""
         return [(session, self.kept[session]) for session in sorted(self.kept)]
+
+
+def _place(agent: int, own: list[int]) -> tuple[int, int, int]:
+    """When the last of an agent's sessions is kept: its turn and hash, and the agent."""
+    return (len(own) - 1) // TURN, own[-1], agent
 
 
 def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> defaultdict[_Kind, float]:

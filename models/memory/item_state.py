@@ -81,17 +81,13 @@ class ItemState:
         if isinstance(other, Shown):
             return self.shown.add(_hash(other.session), _ShownTo(_hash(other.agent)))
         if isinstance(other, Candidate):
-            contributor = Contributor(
-                other.revision,
-                other.side,
-                _hash(other.agent),
-                other.seen,
-                *_ways(other),
-                other.goal,
-                other.delayed,
-                other.danger,
-            )
-            changed = self.contributors.add(_hash(other.session), contributor)
+            changed, session, agent = False, _hash(other.session), _hash(other.agent)
+            if self.contributors.has_room(session, agent):  # else what it says need not be hashed
+                said = _ways(other)
+                contributor = Contributor(
+                    other.revision, other.side, agent, other.seen, *said, other.goal, other.delayed, other.danger
+                )
+                changed = self.contributors.add(session, contributor)
             # Most contributions to a well backed item come too late to be among its examples.
             known = self._outranked(other, distrusted)
             return self._add_examples(() if known else (other,), other.seen, other.seen, distrusted) or changed
