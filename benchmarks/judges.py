@@ -91,15 +91,14 @@ def ask(judge: Callable[[Trajectory], Verdict | None], trajectories: Iterable[Tr
 
 async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> list[Judged]:
     """The same of a language model; an opinion that it does not give, for whatever reason, counts as abstained."""
-    from sinks.metrics import Metrics
-    from streams.stages.s5_opinions import LanguageModel
+    from models.llm.judge import LlmJudge
 
-    model = LanguageModel(settings, Metrics("benchmark"))
+    model = LlmJudge(settings)
     slots = asyncio.Semaphore(settings.llm_concurrency)
 
     async def one(trajectory: Trajectory) -> Judged:
         async with slots:
-            opinion = await model.judge.ask(_hidden(trajectory))
+            opinion = await model.ask(_hidden(trajectory))
         return trajectory, opinion.verdict if opinion is not None else None
 
     try:

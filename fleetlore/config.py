@@ -160,9 +160,6 @@ class Settings:
     llm_timeout_seconds: float = _setting(30.0, "how long one request may take", "(0, inf)")
     llm_retries: int = _setting(4, "retries with backoff where the endpoint is overloaded or away", "[0, inf)")
     llm_concurrency: int = _setting(4, "requests that a worker makes at the same time", "(0, inf)")
-    llm_tokens_per_minute: int = _setting(
-        60_000, "tokens that a worker may use in a minute; sessions beyond them are not judged by the model", "[0, inf)"
-    )
     llm_tokens_per_day: int = _setting(2_000_000, "tokens that a worker may use in a day (UTC)", "[0, inf)")
     llm_audit_share: float = _setting(
         0.02, "share of the sessions with a reward or feedback that the model judges too, to measure it", "[0, 1]"

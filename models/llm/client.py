@@ -15,9 +15,8 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
@@ -42,12 +41,11 @@ CREATE TABLE IF NOT EXISTS ages (number INTEGER PRIMARY KEY AUTOINCREMENT, key T
 CREATE TABLE IF NOT EXISTS spent (day INTEGER PRIMARY KEY, tokens INTEGER NOT NULL);
 """
 
-_MINUTE_SECONDS = 60.0
 # Estimate until the endpoint has counted: no tokenizer makes more tokens of English and JSON.
 _CHARACTERS_PER_TOKEN = 2.5
 ANSWER_TOKENS = 1_000
 
-_Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
+Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
 
 
 class Answers:
@@ -150,33 +148,16 @@ class Answers:
         self._db.execute("DELETE FROM ages WHERE number <= ?", (old,))
 
 
-@dataclass(slots=True)
-class _Spending:
-    """Tokens of one question: reserved when it is asked, counted when it is answered."""
-
-    asked: float
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A versioned file of `models/llm/prompts`; its version is its name and the hash of its text."""
-
-    name: str
-    text: str
-    version: str
-
-    @classmethod
-    def load(cls, name: str) -> Prompt:
-        text = files("models.llm.prompts").joinpath(f"{name}.md").read_text(encoding="utf-8")
-        return cls(name, text, f"{name}:{blake2b(text.encode(), digest_size=4).hexdigest()}")
-
-
 class Client:
-    """One model at one endpoint.
+    """One model at one endpoint, asked with one prompt: a versioned file of `models/llm/prompts`.
 
     Args:
+        prompt: name of its file.
+        schema: of the answer.
         observe: called with the result of each question.
+
+    Attributes:
+        version: the model and the prompt (its name and the hash of its text), on which an answer depends.
 
     Raises:
         ConfigError: the settings name no model.
@@ -187,7 +168,9 @@ class Client:
         self,
         settings: Settings,
         answers: Answers,
-        observe: _Observe = lambda result, tokens: None,
+        prompt: str,
+        schema: dict[str, Any],
+        observe: Observe,
         clock: Clock | None = None,
     ) -> None:
         if not settings.llm_model:
@@ -196,7 +179,10 @@ class Client:
             import openai
         except ImportError as error:
             raise ModelUnavailable(f"FLEETLORE_LLM_URL is set: {error}; pip install 'fleetlore-server[llm]'") from None
-        self.model = settings.llm_model
+        self._model, self._prompt, self._schema = settings.llm_model, prompt, schema
+        self._told = files("models.llm.prompts").joinpath(f"{prompt}.md").read_text(encoding="utf-8")
+        self._prompt_version = f"{prompt}:{blake2b(self._told.encode(), digest_size=4).hexdigest()}"
+        self.version = f"{self._model}/{self._prompt_version}"
         self._openai = openai
         self._client = openai.AsyncOpenAI(
             base_url=settings.llm_url,
@@ -209,63 +195,55 @@ class Client:
         self._answers = answers
         self._observe = observe
         self._clock = clock or SystemClock()
-        self._minute: deque[_Spending] = deque()
         self._form = "json_schema"
         self._options: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": ANSWER_TOKENS}
 
-    def version(self, prompt: Prompt) -> str:
-        """The model and the prompt, on which an answer depends."""
-        return f"{self.model}/{prompt.version}"
-
-    def known(self, prompt: Prompt, text: str) -> dict[str, Any] | None:
+    def known(self, text: str) -> dict[str, Any] | None:
         """The answer, if the question was asked before."""
-        answer = self._answers.get(self._key(prompt, text))
+        answer = self._answers.get(self._key(text))
         return _object(answer) if answer is not None else None
 
-    async def ask(self, prompt: Prompt, text: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to a prompt about a text, or None without one. `observe` gets the result:
+    async def ask(self, text: str) -> dict[str, Any] | None:
+        """The answer about a text, or None without one. `observe` gets the result:
 
         cached      the answer was known
         ok          the model answered with a JSON object
         malformed   it answered with something else, which is kept too: it would cost the same again
-        budget      the tokens of this minute or of this day are used up: nothing was asked
+        budget      the tokens of this day are used up: nothing was asked
         timeout     no answer in time, in any attempt
         refused     the endpoint will never answer this (4xx)
         failed      the endpoint is away, overloaded or broken, after all attempts
         """
-        key = self._key(prompt, text)
+        key = self._key(text)
         kept = self._answers.get(key)
         if kept is not None:
             self._observe("cached", 0)
             return _object(kept)
-        tokens = int((len(prompt.text) + len(text)) / _CHARACTERS_PER_TOKEN) + ANSWER_TOKENS
-        if not self._affords(tokens):
+        tokens = int((len(self._told) + len(text)) / _CHARACTERS_PER_TOKEN) + ANSWER_TOKENS
+        now = self._clock.now()
+        if self._answers.spent(now) + tokens > self._settings.llm_tokens_per_day:
             self._observe("budget", 0)
             return None
         # Reserved, so that concurrent questions do not overdraw the budget together.
-        now = self._clock.now()
-        reserved = _Spending(self._clock.monotonic(), tokens)
-        self._minute.append(reserved)
         self._answers.spend(now, tokens)
         used = 0
         result = "failed"
         answer: str | None = None
         try:
-            answer, used = await self._complete(prompt, text, schema)
+            answer, used = await self._complete(text)
             result = "ok" if _object(answer) is not None else "malformed"
         except self._openai.APITimeoutError:
             result = "timeout"
         except self._openai.RateLimitError as error:
-            log.warning("%s: %s", self.model, error)
+            log.warning("%s: %s", self._model, error)
         except self._openai.APIStatusError as error:
             result = "refused" if error.status_code < 500 else "failed"
-            log.warning("%s: %s", self.model, error)
+            log.warning("%s: %s", self._model, error)
         except (self._openai.OpenAIError, ValueError) as error:  # a body that is no JSON, such as a gateway's page
-            log.warning("%s: %s", self.model, error)
+            log.warning("%s: %s", self._model, error)
         finally:
             # The endpoint may have counted an attempt without an answer, which therefore stays reserved.
             if answer is not None:
-                reserved.tokens = used or tokens
                 self._answers.spend(now, (used or tokens) - tokens)
         self._observe(result, used or (tokens if answer is not None else 0))
         return _object(self._answers.put(key, answer)) if answer is not None else None
@@ -273,27 +251,16 @@ class Client:
     async def close(self) -> None:
         await self._client.close()
 
-    def _affords(self, tokens: int) -> bool:
-        begins = self._clock.monotonic() - _MINUTE_SECONDS
-        while self._minute and self._minute[0].asked <= begins:
-            self._minute.popleft()
-        in_minute = sum(each.tokens for each in self._minute)
-        settings = self._settings
-        return (
-            in_minute + tokens <= settings.llm_tokens_per_minute
-            and self._answers.spent(self._clock.now()) + tokens <= settings.llm_tokens_per_day
-        )
-
-    async def _complete(self, prompt: Prompt, text: str, schema: dict[str, Any]) -> tuple[str, int]:
+    async def _complete(self, text: str) -> tuple[str, int]:
         """(text, tokens that the endpoint counted or 0)."""
         while True:
             form, options = self._form, dict(self._options)
             if form:
-                options["response_format"] = _format(form, prompt, schema)
+                options["response_format"] = self._format(form)
             try:
                 response = await self._client.chat.completions.create(
-                    model=self.model,
-                    messages=[{"role": "system", "content": prompt.text}, {"role": "user", "content": text}],
+                    model=self._model,
+                    messages=[{"role": "system", "content": self._told}, {"role": "user", "content": text}],
                     **options,
                 )
             except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
@@ -316,15 +283,14 @@ class Client:
         if option == "max_tokens":
             self._options["max_completion_tokens"] = value
 
-    def _key(self, prompt: Prompt, text: str) -> str:
-        whole = "\0".join((self.model, prompt.version, text))
+    def _format(self, form: str) -> dict[str, Any]:
+        if form == "json_schema":
+            return {"type": form, "json_schema": {"name": self._prompt, "schema": self._schema, "strict": True}}
+        return {"type": form}
+
+    def _key(self, text: str) -> str:
+        whole = "\0".join((self._model, self._prompt_version, text))
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _format(form: str, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
-    if form == "json_schema":
-        return {"type": form, "json_schema": {"name": prompt.name, "schema": schema, "strict": True}}
-    return {"type": form}
 
 
 def _unknown_option(error: str, options: dict[str, Any]) -> str | None:

@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import orjson
 
+from fleetlore.config import Settings
+from fleetlore.stats.hashing import drawn
 from fleetlore.wire.trajectory import Step, Trajectory, Verdict
 from models.judge.session_state import Opinion
-from models.llm.client import Client, Prompt
+from models.llm.client import Answers, Client, Observe
 
 __all__ = ["LlmJudge"]
 
@@ -40,22 +42,43 @@ _PROBABILITY: Final = 0.75
 
 
 class LlmJudge:
-    """Asks `client` with the prompt `judge-1`."""
+    """Asks the model that the settings name, with the prompt `judge-1`.
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._prompt = Prompt.load("judge-1")
-        self.version = f"llm/{client.version(self._prompt)}"
+    Args:
+        observe: called with the result of each question (see `Client.ask`), and with `unkept` for an answer that could
+            not be written.
+
+    Raises:
+        ConfigError: the settings name no model, or the file of its answers cannot be used.
+        ModelUnavailable: the extra `[llm]` is not installed.
+    """
+
+    def __init__(self, settings: Settings, observe: Observe = lambda result, tokens: None) -> None:
+        self._answers = Answers(settings.llm_answers, unkept=lambda: observe("unkept", 0))
+        self._client = Client(settings, self._answers, "judge-1", SCHEMA, observe)
+        self._audit_share = settings.llm_audit_share
+        self.version = f"llm/{self._client.version}"
+
+    def judges(self, trajectory: Trajectory, source: str) -> bool:
+        """Whether to ask for its verdict, where `source` gave the one that counts."""
+        if trajectory.ending == "continued" or not trajectory.steps:
+            return False
+        draw = f"audit/{trajectory.tenant}/{trajectory.id}"
+        return source == "none" or (source in ("reward", "feedback") and drawn(draw, self._audit_share))
 
     def known(self, trajectory: Trajectory) -> Opinion | None:
         """The opinion, if it was asked for before."""
-        answer = self._client.known(self._prompt, recording(trajectory))
+        answer = self._client.known(recording(trajectory))
         return None if answer is None else self._opinion(trajectory, answer)
 
     async def ask(self, trajectory: Trajectory) -> Opinion | None:
         """The opinion, or None if the model abstains or gives no answer."""
-        answer = await self._client.ask(self._prompt, recording(trajectory), SCHEMA)
+        answer = await self._client.ask(recording(trajectory))
         return None if answer is None else self._opinion(trajectory, answer)
+
+    async def close(self) -> None:
+        await self._client.close()
+        self._answers.close()
 
     def _opinion(self, trajectory: Trajectory, answer: dict[str, Any]) -> Opinion | None:
         checks = [answer.get(check) for check in _CHECKS]

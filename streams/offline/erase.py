@@ -261,9 +261,6 @@ def remaining(settings: Settings, *, compacting: bool) -> dict[str, str]:
         left[f"answers of a language model, in {settings.llm_answers} of each worker that asked one"] = (
             "until the file is deleted"
         )
-        left["notes of a language model on other sessions that it read beside these"] = (
-            "may hold a name of these, until the item is revoked"
-        )
     if not settings.signing_key:
         left["adapter versions"] = "not looked at, no signing key"
     return left

@@ -22,7 +22,7 @@ from streams.stages.s3_judgments import JudgmentsStage
 from streams.stages.s4_items import ItemsStage
 
 if TYPE_CHECKING:
-    from streams.stages.s5_opinions import LanguageModel
+    from models.llm.judge import LlmJudge
 
 __all__ = ["language_model", "pipeline"]
 
@@ -32,7 +32,7 @@ def pipeline(
     metrics: Metrics,
     clock: Clock,
     settings: Settings,
-    model: LanguageModel | None = None,
+    model: LlmJudge | None = None,
     operators: Operators | None = None,
     judge: JudgeChain | None = None,
 ) -> tuple[Stage, ...]:
@@ -53,14 +53,18 @@ def pipeline(
     )
 
 
-def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
+def language_model(settings: Settings, metrics: Metrics) -> LlmJudge | None:
     """Open the model that the settings name, if they name one.
 
     Raises:
-        ConfigError, ModelUnavailable: see `streams.stages.s5_opinions`.
+        ConfigError, ModelUnavailable: see `LlmJudge`.
     """
     if not settings.llm_url:
         return None
-    from streams.stages.s5_opinions import LanguageModel
+    from models.llm.judge import LlmJudge
 
-    return LanguageModel(settings, metrics)
+    def observe(result: str, tokens: int) -> None:
+        metrics.llm_questions(result).inc()
+        metrics.llm_tokens().inc(tokens)
+
+    return LlmJudge(settings, observe)

@@ -35,7 +35,7 @@ from streams.stage.merging_stage import BoundedCache
 from streams.stage.operators import Erased, Forget
 
 if TYPE_CHECKING:
-    from streams.stages.s5_opinions import LanguageModel
+    from models.llm.judge import LlmJudge
 
 __all__ = ["LABEL", "JudgmentsStage"]
 
@@ -90,7 +90,7 @@ class JudgmentsStage(Stage):
         store: Store,
         judge: JudgeChain,
         metrics: Metrics,
-        model: LanguageModel | None = None,
+        model: LlmJudge | None = None,
         erased: Erased | None = None,
     ) -> None:
         self._store = store
@@ -177,7 +177,7 @@ class JudgmentsStage(Stage):
             return
         verdict = self._judge.conclude(trajectory, state.votes)
         if self._model.judges(trajectory, verdict.source):
-            opinion = self._model.judge.known(trajectory)
+            opinion = self._model.known(trajectory)
             if opinion is not None:
                 state.merge(opinion)
 

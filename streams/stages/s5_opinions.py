@@ -17,17 +17,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fleetlore.config import Settings
-from fleetlore.stats.hashing import drawn
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Judgment, Trajectory
-from models.llm.client import Answers, Client
 from models.llm.judge import LlmJudge
-from sinks.metrics import Metrics
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
 from streams.stage.operators import Erased
 
-__all__ = ["LanguageModel", "OpinionsStage"]
+__all__ = ["OpinionsStage"]
 
 _JUDGMENTS: Values[Judgment] = Values(Judgment)
 
@@ -49,7 +45,7 @@ class OpinionsStage(Stage):
     name = "opinions"
     reads = "judgments"
 
-    def __init__(self, model: LanguageModel, concurrency: int, erased: Erased) -> None:
+    def __init__(self, model: LlmJudge, concurrency: int, erased: Erased) -> None:
         self._model = model
         self._erased = erased
         self._slots = asyncio.Semaphore(concurrency)
@@ -84,7 +80,7 @@ class OpinionsStage(Stage):
 
     async def _ask(self, tenant: str, trajectory: Trajectory) -> Outgoing | None:
         async with self._slots:
-            opinion = await self._model.judge.ask(trajectory)
+            opinion = await self._model.ask(trajectory)
         if opinion is None:
             return None
         return Outgoing(tenant, "trajectories", trajectory.session, opinion.to_json())
@@ -96,35 +92,3 @@ class OpinionsStage(Stage):
         answered = [question.answer.result() for question in self._questions if question.answer.done()]
         effects.outgoing += [answer for answer in answered if answer is not None]
         self._questions = [question for question in self._questions if not question.answer.done()]
-
-
-class LanguageModel:
-    """A judge behind an endpoint.
-
-    Raises:
-        ConfigError: the settings name no model, or the file of its answers cannot be used.
-        ModelUnavailable: the extra `[llm]` is not installed.
-    """
-
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        def observe(result: str, tokens: int) -> None:
-            metrics.llm_questions(result).inc()
-            metrics.llm_tokens().inc(tokens)
-
-        self._answers = Answers(settings.llm_answers, unkept=lambda: observe("unkept", 0))
-        self._client = Client(settings, self._answers, observe)
-        self._audit_share = settings.llm_audit_share
-        self.judge = LlmJudge(self._client)
-
-    def judges(self, trajectory: Trajectory, source: str) -> bool:
-        """Whether to ask for its verdict, where `source` gave the one that counts."""
-        if trajectory.ending == "continued" or not trajectory.steps:
-            return False
-        audited = source in ("reward", "feedback") and drawn(
-            f"audit/{trajectory.tenant}/{trajectory.id}", self._audit_share
-        )
-        return source == "none" or audited
-
-    async def close(self) -> None:
-        await self._client.close()
-        self._answers.close()

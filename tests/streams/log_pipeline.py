@@ -19,6 +19,7 @@ from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import partition_for, topic
 from models.judge.chain import JudgeChain
+from models.llm.judge import LlmJudge
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, POSITION, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
@@ -29,7 +30,7 @@ from streams.runtime.ledger import Ledger
 from streams.stage.base import Outgoing, Record, Stage
 from streams.stage.operators import Operators
 from streams.stages.pipeline import pipeline as all_stages
-from streams.stages.s5_opinions import LanguageModel, OpinionsStage
+from streams.stages.s5_opinions import OpinionsStage
 from tests.doubles.memory_log import InMemoryLog
 
 MAX_SENT_BYTES = 16 * 2**20
@@ -180,7 +181,7 @@ class LogPipeline:
         tenant: str = "acme",
         batch_records: int = 4,
         silent_seconds: float = 3600.0,
-        model: LanguageModel | None = None,
+        model: LlmJudge | None = None,
         judge: JudgeChain | None = None,
     ) -> None:
         self.tenant = tenant

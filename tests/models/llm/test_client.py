@@ -6,7 +6,6 @@ import asyncio
 import resource
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -18,11 +17,10 @@ import pytest
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.testing import FakeClock
-from models.llm.client import ANSWER_TOKENS, Answers, Client, Prompt
+from models.llm.client import ANSWER_TOKENS, Answers, Client
 from models.llm.judge import SCHEMA
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
 
-PROMPT = Prompt.load("judge-1")
 YES = {"verdict": "success"}
 # What fits into a file of a full disk.
 DISK_BYTES = 200_000
@@ -52,7 +50,7 @@ async def client(
 ) -> AsyncIterator[Client]:
     values: dict[str, Any] = {"llm_url": endpoint.url, "llm_model": "m1", "llm_key": "sk-right", "llm_retries": 2}
     kept = answers or Answers(":memory:")
-    made = Client(Settings(**(values | changes)), kept, seen or Seen(), clock)
+    made = Client(Settings(**(values | changes)), kept, "judge-1", SCHEMA, seen or Seen(), clock)
     try:
         yield made
     finally:
@@ -70,14 +68,14 @@ def scripted(*replies: Reply | dict[str, Any]) -> Callable[[dict[str, Any]], Any
 async def test_it_asks_in_the_form_of_the_protocol(endpoint: ModelEndpoint) -> None:
     seen = Seen()
     async with client(endpoint, seen) as asking:
-        assert await asking.ask(PROMPT, "a recording", SCHEMA) == YES
+        assert await asking.ask("a recording") == YES
     [request] = endpoint.requests
     assert [message["role"] for message in request["messages"]] == ["system", "user"]
     assert request["messages"][1]["content"] == "a recording"
     assert request["response_format"]["json_schema"]["schema"] == SCHEMA
     assert (request["model"], request["temperature"], request["max_tokens"]) == ("m1", 0, ANSWER_TOKENS)
     assert seen.results == {"ok": 1}
-    assert seen.tokens == (len(PROMPT.text) + len("a recording")) // 4 + 6
+    assert seen.tokens == sum(len(message["content"]) for message in request["messages"]) // 4 + 6
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -85,7 +83,7 @@ async def test_what_passes_is_tried_again(endpoint: ModelEndpoint, status: int) 
     endpoint.model = scripted(Reply("busy", status, headers={"retry-after-ms": "10"}), YES)
     seen = Seen()
     async with client(endpoint, seen) as asking:
-        assert await asking.ask(PROMPT, "x", SCHEMA) == YES
+        assert await asking.ask("x") == YES
     assert len(endpoint.requests) == 2 and seen.results == {"ok": 1}
 
 
@@ -111,7 +109,7 @@ async def test_what_does_not_pass_is_no_answer(
     endpoint.model = scripted(reply)
     seen = Seen()
     async with client(endpoint, seen) as asking:
-        assert await asking.ask(PROMPT, "x", SCHEMA) is None
+        assert await asking.ask("x") is None
     assert seen.results == {result: 1}
     assert len(endpoint.requests) == attempts
 
@@ -121,9 +119,9 @@ async def test_a_wrong_key_and_an_endpoint_that_is_away_are_no_answer(
 ) -> None:
     seen = Seen()
     async with client(endpoint, seen, llm_key="sk-wrong") as asking:
-        assert await asking.ask(PROMPT, "x", SCHEMA) is None
+        assert await asking.ask("x") is None
     async with client(endpoint, seen, llm_url=f"http://{unused_address}/v1", llm_retries=0) as asking:
-        assert await asking.ask(PROMPT, "x", SCHEMA) is None
+        assert await asking.ask("x") is None
     assert seen.results == {"refused": 1, "failed": 1}
 
 
@@ -131,14 +129,14 @@ async def test_a_slow_answer_is_not_waited_for(endpoint: ModelEndpoint) -> None:
     endpoint.model = scripted(Reply("{}", seconds=1.0))
     seen = Seen()
     async with client(endpoint, seen, llm_timeout_seconds=0.1, llm_retries=0) as asking:
-        assert await asyncio.wait_for(asking.ask(PROMPT, "x", SCHEMA), 0.8) is None
+        assert await asyncio.wait_for(asking.ask("x"), 0.8) is None
     assert seen.results == {"timeout": 1}
 
 
 async def test_an_answer_in_a_code_fence_counts(endpoint: ModelEndpoint) -> None:
     endpoint.model = scripted(Reply('```json\n{"verdict": "success"}\n```'))
     async with client(endpoint) as asking:
-        assert await asking.ask(PROMPT, "x", SCHEMA) == YES
+        assert await asking.ask("x") == YES
 
 
 @pytest.mark.parametrize(
@@ -149,9 +147,9 @@ async def test_an_endpoint_without_schemas_is_asked_otherwise_and_that_is_rememb
 ) -> None:
     endpoint.forms = forms
     async with client(endpoint) as asking:
-        assert await asking.ask(PROMPT, "x", SCHEMA) == YES
+        assert await asking.ask("x") == YES
         tried = len(endpoint.requests)
-        assert await asking.ask(PROMPT, "y", SCHEMA) == YES
+        assert await asking.ask("y") == YES
     assert len(endpoint.requests) == tried + 1
     assert endpoint.requests[-1].get("response_format", {}).get("type") == used
 
@@ -165,7 +163,7 @@ async def test_a_model_that_wants_its_limit_under_another_name_gets_it(endpoint:
 
     endpoint.model = picky
     async with client(endpoint) as asking:
-        assert await asking.ask(PROMPT, "x", SCHEMA) == YES
+        assert await asking.ask("x") == YES
         assert endpoint.requests[-1]["max_completion_tokens"] == ANSWER_TOKENS
         assert "response_format" in endpoint.requests[-1]
 
@@ -175,10 +173,10 @@ async def test_nothing_is_asked_twice_even_after_a_restart(endpoint: ModelEndpoi
     for _ in range(2):
         answers = Answers(tmp_path / "new" / "llm.sqlite3")
         async with client(endpoint, seen, answers) as asking:
-            assert asking.known(PROMPT, "y") is None
-            assert await asking.ask(PROMPT, "x", SCHEMA) == asking.known(PROMPT, "x") == YES
+            assert asking.known("y") is None
+            assert await asking.ask("x") == asking.known("x") == YES
         async with client(endpoint, seen, answers, llm_model="m2") as other:
-            assert await other.ask(PROMPT, "x", SCHEMA) == YES
+            assert await other.ask("x") == YES
         answers.close()
     assert [request["model"] for request in endpoint.requests] == ["m1", "m2"]
     assert seen.results == {"ok": 2, "cached": 2}
@@ -187,79 +185,38 @@ async def test_nothing_is_asked_twice_even_after_a_restart(endpoint: ModelEndpoi
 async def test_a_bad_answer_is_not_paid_for_twice(endpoint: ModelEndpoint) -> None:
     endpoint.model = scripted(Reply("no idea"))
     async with client(endpoint) as asking:
-        assert [await asking.ask(PROMPT, "x", SCHEMA) for _ in range(2)] == [None, None]
+        assert [await asking.ask("x") for _ in range(2)] == [None, None]
     assert len(endpoint.requests) == 1
 
 
-async def test_the_tokens_of_a_minute_come_back_and_those_of_a_day_do_not(
-    endpoint: ModelEndpoint, tmp_path: Path
-) -> None:
-    clock, seen = FakeClock(), Seen()
-    per_question = 1_000 + ANSWER_TOKENS  # what is reserved, roughly; far more than what is used
-    limits = {"llm_tokens_per_minute": 3 * per_question, "llm_tokens_per_day": 4 * per_question}
-    path = tmp_path / "llm.sqlite3"
-    answers = Answers(path)
-    async with client(endpoint, seen, answers, clock, **limits) as asking:
-        for n in range(12):
-            await asking.ask(PROMPT, f"question {n}", SCHEMA)
-        in_minute = seen.results["ok"]
-        assert 1 < in_minute < 12 and seen.results["budget"] == 12 - in_minute
-        assert seen.tokens <= limits["llm_tokens_per_minute"]
-        clock.advance(61)
-        assert await asking.ask(PROMPT, "question 11", SCHEMA) == YES
-    answers.close()
-    answers = Answers(path)
-    async with client(endpoint, seen, answers, clock, **limits) as asking:
-        for n in range(20, 40):
-            clock.advance(61)
-            await asking.ask(PROMPT, f"question {n}", SCHEMA)
-        assert seen.tokens <= limits["llm_tokens_per_day"]
-        asked = seen.results["ok"]
-        assert await asking.ask(PROMPT, "one more", SCHEMA) is None
-        clock.advance(86_400)
-        assert await asking.ask(PROMPT, "one more", SCHEMA) == YES
-    answers.close()
-    assert seen.results["ok"] == asked + 1
+async def test_a_day_has_its_tokens_also_after_a_restart(endpoint: ModelEndpoint, tmp_path: Path) -> None:
+    clock, seen, path = FakeClock(), Seen(), tmp_path / "llm.sqlite3"
+    most = 4 * (1_000 + ANSWER_TOKENS)  # four questions, as they are reserved; far more than they use
+    for begin in (0, 20):
+        with closing(Answers(path)) as answers:
+            async with client(endpoint, seen, answers, clock, llm_tokens_per_day=most) as asking:
+                for n in range(begin, begin + 20):
+                    await asking.ask(f"question {n}")
+        assert 1 < seen.results["ok"] < 20 and seen.tokens <= most
+    with closing(Answers(path)) as answers:
+        async with client(endpoint, seen, answers, clock, llm_tokens_per_day=most) as asking:
+            assert await asking.ask("one more") is None
+            clock.advance(86_400)
+            assert await asking.ask("one more") == YES
 
 
 async def test_questions_that_are_asked_together_do_not_overdraw_the_budget(endpoint: ModelEndpoint) -> None:
     endpoint.model = scripted(Reply('{"verdict": "success"}', seconds=0.2, counted=False))
     seen = Seen()
-    async with client(endpoint, seen, llm_tokens_per_minute=8_000) as asking:
-        await asyncio.gather(*(asking.ask(PROMPT, f"question {n}", SCHEMA) for n in range(10)))
+    async with client(endpoint, seen, llm_tokens_per_day=8_000) as asking:
+        await asyncio.gather(*(asking.ask(f"question {n}") for n in range(10)))
     assert seen.tokens <= 8_000
     assert seen.results["ok"] + seen.results["budget"] == 10 and seen.results["budget"] > 0
 
 
-async def test_an_answer_that_takes_longer_than_its_minute_is_kept(endpoint: ModelEndpoint) -> None:
-    held, clock, seen = threading.Event(), FakeClock(), Seen()
-    endpoint.model = lambda request: held.wait(30) and YES if "slow" in str(request["messages"]) else YES
-    async with client(endpoint, seen, clock=clock) as asking:
-        slow = asyncio.create_task(asking.ask(PROMPT, "slow", SCHEMA))
-        async with asyncio.timeout(30):
-            while not endpoint.requests:
-                await asyncio.sleep(0.01)
-        clock.advance(61)
-        assert await asking.ask(PROMPT, "another", SCHEMA) == YES  # by then the minute of the first is over
-        held.set()
-        assert await slow == YES
-        assert await asking.ask(PROMPT, "slow", SCHEMA) == YES
-    assert seen.results == {"ok": 2, "cached": 1}
-
-
-async def test_the_tokens_of_a_minute_come_back_after_a_clock_was_set_back(endpoint: ModelEndpoint) -> None:
-    clock, seen = FakeClock(), Seen()
-    async with client(endpoint, seen, clock=clock, llm_tokens_per_minute=3_000) as asking:
-        while not seen.results["budget"]:
-            await asking.ask(PROMPT, f"question {seen.results['ok']}", SCHEMA)
-        clock.set(clock.now() - 3_600)
-        clock.advance(61)
-        assert await asking.ask(PROMPT, "one more", SCHEMA) == YES
-
-
 def test_a_url_without_a_model_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
     with closing(Answers(":memory:")) as answers, pytest.raises(ConfigError, match="FLEETLORE_LLM_MODEL"):
-        Client(Settings(llm_url="http://x/v1"), answers)
+        Client(Settings(llm_url="http://x/v1"), answers, "judge-1", SCHEMA, Seen())
     (tmp_path / "notes.txt").write_text("these are no answers, and there is enough of it to see that\n" * 100)
     with pytest.raises(ConfigError, match=r"notes\.txt"):
         Answers(tmp_path / "notes.txt")
@@ -300,9 +257,8 @@ def test_without_the_package_it_says_which_extra_brings_it() -> None:
         "import sys; sys.modules['openai'] = None\n"
         "from fleetlore.config import Settings\n"
         "from fleetlore.errors import ModelUnavailable\n"
-        "from models.llm.client import Answers\n"
-        "from models.llm.client import Client\n"
-        "try:\n    Client(Settings(llm_url='http://x/v1', llm_model='m'), Answers(':memory:'))\n"
+        "from models.llm.judge import LlmJudge\n"
+        "try:\n    LlmJudge(Settings(llm_url='http://x/v1', llm_model='m', llm_answers=':memory:'))\n"
         "except ModelUnavailable as error:\n    assert 'fleetlore-server[llm]' in str(error)\n"
         "else:\n    raise AssertionError\n"
     )

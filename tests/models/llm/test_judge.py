@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from fleetlore.config import Settings
 from fleetlore.wire.trajectory import Trajectory
-from models.llm.client import Answers, Client
 from models.llm.judge import LlmJudge, recording
 from models.memory.candidate import SUCCESS_ABOVE
 from tests import build as sessions
@@ -38,14 +37,12 @@ def endpoint() -> Iterator[ModelEndpoint]:
 
 
 @asynccontextmanager
-async def client(endpoint: ModelEndpoint) -> AsyncIterator[Client]:
-    answers = Answers(":memory:")
-    made = Client(Settings(llm_url=endpoint.url, llm_model="m1", llm_retries=0), answers)
+async def asking(endpoint: ModelEndpoint) -> AsyncIterator[LlmJudge]:
+    judge = LlmJudge(Settings(llm_url=endpoint.url, llm_model="m1", llm_retries=0, llm_answers=":memory:"))
     try:
-        yield made
+        yield judge
     finally:
-        await made.close()
-        answers.close()
+        await judge.close()
 
 
 @pytest.mark.parametrize(
@@ -65,8 +62,7 @@ async def client(endpoint: ModelEndpoint) -> AsyncIterator[Client]:
 )
 async def test_only_a_clear_answer_is_a_verdict(endpoint: ModelEndpoint, answer: Any, label: str | None) -> None:
     endpoint.model = lambda request: dict(answer)
-    async with client(endpoint) as asking:
-        judge = LlmJudge(asking)
+    async with asking(endpoint) as judge:
         session = trajectory("done")
         assert judge.known(session) is None
         opinion = await judge.ask(session)
@@ -94,9 +90,8 @@ async def test_what_a_recording_says_stays_data(endpoint: ModelEndpoint) -> None
         return SURE if any(line.startswith(("SYSTEM", "Ignore")) for line in lines) else SURE | {"verdict": "unsure"}
 
     endpoint.model = gullible
-    async with client(endpoint) as asking:
-        session = trajectory(INJECTION, goal=INJECTION)
-        assert await LlmJudge(asking).ask(session) is None
+    async with asking(endpoint) as judge:
+        assert await judge.ask(trajectory(INJECTION, goal=INJECTION)) is None
     [request] = endpoint.requests
     rows = lines_of(request["messages"][1]["content"])
     assert orjson.loads(rows[1])["result"] == INJECTION

@@ -15,9 +15,10 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.topics import topic
 from models.judge.record import FEWEST_CASES
+from models.llm.judge import LlmJudge
 from models.memory.candidate import SUCCESS_ABOVE
 from sinks.metrics import Metrics
-from streams.stages.s5_opinions import LanguageModel
+from streams.stages.pipeline import language_model
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
 from tests.streams.log_pipeline import LogPipeline
 
@@ -41,17 +42,17 @@ def endpoint() -> Iterator[ModelEndpoint]:
         yield running
 
 
-MakeModel = Callable[..., LanguageModel]
+MakeModel = Callable[..., LlmJudge]
 
 
 @pytest.fixture
 async def model(endpoint: ModelEndpoint, tmp_path: Path) -> Any:
-    made: list[LanguageModel] = []
+    made: list[LlmJudge] = []
 
-    def make(**changes: Any) -> LanguageModel:
+    def make(**changes: Any) -> LlmJudge:
         values: dict[str, Any] = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_audit_share": 0.0}
         values |= {"llm_answers": str(tmp_path / "answers")}
-        made.append(LanguageModel(Settings(**(values | changes)), Metrics("worker")))
+        made.append(LlmJudge(Settings(**(values | changes))))
         return made[-1]
 
     yield make
@@ -182,7 +183,8 @@ async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_t
     endpoint.model = lambda request: reply
     metrics = Metrics("worker")
     values = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_answers": str(tmp_path / "a")}
-    asking = LanguageModel(Settings(**(values | changes)), metrics)
+    asking = language_model(Settings(**(values | changes)), metrics)
+    assert asking is not None
     pipeline = log_pipeline(model=asking)
     await send_unsure(pipeline, "good")
     await pipeline.drain()
