@@ -26,10 +26,11 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights
 from benchmarks.report import Report, Row
 from fleetlore.adapters.signatures import create_signing_key, public_keys
+from fleetlore.adapters.slot import Prepared
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.retrieval.adapter import LoadedRetrieval, RetrievalSlot
+from fleetlore.retrieval.adapter import RetrievalAdapter, RetrievalSlot
 from fleetlore.wire.adapter_manifest import AdapterPointer, RetrievalManifest
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.topics import ensure_topics
@@ -148,7 +149,7 @@ async def _applied(child: asyncio.subprocess.Process, version: str, count: int) 
 class _Told(RetrievalSlot):
     """A policy that tells when it runs another version."""
 
-    def apply(self, loaded: LoadedRetrieval) -> None:
+    def apply(self, loaded: Prepared[RetrievalAdapter]) -> None:
         super().apply(loaded)
         sys.stdout.write(f'["{self.version}", {time.time()}]\n')
         sys.stdout.flush()

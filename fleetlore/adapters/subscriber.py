@@ -11,12 +11,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fleetlore.adapters.blob_store import BlobStore, WeightsReference
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.registry_follower import FETCH_WAIT_MS, STOP_SECONDS, RegistryFollower, shared_follower
 from fleetlore.adapters.signatures import PublicKeys
+from fleetlore.adapters.slot import AdapterSlot, Prepared
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import AdapterRefused
@@ -30,43 +31,18 @@ log = logging.getLogger(__name__)
 REFETCH_SECONDS = 10.0
 
 
-class AdapterHolder(Protocol):
-    """Runs the versions of one adapter, one at a time.
-
-    Attributes:
-        kind: of the adapter's manifests.
-    """
-
-    kind: type[Any]
-
-    @property
-    def version(self) -> str | None:
-        """sha256 of the weights in use; None without a version."""
-
-    def prepare(self, weights: bytes, manifest: Any) -> Any:
-        """Check everything and load; the version in use is not touched. Safe on another thread.
-
-        Raises AdapterRefused.
-        """
-
-    def apply(self, loaded: Any) -> None:
-        """Put what `prepare` gave into use."""
-
-    def reset(self) -> None:
-        """Run no version."""
-
-    def is_loaded(self, manifest: Any) -> bool:
-        """Whether to prepare it takes no thread, as it is loaded in this process already."""
-
-
-Holder = TypeVar("Holder", bound=AdapterHolder)
+Holder = TypeVar("Holder", bound=AdapterSlot[Any])
 
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    version: str
-    loaded: object
+    loaded: Prepared[Any]
     load_seconds: float
+
+    @property
+    def version(self) -> str:
+        version: str = self.loaded.manifest.version
+        return version
 
 
 class AdapterSubscriber(Generic[Holder]):
@@ -219,7 +195,7 @@ class AdapterSubscriber(Generic[Holder]):
             return
         if self._registry.complete() is None or self._registry.pointer != pointer:
             return  # rolled back or revoked while it was loaded: what came meanwhile is staged next
-        self._pending = _Staged(manifest.version, loaded, self._clock.monotonic() - began)
+        self._pending = _Staged(loaded, self._clock.monotonic() - began)
         if self._idle():
             self.apply_pending()
 

@@ -114,7 +114,7 @@ class Situation:
         """Ways out of the failed call, the likest to what got others past the like first; as they are without a version
         of the retrieval adapter.
         """
-        adapter = self.retrieval.adapter if self.retrieval is not None else None
+        adapter = self.retrieval.value if self.retrieval is not None else None
         if self.retrieval is None or adapter is None or self.failed is None or len(items) < 2:
             return list(items)
         ranking = Ranking([item.text for item in items], self.retrieval.encoder)

@@ -7,11 +7,9 @@ import logging
 import threading
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any
 
-from fleetlore.adapters.blob_store import sha256_of
-from fleetlore.calls.document import MAX_BYTES
+from fleetlore.adapters.slot import SharedSlot
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
@@ -27,63 +25,18 @@ __all__ = ["AgentAdapters"]
 
 log = logging.getLogger(__name__)
 
-# Agents of one process run the same version, and a model is never written to: what one of them has read serves all.
-_models: WeakValueDictionary[str, CallModel] = WeakValueDictionary()
-_READING = threading.Lock()
 
-
-class _LoadedCalls(NamedTuple):
-    """A version that passed every check."""
-
-    version: str
-    model: CallModel
-
-
-class CallModelSlot:
-    """Runs one version of the call model at a time (an `AdapterHolder`); at first none."""
+class CallModelSlot(SharedSlot[CallModel]):
+    """Runs one version of the call model at a time."""
 
     kind = CallsManifest
 
-    def __init__(self) -> None:
-        self._current: _LoadedCalls | None = None
-
-    @property
-    def model(self) -> CallModel | None:
-        return self._current.model if self._current else None
-
-    @property
-    def version(self) -> str | None:
-        """sha256 of the version in use."""
-        return self._current.version if self._current else None
-
-    def prepare(self, weights: bytes, manifest: CallsManifest) -> _LoadedCalls:
-        """Check everything and read; the version in use is not touched. Safe on another thread.
-
-        Raises AdapterRefused with the reason `oversized`, `tampered` or `structure`.
-        """
-        if len(weights) > MAX_BYTES:
-            raise AdapterRefused("oversized", f"{len(weights)} bytes")
-        if sha256_of(weights) != manifest.version:
-            raise AdapterRefused("tampered", "the weights are not the ones the manifest names")
-        with _READING:
-            model = _models.get(manifest.version)
-            if model is None:
-                try:
-                    model = CallModel.from_bytes(weights)
-                except ValueError as error:
-                    raise AdapterRefused("structure", str(error)) from error
-                _models[manifest.version] = model
-        return _LoadedCalls(manifest.version, model)
-
-    def apply(self, loaded: _LoadedCalls) -> None:
-        self._current = loaded
-
-    def reset(self) -> None:
-        self._current = None
-
-    def is_loaded(self, manifest: CallsManifest) -> bool:
-        """Whether an agent of this process runs this version: to prepare it then takes no time."""
-        return manifest.version in _models
+    def read(self, weights: bytes, manifest: CallsManifest) -> CallModel:
+        """Raises AdapterRefused: `structure`."""
+        try:
+            return CallModel.from_bytes(weights)
+        except ValueError as error:
+            raise AdapterRefused("structure", str(error)) from error
 
 
 class AgentAdapters:

@@ -298,7 +298,7 @@ class Fleet:
     @property
     def call_model(self) -> CallModel | None:
         """The version of the call model in use; None before the first one."""
-        return self.adapters.calls.holder.model if self.adapters.calls is not None else None
+        return self.adapters.calls.holder.value if self.adapters.calls is not None else None
 
     @property
     def call_model_version(self) -> str | None:

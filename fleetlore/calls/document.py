@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetlore.calls.features import FEATURES
-from fleetlore.wire.adapter_manifest import State
+from fleetlore.wire.adapter_manifest import CallsManifest, State
 
 __all__ = [
     "CALL_BITS",
@@ -38,7 +38,7 @@ KIND_BITS = 16
 MAX_KINDS = 64
 # Field of a need that two quantities are equal.
 EQUAL = "="
-MAX_BYTES = 200 * 1024
+MAX_BYTES = CallsManifest.most_bytes
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple, Self
 
-from fleetlore.adapters.blob_store import BlobStore, sha256_of
+from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.signatures import public_keys
+from fleetlore.adapters.slot import AdapterSlot, Prepared
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.errors import AdapterRefused, ModelUnavailable
@@ -29,36 +30,26 @@ class KeptLora(NamedTuple):
     path: Path
 
 
-class LoraSlot:
-    """Runs one version at a time (an `AdapterHolder`): `folder/SHA256/` holds it. What lies there before is not read.
+class LoraSlot(AdapterSlot[Path]):
+    """Runs one version at a time: `folder/SHA256/` holds it. What lies there before is not read.
 
     Attributes:
-        current: the version in use.
         kept: versions that were in use in this process, by hash, the newest last.
     """
 
     kind = LanguageModelManifest
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
-        self.current: KeptLora | None = None
         self.kept: dict[str, KeptLora] = {}
 
-    @property
-    def version(self) -> str | None:
-        """sha256 of the version in use."""
-        return self.current.manifest.version if self.current else None
-
-    def prepare(self, weights: bytes, manifest: LanguageModelManifest) -> KeptLora:
-        """Check everything and write it to the folder; the version in use is not touched. Safe on another thread.
+    def load(self, weights: bytes, manifest: LanguageModelManifest) -> Path:
+        """Check everything and write it to the folder.
 
         Raises:
-            AdapterRefused: `oversized`, `tampered`, `structure`, `not_finite`, or `unwritable`.
+            AdapterRefused: `structure`, `not_finite`, or `unwritable`.
         """
-        if len(weights) > manifest.most_bytes:
-            raise AdapterRefused("oversized", f"{len(weights)} bytes")
-        if sha256_of(weights) != manifest.version:
-            raise AdapterRefused("tampered", "the weights are not the ones the manifest names")
         check_lora(weights, manifest)
         path = self._folder / manifest.version
         try:
@@ -66,25 +57,21 @@ class LoraSlot:
             _put(path, {WEIGHTS: weights, CONFIG: config_of(manifest)})
         except OSError as error:
             raise AdapterRefused("unwritable", f"{self._folder}: {error}") from None
-        return KeptLora(manifest, path)
+        return path
 
-    def apply(self, loaded: KeptLora) -> None:
-        """Put a prepared version into use."""
-        self.current = loaded
-        self.kept.pop(loaded.manifest.version, None)
-        self.kept[loaded.manifest.version] = loaded
+    def apply(self, loaded: Prepared[Path]) -> None:
+        super().apply(loaded)
+        version = loaded.manifest.version
+        self.kept.pop(version, None)
+        self.kept[version] = KeptLora(*loaded)
         while len(self.kept) > KEPT:
             self._drop(next(iter(self.kept)))
 
     def reset(self) -> None:
         """Run no version: it was revoked, and goes from the folder."""
-        if self.current is not None:
-            self._drop(self.current.manifest.version)
-        self.current = None
-
-    def is_loaded(self, manifest: LanguageModelManifest) -> bool:
-        """Never: it is checked and written anew."""
-        return False
+        if self.version is not None:
+            self._drop(self.version)
+        super().reset()
 
     def _drop(self, version: str) -> None:
         shutil.rmtree(self.kept.pop(version).path, ignore_errors=True)
@@ -190,7 +177,7 @@ class LoraFollower:
     @property
     def current(self) -> KeptLora | None:
         """The version to run; None without one."""
-        return self._slot.current
+        return KeptLora(*self._slot.current) if self._slot.current is not None else None
 
     @property
     def name(self) -> str | None:

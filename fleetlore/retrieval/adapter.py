@@ -8,15 +8,13 @@ share, weighted by rarity, to that learned cosine.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
+from collections.abc import Hashable, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.adapters.blob_store import sha256_of
+from fleetlore.adapters.slot import SharedSlot
 from fleetlore.errors import AdapterRefused
 from fleetlore.retrieval.encoder import Encoder, Vectors, shared_encoder
 from fleetlore.stats.text_index import TextIndex
@@ -24,7 +22,6 @@ from fleetlore.wire.adapter_manifest import Probe, RetrievalManifest
 
 __all__ = [
     "SIDES",
-    "LoadedRetrieval",
     "Ranking",
     "RetrievalAdapter",
     "RetrievalSlot",
@@ -117,81 +114,31 @@ def _probe_rows(seed: int, dimensions: int) -> Vectors:
     return rows
 
 
-class LoadedRetrieval(NamedTuple):
-    """A version that passed every check."""
-
-    version: str
-    adapter: RetrievalAdapter
-
-
-# Agents of one process run the same version: what one of them has read serves all. The probe belongs to the key, since
-# a manifest that states another one must be refused.
-_adapters: WeakValueDictionary[tuple[str, int, int, Probe], RetrievalAdapter] = WeakValueDictionary()
-_READING = threading.Lock()
-
-
-class RetrievalSlot:
-    """Runs one version at a time (an `AdapterHolder`); at first none.
+class RetrievalSlot(SharedSlot[RetrievalAdapter]):
+    """Runs one version at a time.
 
     Raises ModelUnavailable without the extra `[adapters]`.
     """
 
     kind = RetrievalManifest
 
-    def __init__(self, encoder: Encoder | None = None) -> None:
-        self.encoder = encoder or shared_encoder()
-        self._current: LoadedRetrieval | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder: Encoder = shared_encoder()
 
-    @property
-    def adapter(self) -> RetrievalAdapter | None:
-        """The version in use."""
-        current = self._current
-        return current.adapter if current else None
+    def key(self, manifest: RetrievalManifest) -> Hashable:
+        # The probe belongs to it, since a manifest that states another one must be refused.
+        return manifest.version, manifest.encoder_sha256, manifest.rank, manifest.alpha, manifest.probe
 
-    @property
-    def version(self) -> str | None:
-        """sha256 of the version in use."""
-        current = self._current
-        return current.version if current else None
-
-    def prepare(self, weights: bytes, manifest: RetrievalManifest) -> LoadedRetrieval:
-        """Check everything and read; the version in use is not touched. Safe on another thread.
-
-        Raises AdapterRefused with the reason `oversized`, `tampered`, `foreign`, `malformed`, `structure`, `not_finite`
-        or `probe`.
-        """
-        if len(weights) > manifest.most_bytes:
-            raise AdapterRefused("oversized", f"{len(weights)} bytes")
-        if sha256_of(weights) != manifest.version:
-            raise AdapterRefused("tampered", "the weights are not the ones the manifest names")
+    def read(self, weights: bytes, manifest: RetrievalManifest) -> RetrievalAdapter:
+        """Raises AdapterRefused: `foreign`, `malformed`, `structure`, `not_finite` or `probe`."""
         if manifest.encoder_sha256 != self.encoder.sha256:
             raise AdapterRefused("foreign", f"made for another encoder ({manifest.encoder[:100]})")
         if not 1 <= manifest.rank <= MAX_RANK:
             raise AdapterRefused("structure", f"rank {manifest.rank}")
-        key = _key(manifest)
-        with _READING:
-            adapter = _adapters.get(key)
-            if adapter is None:
-                adapter = RetrievalAdapter(weights, manifest.rank, manifest.scale, self.encoder.dimensions)
-                _check_probe(adapter, manifest.probe, self.encoder.dimensions)
-                _adapters[key] = adapter
-        return LoadedRetrieval(manifest.version, adapter)
-
-    def apply(self, loaded: LoadedRetrieval) -> None:
-        """Put a prepared version into use: one assignment."""
-        self._current = loaded
-
-    def reset(self) -> None:
-        """Run no version: one assignment."""
-        self._current = None
-
-    def is_loaded(self, manifest: RetrievalManifest) -> bool:
-        """Whether an agent of this process runs this version: to prepare it then takes no time."""
-        return _key(manifest) in _adapters
-
-
-def _key(manifest: RetrievalManifest) -> tuple[str, int, int, Probe]:
-    return manifest.version, manifest.rank, manifest.alpha, manifest.probe
+        adapter = RetrievalAdapter(weights, manifest.rank, manifest.scale, self.encoder.dimensions)
+        _check_probe(adapter, manifest.probe, self.encoder.dimensions)
+        return adapter
 
 
 def _check_probe(adapter: RetrievalAdapter, probe: Probe, dimensions: int) -> None:

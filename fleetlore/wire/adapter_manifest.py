@@ -89,6 +89,7 @@ class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
     """
 
     name: ClassVar[str] = CALLS
+    most_bytes: ClassVar[int] = 200 * 1024
     calls: int
 
 

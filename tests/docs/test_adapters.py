@@ -177,7 +177,7 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
         assert probed == pytest.approx(manifest["probe"]["expected"], abs=1e-3)
 
         slot.apply(slot.prepare(weights, manifest_for(weights, tenant)))
-        assert slot.adapter is not None
+        assert slot.value is not None
         vectors = slot.encoder.encode([query_text(ERROR, CALL, GOAL), *WAYS])
         expected = [answer(adapter, manifest, query, way) for way in ways]
-        assert slot.adapter.cosines(vectors[0], vectors[1:]).tolist() == pytest.approx(expected, abs=1e-4)
+        assert slot.value.cosines(vectors[0], vectors[1:]).tolist() == pytest.approx(expected, abs=1e-4)

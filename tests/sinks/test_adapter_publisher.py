@@ -19,7 +19,8 @@ from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import SigningKey, create_signing_key, public_keys
-from fleetlore.adapters.subscriber import REFETCH_SECONDS, AdapterHolder, AdapterSubscriber
+from fleetlore.adapters.slot import AdapterSlot
+from fleetlore.adapters.subscriber import REFETCH_SECONDS, AdapterSubscriber
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
@@ -44,7 +45,7 @@ Subscriber = AdapterSubscriber[Any]
 MakeTopics = Callable[..., Awaitable[None]]
 Follow = Callable[..., Awaitable[Subscriber]]
 Version = Callable[..., tuple[bytes, AdapterManifest]]
-KINDS: dict[str, tuple[Kind, Callable[[], AdapterHolder]]] = {
+KINDS: dict[str, tuple[Kind, Callable[[], AdapterSlot[Any]]]] = {
     "calls": (CallsManifest, CallModelSlot),
     "retrieval": (RetrievalManifest, RetrievalSlot),
 }

@@ -16,7 +16,8 @@ from benchmarks.random_adapters import calls_manifest_for, pointer_to, random_ca
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
-from fleetlore.adapters.subscriber import AdapterHolder, AdapterSubscriber
+from fleetlore.adapters.slot import AdapterSlot
+from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.calls.document import Document
 from fleetlore.retrieval.adapter import RetrievalSlot
@@ -26,7 +27,7 @@ KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
 
 
-KINDS: dict[str, tuple[type[AdapterManifest], Callable[[], AdapterHolder]]] = {
+KINDS: dict[str, tuple[type[AdapterManifest], Callable[[], AdapterSlot[Any]]]] = {
     "calls": (CallsManifest, CallModelSlot),
     "retrieval": (RetrievalManifest, RetrievalSlot),
 }
@@ -104,11 +105,7 @@ async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_th
     other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, KINDS[kind][1]())
     await deliver(other, weights, manifest, 1)
     assert other.version == manifest.version
-    mine, theirs = subscriber.holder, other.holder
-    if isinstance(mine, CallModelSlot):
-        assert theirs.model is mine.model is not None
-    else:
-        assert theirs.adapter is mine.adapter is not None
+    assert other.holder.value is subscriber.holder.value is not None
 
 
 async def test_a_busy_agent_gets_it_between_two_actions(subscriber: Subscriber, kind: str, busy: list[bool]) -> None:

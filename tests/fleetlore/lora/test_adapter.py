@@ -41,7 +41,7 @@ def test_a_kept_version_answers_as_the_adapter_that_was_trained(
     slot = LoraSlot(tmp_path / "kept")
     kept = slot.prepare(lora.weights, manifest_of(lora, base.sha256))
     answers = []
-    for folder in (trained, kept.path):
+    for folder in (trained, kept.value):
         model = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained(base_folder), folder).eval()
         with torch.no_grad():
             answers.append(model(WORDS).logits)
@@ -187,9 +187,9 @@ def test_a_folder_that_another_process_serves_from_stays(
     lora = read_lora(make_lora(), base)
     manifest = manifest_of(lora, base.sha256)
     first = LoraSlot(tmp_path).prepare(lora.weights, manifest)
-    opened = (first.path / WEIGHTS).stat().st_ino
+    opened = (first.value / WEIGHTS).stat().st_ino
     second = LoraSlot(tmp_path).prepare(lora.weights, manifest)
-    assert second == first and (second.path / WEIGHTS).stat().st_ino == opened
+    assert second == first and (second.value / WEIGHTS).stat().st_ino == opened
 
 
 def test_what_cannot_be_written_leaves_nothing(
@@ -218,8 +218,8 @@ def test_what_lies_in_the_folder_already_is_not_believed(
     (planted / CONFIG).write_text('{"auto_mapping": {"parent_library": "evil"}}')
     (planted / "more.py").write_text("")
     kept = LoraSlot(tmp_path).prepare(lora.weights, manifest)
-    assert sorted(each.name for each in kept.path.iterdir()) == [CONFIG, WEIGHTS]
-    assert orjson.loads((kept.path / CONFIG).read_bytes())["base_model_name_or_path"] == "tiny"
+    assert sorted(each.name for each in kept.value.iterdir()) == [CONFIG, WEIGHTS]
+    assert orjson.loads((kept.value / CONFIG).read_bytes())["base_model_name_or_path"] == "tiny"
 
 
 def test_without_the_extra_it_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

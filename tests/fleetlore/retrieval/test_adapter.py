@@ -75,8 +75,8 @@ def test_a_version_that_changes_nothing_is_refused() -> None:
 def test_agents_of_a_process_share_what_one_has_read() -> None:
     slots, manifest = [RetrievalSlot() for _ in range(2)], manifest_for(WEIGHTS, "t")
     first, again = (slot.prepare(WEIGHTS, manifest) for slot in slots)
-    assert first.adapter is again.adapter and slots[1].is_loaded(manifest)
-    assert slots[0].adapter is None and slots[0].version is None
+    assert first.value is again.value and slots[1].is_loaded(manifest)
+    assert slots[0].value is None and slots[0].version is None
     slots[0].apply(first)
     assert slots[0].version == manifest.version
     slots[0].reset()
@@ -86,7 +86,7 @@ def test_agents_of_a_process_share_what_one_has_read() -> None:
 def test_texts_are_ranked_by_words_and_by_the_adapter() -> None:
     slot = RetrievalSlot()
     slot.apply(slot.prepare(WEIGHTS, manifest_for(WEIGHTS, "t")))
-    adapter = slot.adapter
+    adapter = slot.value
     assert adapter is not None
     ranking = Ranking(["cars of the makers", "a poem", "cars"], slot.encoder)
     words = ranking.by_words("cars makers")
