@@ -157,7 +157,7 @@ class ByHandSame:
     def _merge(self, item_id: str, contributions: Sequence[Candidate | Shown], published: Published) -> None:
         item = self._items.get(item_id)
         if item is None:
-            item = self._items[item_id] = ItemState.empty()
+            item = self._items[item_id] = ItemState()
         was_item = item.is_item
         if any([item.merge(each, NOBODY) for each in contributions]):
             self._changed_items.add(item_id)

@@ -1,12 +1,11 @@
 """Merge contributions into the state behind one memory item.
 
-Contributions arrive in any order, more than once, and through several workers. So the state is a join-semilattice:
-merging commutes, associates and is idempotent, and the item depends on the *set* of contributions alone. A session that
-is judged again replaces its earlier contribution. The state stays small: a bounded sample of sessions for the counts
-(`models.memory.bottom_k`), a few examples of each side, and a sample of the sessions that were shown the item: an error
-that advice prevents is met by fewer sessions, so how common it is is counted among those that were not shown the remedy
-(`fleetlore.recall.remedies`). It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session may leave
-a gap among the examples until the log is replayed.
+Contributions arrive in any order and more than once. Merging commutes and is idempotent, so the item depends on the
+*set* of contributions alone. A session that is judged again replaces its earlier contribution. The state stays small:
+a bounded sample of sessions for the counts (`models.memory.bottom_k`), a few examples of each side, and a sample of the
+sessions that were shown the item: an error that advice prevents is met by fewer sessions, so how common it is is
+counted among those that were not shown the remedy (`fleetlore.recall.remedies`). It is exact up to `SAMPLED_SESSIONS`
+sessions, except that a corrected session may leave a gap among the examples until the log is replayed.
 """
 
 from __future__ import annotations
@@ -63,12 +62,8 @@ class ItemState:
     first_seen: float = math.inf
     last_seen: float = 0.0
 
-    @classmethod
-    def empty(cls) -> ItemState:
-        return cls()
-
-    def merge(self, other: ItemState | Candidate | Shown, distrusted: Collection[int] = ()) -> bool:
-        """Merge a contribution, who was shown it or another state of the same item in; say whether anything changed.
+    def merge(self, other: Candidate | Shown, distrusted: Collection[int] = ()) -> bool:
+        """Merge a contribution or who was shown it in; say whether anything changed.
 
         Args:
             distrusted: agents (hashes of their names) whose examples stand behind those of all others.
@@ -76,24 +71,22 @@ class ItemState:
         Raises:
             ValueError: `other` belongs to another item.
         """
-        if self.item_id and other.item_id and other.item_id != self.item_id:
+        if self.item_id and other.item_id != self.item_id:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
         if isinstance(other, Shown):
             return self.shown.add(_hash(other.session), _ShownTo(_hash(other.agent)))
-        if isinstance(other, Candidate):
-            changed, session, agent = False, _hash(other.session), _hash(other.agent)
-            if self.contributors.has_room(session, agent):  # else what it says need not be hashed
-                said = _ways(other)
-                contributor = Contributor(
-                    other.revision, other.side, agent, other.seen, *said, other.goal, other.delayed, other.danger
-                )
-                changed = self.contributors.add(session, contributor)
-            # Most contributions to a well backed item come too late to be among its examples.
-            known = self._outranked(other, distrusted)
-            return self._add_examples(() if known else (other,), other.seen, other.seen, distrusted) or changed
-        changed = any([self.contributors.merge(other.contributors), self.shown.merge(other.shown)])
-        examples = [each for side in other.examples.values() for each in side]
-        return self._add_examples(examples, other.first_seen, other.last_seen, distrusted) or changed
+        changed, session, agent = False, _hash(other.session), _hash(other.agent)
+        if self.contributors.has_room(session, agent):  # else what it says need not be hashed
+            said = _ways(other)
+            contributor = Contributor(
+                other.revision, other.side, agent, other.seen, *said, other.goal, other.delayed, other.danger
+            )
+            changed = self.contributors.add(session, contributor)
+        seen = min(other.seen, self.first_seen), max(other.seen, self.last_seen)
+        changed |= seen != (self.first_seen, self.last_seen)
+        self.first_seen, self.last_seen = seen
+        # Most contributions to a well backed item come too late to be among its examples.
+        return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
     @property
     def size(self) -> int:
@@ -141,19 +134,11 @@ class ItemState:
         left.discard(gone)
         return left
 
-    def _add_examples(
-        self, examples: Sequence[Candidate], first_seen: float, last_seen: float, distrusted: Collection[int]
-    ) -> bool:
-        seen = min(first_seen, self.first_seen), max(last_seen, self.last_seen)
-        widened = seen != (self.first_seen, self.last_seen)
-        self.first_seen, self.last_seen = seen
-        if not examples:
-            return widened
+    def _add_example(self, candidate: Candidate, distrusted: Collection[int]) -> bool:
         newest = {each.session: each for side in self.examples.values() for each in side}
-        for each in examples:
-            known = newest.get(each.session)
-            if known is None or _precedes(each, known):
-                newest[each.session] = each
+        known = newest.get(candidate.session)
+        if known is None or _precedes(candidate, known):
+            newest[candidate.session] = candidate
         sides: dict[Side, list[Candidate]] = {}
         for each in newest.values():
             counted = self.contributors.kept.get(_hash(each.session))
@@ -161,7 +146,7 @@ class ItemState:
                 sides.setdefault(each.side, []).append(each)
         before = self.examples
         self.examples = {side: _in_turn(found, distrusted)[: _most(found[0])] for side, found in sides.items()}
-        return widened or before != self.examples
+        return before != self.examples
 
     def _outranked(self, candidate: Candidate, distrusted: Collection[int]) -> bool:
         """Whether it changes no example: others fill its side before it, and its session is not among them."""

@@ -66,14 +66,6 @@ class Timeline:
         """Merge one session's figures into the period of `time`; say whether anything changed."""
         return self._add(int(time // self.width_seconds), session, seen)
 
-    def merge(self, other: Timeline) -> bool:
-        """Merge another timeline of the same form in; say whether anything changed."""
-        changed = self._fit(other.k)
-        for number, sample in other.samples.items():
-            for session, seen in sample.kept.items():
-                changed |= self._add(number, session, seen)
-        return changed
-
     def _add(self, number: int, session: int, seen: SessionCounts) -> bool:
         sample = self.samples.get(number)
         if sample is None:
@@ -86,13 +78,11 @@ class Timeline:
             self._fit(min(self.k, self.room // len(self.samples)))
         return sample.add(session, seen)
 
-    def _fit(self, k: int) -> bool:
-        if k >= self.k:
-            return False
-        self.k = k
-        for sample in self.samples.values():
-            sample.shrink(k)
-        return True
+    def _fit(self, k: int) -> None:
+        if k < self.k:
+            self.k = k
+            for sample in self.samples.values():
+                sample.shrink(k)
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions out as if they had never been; say whether any was there."""
@@ -173,8 +163,8 @@ class PatternState:
     Attributes:
         sample: of all sessions.
         first, last: event times.
-        hours, days: of a tool and of a family; a session counts in the period of its first observation.
-        minutes: of a class of transient errors; a session counts in every minute of its last one.
+        timelines: `hours` and `days` of a tool and of a family, where a session counts in the period of its first
+            observation; `minutes` of a class of transient errors, where it counts in every minute of its last one.
         names: of a tool: agents by hash, those with the smallest hashes.
     """
 
@@ -182,28 +172,23 @@ class PatternState:
     sample: CountSample = field(init=False)
     first: float = field(default=0.0, init=False)
     last: float = field(default=0.0, init=False)
-    hours: Timeline | None = field(default=None, init=False)
-    days: Timeline | None = field(default=None, init=False)
-    minutes: Timeline | None = field(default=None, init=False)
+    timelines: dict[str, Timeline] = field(default_factory=dict, init=False)
     names: dict[int, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         level = self.subject.level
         self.sample = CountSample(_CALL_SESSIONS if level == "call" else PATTERN_SESSIONS)
         if level in ("tool", "family"):
-            self.hours = Timeline(_HOUR_SECONDS, HOURS, HOURS_SESSIONS)
-            self.days = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
+            self.timelines["hours"] = Timeline(_HOUR_SECONDS, HOURS, HOURS_SESSIONS)
+            self.timelines["days"] = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
         if level == "class" and self.subject.transient:
-            self.minutes = Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS)
+            self.timelines["minutes"] = Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS)
 
     def add(self, session: int, seen: SessionCounts, first: float, last: float, agent_name: str = "") -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
         changed = self.sample.add(session, seen)
-        if self.hours is not None and self.days is not None:
-            changed |= self.hours.add(session, seen, first)
-            changed |= self.days.add(session, seen, first)
-        if self.minutes is not None:
-            changed |= self.minutes.add(session, seen, last)
+        for name, timeline in self.timelines.items():
+            changed |= timeline.add(session, seen, last if name == "minutes" else first)
         if last > self.last:
             self.last, changed = last, True
         if first < self.first or not self.first:
@@ -213,12 +198,8 @@ class PatternState:
         return changed
 
     @property
-    def _timelines(self) -> list[Timeline]:
-        return [each for each in (self.hours, self.days, self.minutes) if each is not None]
-
-    @property
     def _samples(self) -> list[CountSample]:
-        return [self.sample, *(sample for each in self._timelines for sample in each.samples.values())]
+        return [self.sample, *(sample for each in self.timelines.values() for sample in each.samples.values())]
 
     @property
     def size(self) -> int:
@@ -234,7 +215,7 @@ class PatternState:
         """Take sessions out as if they had never been, with the names of agents of whom no other is kept; say whether
         any was there.
         """
-        if not any([self.sample.discard(sessions), *(each.discard(sessions) for each in self._timelines)]):
+        if not any([self.sample.discard(sessions), *(each.discard(sessions) for each in self.timelines.values())]):
             return False
         agents = {seen.agent for sample in self._samples for seen in sample.kept.values()}
         self.names = {agent: name for agent, name in self.names.items() if agent in agents}
@@ -270,7 +251,8 @@ class PatternState:
 
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
-        figures = sample.totals
+        figures, timelines = sample.totals, self.timelines
+        lately = timelines["minutes"].seen(self.last - MINUTE_SECONDS) if "minutes" in timelines else ()
         return Pattern(
             **asdict(self.subject),
             tenant=tenant,
@@ -282,11 +264,9 @@ class PatternState:
             sessions_failed=figures.failed,
             first_seen=self.first,
             last_seen=self.last,
-            agents_lately=len({seen.agent for seen in self.minutes.seen(self.last - MINUTE_SECONDS)})
-            if self.minutes is not None
-            else 0,
-            hours=self.hours.periods if self.hours is not None else (),
-            days=self.days.periods if self.days is not None else (),
+            agents_lately=len({seen.agent for seen in lately}),
+            hours=timelines["hours"].periods if "hours" in timelines else (),
+            days=timelines["days"].periods if "days" in timelines else (),
             by_agent=self._by_agent(),
             estimated=self._estimated,
             seen_by=self._seen_by(figures.agents),
@@ -294,12 +274,9 @@ class PatternState:
 
     @property
     def _estimated(self) -> tuple[Figures, ...]:
-        found: list[Figures] = ["all"] if self.sample.is_full else []
-        if self.hours is not None and self.hours.is_estimated:
-            found.append("hours")
-        if self.days is not None and self.days.is_estimated:
-            found.append("days")
-        return tuple(found)
+        names: tuple[Figures, ...] = ("hours", "days")
+        estimated = [name for name in names if name in self.timelines and self.timelines[name].is_estimated]
+        return (*(("all",) if self.sample.is_full else ()), *estimated)
 
     def _seen_by(self, agents: int) -> tuple[int, ...]:
         if agents > NAMED_BACKERS:
@@ -308,10 +285,10 @@ class PatternState:
 
     def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
         """What the named agents' sessions of the last days saw."""
-        if not self.names or self.days is None:
+        if not self.names:
             return ()
         calls, failures = defaultdict[int, float](float), defaultdict[int, float](float)
-        for _, sample in sorted(self.days.samples.items()):
+        for _, sample in sorted(self.timelines["days"].samples.items()):
             scales = sample.scales
             for _, seen in sample.sorted():
                 calls[seen.agent] += seen.calls * scales[seen.agent]
@@ -330,11 +307,8 @@ class PatternState:
         restored = cls(Subject(*(getattr(pattern, name) for name in Subject.__struct_fields__)))
         restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
         restored.first, restored.last = pattern.first_seen, pattern.last_seen
-        for name in ("hours", "days", "minutes"):
-            timeline: Timeline | None = getattr(restored, name)
-            if timeline is not None:
-                rows = kept.get(name, ())
-                timeline.restore(rows, kept.get("k", {}).get(name, timeline.room // timeline.kept))
+        for name, timeline in restored.timelines.items():
+            timeline.restore(kept.get(name, ()), kept.get("k", {}).get(name, timeline.room // timeline.kept))
         restored.names = dict(kept.get("names", ()))
         return restored
 
@@ -349,13 +323,9 @@ class PatternState:
 
     def _json(self, kept: dict[str, object]) -> str:
         kept["sessions"] = self.sample.to_rows()
-        room: dict[str, int] = {}
-        for name, timeline in (("hours", self.hours), ("days", self.days), ("minutes", self.minutes)):
-            if timeline is not None:
-                kept[name] = timeline.to_rows()
-                room[name] = timeline.k
-        if room:
-            kept["k"] = room
+        kept |= {name: timeline.to_rows() for name, timeline in self.timelines.items()}
+        if self.timelines:
+            kept["k"] = {name: timeline.k for name, timeline in self.timelines.items()}
         if self.names:
             kept["names"] = sorted(self.names.items())
         return orjson.dumps(kept).decode()

@@ -86,8 +86,8 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         if body is None:
             kept = state.hidden_json() if state.sample.kept else ""
             return {"id": row_id(*key), "tenant": tenant, "body": "", "state": kept, "text": ""}
-        if subject.level == "tool" and state.hours is not None:
-            self._newest_hours[tenant][subject.id] = subject.tool, state.hours.periods[0]
+        if subject.level == "tool":
+            self._newest_hours[tenant][subject.id] = subject.tool, state.timelines["hours"].periods[0]
             self._changed_tenants.add(tenant)
         return {
             "id": row_id(*key),

@@ -97,7 +97,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
     def merge(
         self, tenant: str, state: _Item | None, values: Sequence[Candidate | Shown], effects: Effects
     ) -> tuple[_Item, bool, bool]:
-        item = state or _Item(ItemState.empty(), public=self._reads_again)
+        item = state or _Item(ItemState(), public=self._reads_again)
         distrusted = self._distrusted.agents(tenant)
         was_item = item.state.without(distrusted).is_item
         changed = any([item.state.merge(value, distrusted) for value in values])

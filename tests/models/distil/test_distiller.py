@@ -27,7 +27,7 @@ def items(*judgments: Judgment) -> list[MemoryItem]:
     states: dict[str, ItemState] = {}
     for each in judgments:
         for candidate in distil(each):
-            states.setdefault(candidate.item_id, ItemState.empty()).merge(candidate)
+            states.setdefault(candidate.item_id, ItemState()).merge(candidate)
     return [item for state in states.values() if (item := state.to_item()) is not None]
 
 

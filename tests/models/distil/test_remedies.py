@@ -50,7 +50,7 @@ def items(*judgments: Judgment) -> list[MemoryItem]:
 def merged(candidates: list[Candidate]) -> list[MemoryItem]:
     states: dict[str, ItemState] = {}
     for each in candidates:
-        states.setdefault(each.item_id, ItemState.empty()).merge(each)
+        states.setdefault(each.item_id, ItemState()).merge(each)
     found = [item for state in states.values() if (item := state.to_item()) is not None]
     return sorted(found, key=lambda item: (-item.support, item.id))
 

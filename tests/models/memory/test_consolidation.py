@@ -96,7 +96,7 @@ def items(judgments: list[Judgment]) -> dict[str, MemoryItem]:
     states: dict[str, ItemState] = {}
     for judgment in judgments:
         for each in distil(judgment):
-            states.setdefault(each.item_id, ItemState.empty()).merge(each)
+            states.setdefault(each.item_id, ItemState()).merge(each)
     made = [item for state in states.values() if (item := state.to_item()) is not None]
     return {item.id: item for item in made if item.kind == "strategy"}
 

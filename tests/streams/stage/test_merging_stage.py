@@ -232,7 +232,7 @@ def test_a_pattern_takes_up_no_more_than_is_reckoned(sessions: int) -> None:
 
 
 def item(number: int, sessions: int) -> _Item:
-    state = ItemState.empty()
+    state = ItemState()
     for session in range(sessions):
         state.merge(candidate(f"s{number}-{session}", agent=f"a{session}", content="x" * 900, description="y" * 300))
     return _Item(state)
