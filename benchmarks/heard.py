@@ -44,7 +44,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.words import names_of
 from models.backtest.heard import Call, CallLog, Heard, Shown, Told, Turn, plain_text
 from models.backtest.report import split
-from streams.offline.hear import hear, learned_of
+from streams.offline.hear import hear
 from streams.offline.memory_pipeline import run_logs
 
 SHARE = 0.2
@@ -273,7 +273,7 @@ def _makes(call: Call, text: str) -> bool:
 
 
 async def _hear(past: Sequence[LoggedSession], asking: Sequence[LoggedSession], seed: int) -> list[Heard]:
-    return await hear(learned_of(await run_logs(past, seed=seed, learn=True)), asking)
+    return await hear(await run_logs(past, seed=seed, learn=True), asking)
 
 
 def _failures_shown(found: dict[str, Any]) -> dict[str, float | None]:

@@ -12,15 +12,16 @@ from benchmarks.advice_sheet.verdicts import RUBRICS, SILENT, Reading
 from fleetlore.advice.changes import item_tip
 from fleetlore.advice.gate import tell
 from fleetlore.advice.tool_facts import ToolFact, facts_of_tools
+from fleetlore.calls.model import CallModel
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem, standing
 from models.backtest.heard import Call, Heard
-from models.backtest.report import Learned, split
-from streams.offline.hear import hear, learned_of
-from streams.offline.memory_pipeline import run_logs
+from models.backtest.report import split
+from streams.offline.hear import hear
+from streams.offline.memory_pipeline import OfflineRun, run_logs
 
 SHARE = 0.2
 # Calls before the one that is read, and after it.
@@ -79,8 +80,8 @@ def items_sheet(folder: Path, seed: int, n: int) -> Sheet:
     ranked: list[tuple[tuple[float, int, float, str], Iterable[str]]] = [
         (item.worth(), _item_lines(item)) for item in learned.items if tell(item_tip(item, "sheet"), ()) is not None
     ]
-    if learned.calls is not None:
-        ranked += [(_worth(fact), _fact_lines(fact)) for fact in facts_of_tools(learned.calls)]
+    facts = facts_of_tools(CallModel.from_bytes(learned.calls))
+    ranked += [(_worth(fact), _fact_lines(fact)) for fact in facts]
     best = sorted(ranked, key=lambda each: each[0], reverse=True)[:n]
     if not best:
         raise ConfigError(f"the sessions of {folder} taught nothing")
@@ -89,8 +90,8 @@ def items_sheet(folder: Path, seed: int, n: int) -> Sheet:
     return Sheet(reading, _text(reading, entries))
 
 
-def _learned(train: list[LoggedSession], seed: int) -> Learned:
-    return learned_of(asyncio.run(run_logs(train, seed=seed, learn=True)))
+def _learned(train: list[LoggedSession], seed: int) -> OfflineRun:
+    return asyncio.run(run_logs(train, seed=seed, learn=True))
 
 
 def _call_lines(heard: Heard, place: int) -> Iterable[str]:

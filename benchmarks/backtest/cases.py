@@ -10,9 +10,7 @@ from msgspec.structs import replace
 
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.trajectory import Trajectory
-from models.backtest.report import Learned
-from streams.offline.hear import learned_of
-from streams.offline.memory_pipeline import run_logs
+from streams.offline.memory_pipeline import OfflineRun, run_logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def case_of(trajectory: Trajectory, source: str) -> Case:
 
 def cases_of(
     train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int, say: Callable[[str], None]
-) -> tuple[list[Case], list[Case], Learned]:
+) -> tuple[list[Case], list[Case], OfflineRun]:
     """Run the sessions through the pipeline: cases to learn from, cases to predict, and what was learned.
 
     `say` is called with each step before it.
@@ -68,4 +66,4 @@ def cases_of(
     say(f"reading {len(test):,} test sessions")
     unseen = asyncio.run(run_logs(test, seed=seed, learn=False, started=learned.ended))
     known, asked = ([case_of(each, source[each.session]) for each in part.trajectories] for part in (learned, unseen))
-    return known, asked, learned_of(learned)
+    return known, asked, learned

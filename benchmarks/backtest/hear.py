@@ -10,15 +10,15 @@ from typing import Any
 from benchmarks.backtest.advice.figures import advice_figures
 from benchmarks.backtest.advice.places import places_of, slices_by_place, split_by_place
 from fleetlore.transcripts.session import LoggedSession
-from models.backtest.report import Learned, slices_of
-from streams.offline.hear import call_log, hear, learned_of
-from streams.offline.memory_pipeline import run_logs
+from models.backtest.report import slices_of
+from streams.offline.hear import call_log, hear
+from streams.offline.memory_pipeline import OfflineRun, run_logs
 
 
 def advice_report(
     train: Sequence[LoggedSession],
     test: Sequence[LoggedSession],
-    learned: Learned,
+    learned: OfflineRun,
     *,
     seed: int,
     hold_out: float | None,
@@ -53,7 +53,7 @@ def advice_report(
         if outside and inside:
             progress(f"learning from {len(outside):,} sessions at other places")
             run = asyncio.run(run_logs(outside, seed=seed, learn=True))
-            there = asyncio.run(hear(learned_of(run), inside))
+            there = asyncio.run(hear(run, inside))
             known = [logs[each.session] for each in outside]
             by_place = slices_by_place(known, [each.log for each in there], places)
             figures.add(advice_figures(known, there, by_place, seed))

@@ -8,14 +8,15 @@ from typing import Any
 from benchmarks.backtest.cases import Case
 from benchmarks.backtest.judging import judging
 from benchmarks.backtest.memory_quality import harmless_patterns, harmless_warnings, junk_reasons, recurrence
-from models.backtest.report import Learned, slices_of
+from models.backtest.report import slices_of
 from models.judge.chain import JudgeChain, RulesJudge
+from streams.offline.memory_pipeline import OfflineRun
 
 
 def backtest(
     train: Sequence[Case],
     test: Sequence[Case],
-    learned: Learned,
+    learned: OfflineRun,
     *,
     seed: int,
     progress: Callable[[str], None],
@@ -39,5 +40,5 @@ def backtest(
         "judge": judged,
         "recurrence": recurrence(train, test),
         "junk_rate": reasons.total() / len(recalled) if recalled else None,
-        "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.now),
+        "harmless_warnings": harmless_warnings(test, learned.patterns, learned.items, harmless, learned.ended),
     }

@@ -18,7 +18,7 @@ from benchmarks.silent.decisive import Line
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.text_index import TextIndex
 from models.backtest.heard import Told
-from streams.offline.hear import hear, learned_of
+from streams.offline.hear import hear
 from streams.offline.memory_pipeline import run_logs
 
 _HASHES: Final = 2.0**64
@@ -97,7 +97,7 @@ def today(past: Sequence[Case], asking: Sequence[Case], seed: int) -> Heard:
 
     async def said() -> Heard:
         run = await run_logs([case.logged for case in past], seed=seed, learn=True)
-        heard = await hear(learned_of(run), [case.logged for case in asking])
+        heard = await hear(run, [case.logged for case in asking])
         return Heard(
             {
                 each.log.session: [

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from fleetlore.calls.context import KEYWORDS
-from fleetlore.calls.model import CallModel
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.words import names_of
 from models.backtest.heard import CallLog, Heard, Told, Turn
 
 __all__ = [
-    "Learned",
     "Logged",
     "Slice",
     "WayOut",
@@ -160,19 +156,6 @@ def ways_out(heard: Heard) -> Iterator[WayOut]:
 def hit_rate(cases: Sequence[WayOut]) -> float | None:
     """Share of what was told that holds the way out."""
     return mean([each.held_by(each.told) for each in cases if each.told])
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What the pipeline made of the training sessions; `now` is event time in seconds at their end.
-
-    `calls`: the version of the call model that was learned from them; None for none.
-    """
-
-    patterns: Sequence[Pattern]
-    items: Sequence[MemoryItem]
-    now: float
-    calls: CallModel | None = None
 
 
 def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, dict[str, dict[str, Any]]]:

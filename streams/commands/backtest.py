@@ -52,11 +52,11 @@ def backtest(
 
 async def _report(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int) -> dict[str, Any]:
     from models.backtest.report import advice_rows, known_errors
-    from streams.offline.hear import call_log, hear, learned_of
+    from streams.offline.hear import call_log, hear
     from streams.offline.memory_pipeline import run_logs
 
     say(f"learning from {len(train):,} sessions")
-    learned = learned_of(await run_logs(train, seed=seed, learn=True))
+    learned = await run_logs(train, seed=seed, learn=True)
     say(f"asking for advice in {len(test):,} test sessions")
     heard = await hear(learned, test)
     known = [call_log(each) for each in train]

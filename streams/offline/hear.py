@@ -15,10 +15,9 @@ from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from models.backtest.heard import Call, CallLog, Heard, Told, told
-from models.backtest.report import Learned
 from streams.offline.memory_pipeline import MemoryPipeline, OfflineRun
 
-__all__ = ["call_log", "hear", "learned_of"]
+__all__ = ["call_log", "hear"]
 
 _FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "unknown": None}
 
@@ -38,15 +37,10 @@ def call_log(logged: LoggedSession) -> CallLog:
     )
 
 
-def learned_of(run: OfflineRun) -> Learned:
-    """What a fleet has learned from a run: its lore, and a version of the call model."""
-    return Learned(run.patterns, run.items, run.ended, CallModel.from_bytes(run.calls))
-
-
-async def hear(learned: Learned, sessions: Sequence[LoggedSession]) -> list[Heard]:
+async def hear(learned: OfflineRun, sessions: Sequence[LoggedSession]) -> list[Heard]:
     """What each of these sessions would have been told by a fleet that has learned this, in the order given."""
-    memory = MemoryPipeline(learned.now, learn=False)
-    memory.call_model = learned.calls
+    memory = MemoryPipeline(learned.ended, learn=False)
+    memory.call_model = CallModel.from_bytes(learned.calls) if learned.calls else None
     for pattern in learned.patterns:
         memory.index.put_pattern(pattern)
     for item in learned.items:

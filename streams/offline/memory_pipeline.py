@@ -33,7 +33,7 @@ from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stages.pipeline import pipeline
 
-__all__ = ["run_logs"]
+__all__ = ["OfflineRun", "run_logs"]
 
 log = logging.getLogger(__name__)
 

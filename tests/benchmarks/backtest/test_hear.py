@@ -6,7 +6,6 @@ from dataclasses import replace
 from benchmarks.backtest.hear import advice_report, at_places
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
-from models.backtest.report import Learned
 from streams.offline.memory_pipeline import run_logs
 from tests.streams.offline.test_memory_pipeline import session
 
@@ -33,7 +32,7 @@ def test_places_are_held_out_in_a_run_of_their_own() -> None:
     test = [at(database, "z") for database in ("one", "two", "three")]
     said: list[str] = []
     run = asyncio.run(run_logs(train, seed=0, learn=True))
-    of_train = Learned(run.patterns, run.items, run.ended)
+    of_train = replace(run, calls=b"")
     report = advice_report(train, test, of_train, seed=0, hold_out=0.3, progress=said.append)
     assert set(report["advice"]["shop"]) == {"A", "P", "AP"}
     assert "learning from 6 sessions at other places" in said

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +16,8 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
 from fleetlore.wire.topics import topic
-from models.backtest.report import Learned
 from streams.offline.hear import call_log, hear
-from streams.offline.memory_pipeline import Chain, run_logs
+from streams.offline.memory_pipeline import Chain, OfflineRun, run_logs
 from streams.offline.replay import Knowledge
 from streams.stage.base import Record
 from streams.stage.merging_stage import StateCache
@@ -182,9 +182,9 @@ PAST = [session(agent, "t", ("select 1 from cars", GONE), ("select 1 from car_ma
 NEW = [session(agent, "t", ("select 2 from cars", GONE), ("select 3 from car_makers", None)) for agent in "xy"]
 
 
-def learned() -> Learned:
+def learned() -> OfflineRun:
     run = asyncio.run(run_logs(PAST, seed=0, learn=True))
-    return Learned(run.patterns, run.items, run.ended)
+    return replace(run, calls=b"")
 
 
 def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
@@ -201,5 +201,5 @@ def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
 
 
 def test_a_fleet_that_knows_nothing_says_nothing() -> None:
-    (said,) = asyncio.run(hear(Learned([], [], 0.0), NEW[:1]))
+    (said,) = asyncio.run(hear(OfflineRun([], [], [], b"", 0.0), NEW[:1]))
     assert said.characters == 0 and not any(each.warned for each in said.before)
