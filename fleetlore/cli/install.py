@@ -6,9 +6,8 @@ import difflib
 import json
 import os
 import shlex
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
@@ -19,14 +18,6 @@ from fleetlore.loopback import is_loopback
 
 _RELAY = "http://127.0.0.1:7411"
 _READABLE = 0o644
-
-
-class CodingAgent(StrEnum):
-    """The agents whose hooks are known."""
-
-    claude_code = "claude-code"
-    codex = "codex"
-    cursor = "cursor"
 
 
 class _Settings(NamedTuple):
@@ -60,7 +51,7 @@ def register(app: typer.Typer) -> None:
 
 
 def install(
-    agent: Annotated[CodingAgent, typer.Argument(help="Whose settings to change.")],
+    agent: Annotated[Literal["claude-code", "codex", "cursor"], typer.Argument(help="Whose settings to change.")],
     project: Annotated[
         bool,
         typer.Option("--project", help="In the settings of this folder, for all who work on it, and not in yours."),

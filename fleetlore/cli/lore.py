@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -12,36 +11,18 @@ import typer
 
 from fleetlore.cli.options import Limit, Reader, command
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe, safe_lines
+from fleetlore.stats.health import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
+from fleetlore.stats.health import health as health_of
+from fleetlore.wire.lore import PATTERN_LEVELS, ItemKind, Level, MemoryItem, Pattern
 
 if TYPE_CHECKING:
     from fleetlore.recall.index import LoreIndex
     from fleetlore.store.search import LoreSearch
-    from fleetlore.wire.lore import MemoryItem, Pattern
 
 __all__ = ["read_lore"]
 
 
-class _LevelName(StrEnum):
-    family = "family"
-    class_ = "class"
-    exact = "exact"
-    call = "call"
-    tool = "tool"
-
-
-class _GroupName(StrEnum):
-    tool = "tool"
-    error = "error"
-    agent = "agent"
-    tenant = "tenant"
-
-
-class _KindName(StrEnum):
-    recovery = "recovery"
-    strategy = "strategy"
-
-
-T = TypeVar("T", "MemoryItem", "Pattern")
+T = TypeVar("T", MemoryItem, Pattern)
 
 
 def _with_words(text: str | None) -> str | None:
@@ -69,7 +50,7 @@ def register(app: typer.Typer) -> None:
 @command
 def health(
     reader: Reader,
-    by: Annotated[_GroupName, typer.Option("--by", help="Group calls by this.")] = _GroupName.tool,
+    by: Annotated[Group, typer.Option("--by", help="Group calls by this.")] = "tool",
     hours: Annotated[
         int | None, typer.Option("--hours", min=1, max=24, help="Count only the last HOURS; up to 12 show a trend.")
     ] = None,
@@ -78,19 +59,16 @@ def health(
     ] = None,
 ) -> None:
     """Show how often calls fail, with intervals, errors and trend."""
-    from fleetlore.stats.health import DEGRADED_RULE, Window, figure
-    from fleetlore.stats.health import health as health_of
-
     if hours is not None and days is not None:
         raise typer.BadParameter("give --hours or --days, not both")
     window = Window("hours", hours) if hours is not None else Window("days", days) if days is not None else None
-    if window is not None and by is _GroupName.agent:
+    if window is not None and by == "agent":
         raise typer.BadParameter(
             "agents are counted over the last 14 days; no other window is available", param_hint="--by"
         )
-    rows = health_of(read_lore(reader).patterns.values(), by.value, window)
+    rows = health_of(read_lore(reader).patterns.values(), by, window)
     columns: Columns = {
-        f"~{by.value.upper()}": attrgetter("tool"),
+        f"~{by.upper()}": attrgetter("tool"),
         ">CALLS": lambda each: figure(each.calls, each.estimated),
         ">FAILED": lambda each: figure(each.failures, each.estimated),
         ">RATE": lambda each: f"{each.rate:.1%}",
@@ -102,7 +80,7 @@ def health(
     }
     print_list(
         reader,
-        f"{by.value}s",
+        f"{by}s",
         rows,
         columns,
         nothing=f"No calls of tenant {reader.tenant} are known yet.",
@@ -121,8 +99,8 @@ def patterns(
     ] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="Show only this tool.")] = None,
     level: Annotated[
-        _LevelName, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
-    ] = _LevelName.class_,
+        Level, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
+    ] = "class",
     search: _Searched = None,
     limit: Limit = 20,
 ) -> None:
@@ -130,29 +108,24 @@ def patterns(
 
     Beside the failures stand the calls of the tool, and the sessions and agents that met them.
     """
-    from fleetlore.stats.health import calls_of, figure, tools_of
-    from fleetlore.wire.lore import PATTERN_LEVELS
-
     scores: dict[str, float] = {}
     if search is None:
         known = list(read_lore(reader).patterns.values())
     elif pattern_id is not None:
         raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
-    elif level.value not in PATTERN_LEVELS:
-        raise typer.BadParameter(f"{level.value} rows are counts and have no text", param_hint="--level")
+    elif level not in PATTERN_LEVELS:
+        raise typer.BadParameter(f"{level} rows are counts and have no text", param_hint="--level")
     else:
         known, scores = _found(
             reader,
-            lambda store: store.patterns(
-                search, level=level.value, tool=tool, least=limit, timeout_seconds=reader.timeout
-            ),
+            lambda store: store.patterns(search, level=level, tool=tool, least=limit, timeout_seconds=reader.timeout),
         )
     tools = tools_of(known)
     if pattern_id is not None:
         pattern = _one(known, pattern_id, "pattern")
         _show_pattern(pattern, tools.get(pattern.tool), reader.json)
         return
-    chosen = [each for each in known if each.level == level.value and tool in (None, each.tool)]
+    chosen = [each for each in known if each.level == level and tool in (None, each.tool)]
     if search is None:
         chosen.sort(key=lambda each: (-each.failures, each.id))
 
@@ -176,7 +149,7 @@ def patterns(
         "patterns",
         chosen,
         columns,
-        nothing=f"No {level.value} pattern of tenant {reader.tenant} matches.",
+        nothing=f"No {level} pattern of tenant {reader.tenant} matches.",
         limit=limit,
         as_json=lambda each: _document(each, scores),
     )
@@ -184,7 +157,6 @@ def patterns(
 
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
     from fleetlore.recall.index import worth_showing
-    from fleetlore.wire.lore import PATTERN_LEVELS
 
     # An exception's template is without its class, and the text of some is nothing but a name.
     error_class = pattern.error_class if pattern.error_class[:1].isupper() else ""
@@ -204,7 +176,7 @@ def items(
         str | None, typer.Argument(metavar="[ID]", help="Show this item in full; its first characters are enough.")
     ] = None,
     search: _Searched = None,
-    kind: Annotated[_KindName | None, typer.Option("--kind", help="Show only this kind.")] = None,
+    kind: Annotated[ItemKind | None, typer.Option("--kind", help="Show only this kind.")] = None,
     limit: Limit = 20,
 ) -> None:
     """List what the fleet has learned, the best backed first.
@@ -217,12 +189,10 @@ def items(
     if search is not None:
         chosen, scores = _found(
             reader,
-            lambda store: store.items(
-                search, kind=None if kind is None else kind.value, least=limit, timeout_seconds=reader.timeout
-            ),
+            lambda store: store.items(search, kind=kind, least=limit, timeout_seconds=reader.timeout),
         )
     else:
-        chosen = [each for each in read_lore(reader).items.values() if kind is None or each.kind == kind.value]
+        chosen = [each for each in read_lore(reader).items.values() if kind in (None, each.kind)]
         chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
         _show_item(_one(chosen, item_id, "item"), reader.json)
@@ -257,8 +227,6 @@ def _one(entries: Sequence[T], beginning: str, what: str) -> T:
 
 
 def _show_pattern(pattern: Pattern, tool: Pattern | None, json: bool) -> None:
-    from fleetlore.stats.health import failed_of
-
     if json:
         print_json(asdict(pattern))
         return

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
-from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from fleetlore.cluster import check_address
 from fleetlore.config import Settings, check_tenant
 from fleetlore.errors import ConfigError
-from fleetlore.wire.adapter_manifest import CALLS, LANGUAGE_MODEL, RETRIEVAL
 
-
-class AdapterName(StrEnum):
-    """The adapters (`fleetlore.wire.adapter_manifest`)."""
-
-    calls = CALLS
-    retrieval = RETRIEVAL
-    llm = LANGUAGE_MODEL
+# The adapters (`fleetlore.wire.adapter_manifest`).
+AdapterName = Literal["calls", "retrieval", "llm"]
 
 
 def checked(check: Callable[[str], object]) -> Callable[[str | None], str | None]:

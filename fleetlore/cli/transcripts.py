@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
@@ -20,11 +19,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.mcp import serve_http
-from fleetlore.cli.options import Broker, Data, Joined, Json, command, connection
+from fleetlore.cli.options import Asked, Joined, command
 from fleetlore.cli.output import moment, print_json
-from fleetlore.config import check_tenant
 from fleetlore.errors import BrokerUnavailable, ModelUnavailable
-from fleetlore.transcripts.read import FORMS, files_of, read_files
+from fleetlore.transcripts.read import FORMS, Form, files_of, read_files
 from fleetlore.transcripts.session import LoggedSession, timed_events
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import MAX_EVENTS, Event, checked_name
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 _PART_BYTES = 8_000_000
 _FULL_SECONDS = 0.005
 
-_FormName = StrEnum("_FormName", {name.replace("-", "_"): name for name in FORMS})  # type: ignore[misc]
-
 
 def register(app: typer.Typer) -> None:
     app.command("import")(import_logs)
@@ -47,19 +43,17 @@ def register(app: typer.Typer) -> None:
     app.add_typer(ingest, name="ingest")
 
 
+@command
 def import_logs(
-    form: Annotated[_FormName, typer.Argument(help="Form of the logs.")],
+    asked: Asked,
+    form: Annotated[Form, typer.Argument(help="Form of the logs.")],
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", exists=True, help="Files, or folders of them.")],
     agent: Annotated[str | None, typer.Option("--agent", help="Agent of all sessions, in place of the log's.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Task of all sessions, in place of the log's.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is found; send nothing.")] = False,
-    broker: Broker = None,
-    data: Data = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="Tenant that the events are sent for.")] = "default",
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Seconds for the broker to take the rest.")
     ] = 60.0,
-    json: Json = False,
 ) -> None:
     """Send logged sessions through the pipeline.
 
@@ -67,16 +61,15 @@ def import_logs(
     """
     if agent is not None:
         checked_name("agent", agent)
-    check_tenant(tenant)
-    _, endings = FORMS[form.value]
+    _, endings = FORMS[form]
     files = files_of(paths, endings)
     started = time.monotonic()
-    settings = None if dry_run else connection(broker, data)
+    settings = None if dry_run else asked.settings
     size = sum(file.stat().st_size for file in files)
-    work = partial(_import, form=form.value, settings=settings, tenant=tenant, agent=agent, task=task, timeout=timeout)
+    work = partial(_import, form=form, settings=settings, tenant=asked.tenant, agent=agent, task=task, timeout=timeout)
     found = _import_in_parts(size, files, work)
     seconds = time.monotonic() - started
-    if json:
+    if asked.json:
         counted = {name: getattr(found, name) for name in found.__slots__}
         print_json({**counted, "files": len(files), "bytes": size, "seconds": round(seconds, 3)})
         return
@@ -148,7 +141,7 @@ def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], 
 def _import(
     files: list[Path],
     *,
-    form: str,
+    form: Form,
     settings: Settings | None,
     tenant: str,
     agent: str | None,

@@ -15,7 +15,7 @@ from typing import Literal
 from fleetlore.stats.intervals import newcombe, wilson
 from fleetlore.wire.lore import PATTERN_LEVELS, Pattern
 
-_Group = Literal["tool", "error", "agent", "tenant"]
+Group = Literal["tool", "error", "agent", "tenant"]
 _Trend = Literal["better", "worse", "same", "unknown"]
 
 _DEGRADED_RATE = 0.10
@@ -104,7 +104,7 @@ def failed_of(pattern: Pattern, tool: Pattern | None) -> str:
     return failed if of is None else f"{failed} of {figure(of.calls, 'all' in of.estimated)}"
 
 
-def health(patterns: Iterable[Pattern], by: _Group = "tool", window: Window | None = None) -> list[_Health]:
+def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | None = None) -> list[_Health]:
     """One row a group, the surest to be failing first.
 
     `agent` has the calls of the last 14 days, of at most twelve agents a tool, and takes no window.

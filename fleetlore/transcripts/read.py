@@ -14,7 +14,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -24,12 +24,13 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Kind
 
-__all__ = ["FORMS", "TRAJECTORIES", "files_of", "read_files", "read_sessions"]
+__all__ = ["FORMS", "TRAJECTORIES", "Form", "files_of", "read_files", "read_sessions"]
 
 Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
+Form = Literal["messages", "claude-code", "inspect", "atif", "swe-agent"]
 #: Reader and endings of the files, by the name of the form.
-FORMS: dict[str, tuple[Reader, tuple[str, ...]]] = {
+FORMS: dict[Form, tuple[Reader, tuple[str, ...]]] = {
     "messages": (forms.read_messages, (".jsonl", ".json")),
     "claude-code": (forms.read_claude_code, (".jsonl",)),
     "inspect": (forms.read_inspect, (".eval",)),
@@ -59,7 +60,7 @@ def files_of(paths: Sequence[Path], endings: Sequence[str]) -> list[Path]:
     return found
 
 
-def read_files(form: str, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
+def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
     """Sessions of files of one form, one after another; None for each part that could not be read.
 
     Raises:
@@ -93,7 +94,7 @@ def read_sessions(path: Path) -> list[LoggedSession]:
     return sessions
 
 
-def _form_of(path: Path) -> str | None:
+def _form_of(path: Path) -> Form | None:
     if path.suffix == ".eval":
         return "inspect"
     if path.suffix == ".traj":
