@@ -178,13 +178,13 @@ async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
 
 
 @asynccontextmanager
-async def connected(client: _Client, stop_seconds: float = STOP_SECONDS) -> AsyncIterator[_Client]:
+async def connected(client: _Client) -> AsyncIterator[_Client]:
     """The client, started for as long as the context lasts."""
     await connect(client)
     try:
         yield client
     finally:
-        await disconnect(client, stop_seconds)
+        await disconnect(client)
 
 
 async def _stop(client: Any, seconds: float) -> None:

@@ -31,27 +31,12 @@ async def read_dead_letters(
 ) -> AsyncIterator[DeadLetterRecord | Mark]:
     """Yield all dead letters and marks that exist now, in order within a partition: a mark after its letter.
 
-    Args:
-        timeout_seconds: the longest wait for the next of them.
-
     Raises:
-        BrokerUnavailable: no broker answers, or not for that long.
+        BrokerUnavailable: no broker answers, or none of them came for so long.
     """
-    async with AsyncExitStack() as stack:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                consumer = await stack.enter_async_context(observer(bootstrap))
-                ends = await end_offsets(consumer, await partitions_of(consumer, topic(tenant, "dead-letters")))
-        except TimeoutError:
-            raise BrokerUnavailable(f"{bootstrap} did not answer in {timeout_seconds:g} s") from None
-        if not ends:
-            return
-        await consumer.seek_to_beginning(*ends)
-        async for records in read_until(consumer, ends, stall_seconds=timeout_seconds):
-            for record in records:
-                before_end = record.offset < ends[TopicPartition(record.topic, record.partition)]
-                if before_end and (read := read_dead_letter(record)) is not None:
-                    yield read
+    async for record in records_of(bootstrap, topic(tenant, "dead-letters"), stall_seconds=timeout_seconds):
+        if (read := read_dead_letter(record)) is not None:
+            yield read
 
 
 @asynccontextmanager
@@ -155,12 +140,19 @@ async def records_of(
     Raises:
         BrokerUnavailable: no broker answers there, or nothing came for `stall_seconds`.
     """
-    async with observer(bootstrap) as reader:
-        if ends := await end_offsets(reader, await partitions_of(reader, *topics)):
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(None if stall_seconds == inf else stall_seconds):
+                reader = await stack.enter_async_context(observer(bootstrap))
+                ends = await end_offsets(reader, await partitions_of(reader, *topics))
+        except TimeoutError:
+            raise BrokerUnavailable(f"{bootstrap} did not answer in {stall_seconds:g} s") from None
+        if ends:
             await reader.seek_to_beginning(*ends)
             async for records in read_until(reader, ends, stall_seconds=stall_seconds):
                 for record in records:
-                    yield record
+                    if record.offset < ends[TopicPartition(record.topic, record.partition)]:
+                        yield record
 
 
 async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
