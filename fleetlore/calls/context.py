@@ -22,7 +22,7 @@ import numpy.typing as npt
 import orjson
 
 from fleetlore.calls.quantities import KnownQuantities
-from fleetlore.fingerprint.fingerprint import parsed, pattern_id
+from fleetlore.fingerprint.fingerprint import object_of, pattern_id
 from fleetlore.fingerprint.literals import is_identity
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import MAX_TEXT, clip
@@ -145,8 +145,7 @@ class KnownObjects:
 
 def values_of(arguments: str) -> dict[str, object]:
     """The values of arguments that are an object, by name; none of any others."""
-    value = parsed(arguments) if arguments[:1] == "{" else None
-    return value if isinstance(value, dict) else {}
+    return object_of(arguments) or {}
 
 
 def _keep(kept: dict[str, _Known], id: str, what: _Known) -> None:
@@ -214,12 +213,12 @@ def hashes_of(tokens: list[str]) -> Ids:
 @lru_cache(maxsize=256)  # a call is asked about, made and remembered
 def text_of(arguments: str) -> str:
     """The arguments as a person would write them: of an object its keys and values, without the escapes of JSON."""
-    value = parsed(arguments) if arguments[:1] == "{" else None
-    if not isinstance(value, dict):
+    values = object_of(arguments)
+    if values is None:
         return arguments
     return "\n".join(
         f"{key} {each}" if isinstance(each, str) else f"{key} {orjson.dumps(each).decode()}"
-        for key, each in value.items()
+        for key, each in values.items()
     )
 
 

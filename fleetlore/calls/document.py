@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetlore.calls.features import FEATURES
+from fleetlore.calls.places import Ended
 from fleetlore.wire.adapter_manifest import CallsManifest, State
 
 __all__ = [
@@ -83,15 +84,14 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     """A place that sessions stated. All that is in it two agents met.
 
     Attributes:
-        names: as most calls spell them: (sessions in which a call with it worked or a result showed it, in which one
-            failed for it).
+        names: as most calls spell them; in a session where a result showed one it worked.
         words: of the goals there.
         members: by name, what it has: the columns of a table, the fields of a resource.
         look_up: the call by which sessions found names there; empty where none is known. `look_up_by`: its tool.
     """
 
     sessions: int
-    names: dict[str, tuple[int, int]]
+    names: dict[str, Ended]
     words: tuple[str, ...] = ()
     members: dict[str, tuple[str, ...]] = {}
     look_up: str = ""

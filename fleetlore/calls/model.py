@@ -13,6 +13,7 @@ from math import exp
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import astuple
 
 from fleetlore.calls.context import CallContext, Ids, Mark
 from fleetlore.calls.document import (
@@ -27,7 +28,7 @@ from fleetlore.calls.document import (
     restored,
 )
 from fleetlore.calls.features import Call, Features, features, mixed
-from fleetlore.calls.places import Ended, PlaceNames, Places
+from fleetlore.calls.places import PlaceNames, Places
 from fleetlore.calls.quantities import Quantity
 
 # Of a tool with fewer calls nothing can be told.
@@ -105,19 +106,7 @@ class CallModel:
         for need in document.needs:
             if need.field == EQUAL:
                 self._equalities[need.tool].append(need)
-        self.places = Places(
-            {
-                place: PlaceNames(
-                    known.sessions,
-                    {name: Ended(*ended) for name, ended in known.names.items()},
-                    known.words,
-                    known.members,
-                    known.look_up,
-                    known.look_up_by,
-                )
-                for place, known in document.places.items()
-            }
-        )
+        self.places = Places({place: PlaceNames(*astuple(known)) for place, known in document.places.items()})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CallModel:

@@ -111,14 +111,7 @@ def _cause_text(text: str, arguments: str) -> str:
 
 def _words_of_values(arguments: str) -> frozenset[str]:
     """Words of the short values of an object; a long one is a text, and its words are anybody's."""
-    if not arguments.startswith("{"):
-        return frozenset()
-    try:
-        values = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return frozenset()
-    if not isinstance(values, dict):
-        return frozenset()
+    values = object_of(arguments) or {}
     texts = [value for value in values.values() if isinstance(value, str) and len(value) <= _MAX_NAME]
     return frozenset([word for text in texts for word in PLAIN_WORD.findall(text.casefold())])
 
@@ -168,6 +161,12 @@ def parsed(arguments: str) -> Any:
         except orjson.JSONDecodeError:
             pass
     return arguments
+
+
+def object_of(arguments: str) -> dict[str, Any] | None:
+    """Arguments as the JSON object that they are; None of any others."""
+    value = parsed(arguments)
+    return value if isinstance(value, dict) else None
 
 
 def argument_shape(arguments: object) -> str:

@@ -90,10 +90,10 @@ def masked_tokens(text: str, known: frozenset[str] = frozenset()) -> list[tuple[
     return [(match.start(), match.end(), _masked(match, known)) for match in _TOKENS.finditer(text[:_MAX_MASKED])]
 
 
-def masked_arguments(arguments: str, known: frozenset[str] = frozenset()) -> Any:
+def masked_arguments(arguments: str) -> Any:
     """The arguments of a call with their literals masked: a JSON value if they are one, else text."""
     value = parsed(arguments)
-    return masked_text(value, known) if isinstance(value, str) else masked_value("", value, known)
+    return masked_text(value) if isinstance(value, str) else masked_value("", value)
 
 
 def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> Any:

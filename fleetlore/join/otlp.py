@@ -104,20 +104,16 @@ class Traces:
             self.close(next(iter(self._spans)))
 
 
-def receiving_app(traces: Traces, *, silent_seconds: float = _SILENT_SECONDS) -> Starlette:
-    """An ASGI application that takes `/v1/traces`, and of `/v1/logs` evaluations; enter their fleet before it runs.
-
-    Args:
-        silent_seconds: a trace of which nothing came for so long is over.
-    """
+def receiving_app(traces: Traces) -> Starlette:
+    """An ASGI application that takes `/v1/traces`, and of `/v1/logs` evaluations; enter their fleet before it runs."""
     from starlette.applications import Starlette  # an agent whose spans are read in its process serves nothing
     from starlette.responses import Response
     from starlette.routing import Route
 
     async def close_silent() -> None:
         while True:
-            await asyncio.sleep(min(_LOOK_SECONDS, silent_seconds))
-            traces.close_silent(silent_seconds)
+            await asyncio.sleep(_LOOK_SECONDS)
+            traces.close_silent(_SILENT_SECONDS)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

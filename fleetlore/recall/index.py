@@ -21,7 +21,8 @@ _Derived = TypeVar("_Derived")
 
 # More than an agent is ever shown, so that some may be left out as its own.
 KEPT = 8
-_MAX_DERIVED = 4096
+# Results of `LoreIndex.derived`; with more, all are dropped.
+MAX_DERIVED = 4096
 # A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
 TRIED_SESSIONS = 8
 _SURE = 1.28
@@ -127,14 +128,11 @@ def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
 class LoreIndex:
     """Patterns and memory items by id, and what advice needs.
 
-    Args:
-        max_derived: results of `derived` that are kept; with more, all are dropped.
-
     Attributes:
         patterns, items: by id.
     """
 
-    def __init__(self, *, max_derived: int = _MAX_DERIVED) -> None:
+    def __init__(self) -> None:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
         # Agents (hashes of their names) that anything is known of.
@@ -144,7 +142,6 @@ class LoreIndex:
         # What agents are not told, as it would be if they were.
         self._hidden: dict[str, Pattern | MemoryItem] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
-        self._max_derived = max_derived
         # Of patterns, by tool.
         self._changes: defaultdict[str, int] = defaultdict(int)
         self._groups: dict[_Key, _Ranked[Any]] = {}
@@ -203,7 +200,7 @@ class LoreIndex:
         if remembered is not None and remembered[0] == change:
             result: _Derived = remembered[1]
             return result
-        if len(self._derived) >= self._max_derived:
+        if len(self._derived) >= MAX_DERIVED:
             self._derived.clear()
         result = work(self, about, *key)
         self._derived[known] = change, result

@@ -23,6 +23,8 @@ import numpy.typing as npt
 from fleetlore.errors import ModelUnavailable
 
 _MAX_CHARACTERS = 1000
+# Texts whose vectors are kept, the last ones used; words whose tokens' sums are kept, 1 kB each.
+CACHED_TEXTS, CACHED_WORDS = 8192, 8192
 # No token of the vocabulary has a space after a letter, or a digit beside anything. So words that begin with their
 # spaces, and single digits, split as the text does; and a number or an id that was never seen is made of known tokens.
 _WORDS = re.compile("▁*[^▁0-9]+|[0-9]|▁+")
@@ -55,10 +57,6 @@ class StaticEncoder:
 
     Source: WordLlama, `l2_supercat_256` (token embeddings of a Llama 2 vocabulary, trained for similarity).
 
-    Args:
-        cached_texts: texts whose vectors are kept, the last ones used.
-        cached_words: words whose tokens' sums are kept; 1 kB each.
-
     Raises:
         ModelUnavailable: the extra `[adapters]` is not installed.
     """
@@ -66,7 +64,7 @@ class StaticEncoder:
     name = "wordllama-l2-supercat-256"
     dimensions = 256
 
-    def __init__(self, cached_texts: int = 8192, cached_words: int = 8192) -> None:
+    def __init__(self) -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -84,10 +82,9 @@ class StaticEncoder:
         self._model = tokenizer.model
         self._special = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
         self._words: dict[str, int] = {"": 0}
-        self._cached_texts = cached_texts
         # Their words always fit: one that is no digit has two characters at least, its separator included.
-        self._texts_at_once = 2 * cached_words // _MAX_CHARACTERS
-        self._sums = np.zeros((cached_words, self.dimensions + 1), dtype=np.float32)  # of a word's tokens, and how many
+        self._texts_at_once = 2 * CACHED_WORDS // _MAX_CHARACTERS
+        self._sums = np.zeros((CACHED_WORDS, self.dimensions + 1), dtype=np.float32)  # of a word's tokens, and how many
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         # A blocking facade scores from the caller's thread while its loop thread encodes.
         self._lock = threading.Lock()
@@ -116,7 +113,7 @@ class StaticEncoder:
                     rows[index] = self._cache[text]
                     self._cache.move_to_end(text)
             self._cache.update(fresh)
-            while len(self._cache) > self._cached_texts:
+            while len(self._cache) > CACHED_TEXTS:
                 self._cache.popitem(last=False)
         return rows
 

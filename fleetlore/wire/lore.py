@@ -167,14 +167,14 @@ class MemoryItem:
         """What it says, as one text: a search finds it by this."""
         return "\n".join((self.title, self.description, self.when, self.content))
 
-    def standing(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> float:
+    def standing(self) -> float:
         """What the item is backed by, halved for each half-life since it was last seen, as a logarithm to base 2.
 
         Agents count first: what many sessions of one agent say may be that agent's own, so all of them count less than
         one agent more. Contradictions take their share of both. Of two items the same one stands higher at any moment,
         so items can be kept in order without a clock.
         """
-        return standing(self.agents, self.support, self.against, self.last_seen, half_life_seconds)
+        return standing(self.agents, self.support, self.against, self.last_seen)
 
     def worth(self) -> tuple[float, int, float, str]:
         """Sort key of items about different things, by what they tell those who meet another task; higher is better.
@@ -215,13 +215,11 @@ _read_pattern = msgspec.json.Decoder(Pattern).decode
 _read_item = msgspec.json.Decoder(MemoryItem).decode
 
 
-def standing(
-    agents: int, support: int, against: int, last_seen: float, half_life_seconds: float = HALF_LIFE_SECONDS
-) -> float:
+def standing(agents: int, support: int, against: int, last_seen: float) -> float:
     """How well something is backed: see `MemoryItem.standing`."""
     sessions = max(1, support - against)
     kept = max(1.0, agents * sessions / max(1, support))
-    return math.log2(kept + 1 - 1 / sessions) + last_seen / half_life_seconds
+    return math.log2(kept + 1 - 1 / sessions) + last_seen / HALF_LIFE_SECONDS
 
 
 DecisionKind = Literal["item", "pattern", "agent"]

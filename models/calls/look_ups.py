@@ -14,11 +14,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import orjson
-
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
 from fleetlore.calls.document import LookUp
-from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text
+from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, object_of
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import LEAST_AGENTS, Evidence, Fleet, Who
@@ -98,16 +96,13 @@ def _is_free_text(step: Step) -> bool:
 
 def _said(step: Step) -> str:
     """The text of a call, or `(names, of, arguments)` where they are no free text."""
-    try:
-        arguments = orjson.loads(step.arguments)
-    except orjson.JSONDecodeError:
-        arguments = None
+    arguments = object_of(step.arguments)
     if _is_free_text(step):
-        only = list(arguments.values()) if isinstance(arguments, dict) else []
+        only = list((arguments or {}).values())
         # One that takes a text alone is that text: the name of its argument is no part of it.
         text = only[0] if len(only) == 1 and isinstance(only[0], str) else text_of(step.arguments)
         return "" if _ARGUMENTS.fullmatch(text) else text  # it would pass for names of arguments, which are not masked
-    return f"({', '.join(arguments)})" if isinstance(arguments, dict) else ""
+    return "" if arguments is None else f"({', '.join(arguments)})"
 
 
 def _names(text: str, characters: int) -> set[str]:

@@ -85,9 +85,9 @@ class PlaceRecords:
             for name in {**known.worked, **known.failed}
             if sum(ended := known.ended(name))
         ]
-        names: defaultdict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        names: defaultdict[str, dict[str, Ended]] = defaultdict(dict)
         for _, place, name, ended in sorted(found)[:most]:
-            names[place][self._places[place].spelling(name)] = (ended.worked, ended.failed)
+            names[place][self._places[place].spelling(name)] = ended
         members = self._members(most // 2)
         return {
             place: Place(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.fingerprint.fingerprint import parsed
+from fleetlore.fingerprint.fingerprint import object_of
 from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, masked_tokens, masked_value
 
 __all__ = ["distance"]
@@ -64,10 +64,7 @@ def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
     return frozenset(counts).union(again)
 
 
-@lru_cache(maxsize=4096)
-def _values(arguments: str) -> dict[str, Any] | None:
-    value = parsed(arguments)
-    return value if isinstance(value, dict) else None
+_values = lru_cache(maxsize=4096)(object_of)
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from fleetlore.advice.changes import says_where
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
-from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, parsed
+from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, object_of, parsed
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
@@ -109,8 +109,8 @@ def _is_thought(call: Step) -> bool:
     """Whether a call only takes down what the agent thinks, as tools of that kind name it (`think(thought=…)`, the MCP
     server `sequentialthinking`): nobody else is to repeat that.
     """
-    value = parsed(call.arguments)
-    return THOUGHT in value if isinstance(value, dict) else _THOUGHT.match(call.arguments) is not None
+    values = object_of(call.arguments)
+    return THOUGHT in values if values is not None else _THOUGHT.match(call.arguments) is not None
 
 
 def _outline(calls: Sequence[Step]) -> tuple[str, ...]:

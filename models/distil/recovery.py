@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, cause_text, failure_of, parsed
+from fleetlore.fingerprint.fingerprint import arguments_text, cause_of, cause_text, failure_of, object_of
 from fleetlore.fingerprint.literals import masked_text, masked_value
 from fleetlore.wire.trajectory import MAX_TEXT, Judgment, Step
 from fleetlore.words import PART, WORD
@@ -273,8 +273,7 @@ def _values(arguments: str) -> dict[str, Any] | None:
     """Arguments that are an object; None for all else."""
     if not arguments:
         return {}
-    value = parsed(arguments) if len(arguments) <= MAX_TEXT else None
-    return value if isinstance(value, dict) else None
+    return object_of(arguments) if len(arguments) <= MAX_TEXT else None
 
 
 @lru_cache(maxsize=8192)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,8 +117,9 @@ def test_what_is_derived_is_worked_out_once_until_the_lore_changes() -> None:
     assert asked == ["a", "sql", "sql", "sql", "a"]
 
 
-def test_of_what_is_derived_no_more_is_kept_than_was_asked_for() -> None:
-    index = LoreIndex(max_derived=2)
+def test_what_is_derived_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetlore.recall.index.MAX_DERIVED", 2)
+    index = LoreIndex()
     asked: list[str] = []
 
     def work(index: LoreIndex, *key: str) -> None:

@@ -44,8 +44,9 @@ def test_nearness_follows_meaning() -> None:
     assert a @ b > a @ c
 
 
-def test_the_cache_is_bounded() -> None:
-    encoder = StaticEncoder(cached_texts=3)
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetlore.retrieval.encoder.CACHED_TEXTS", 3)
+    encoder = StaticEncoder()
     vectors = encoder.encode([f"text {n}" for n in range(9)])
     assert len(encoder._cache) == 3
     assert (encoder.encode(["text 0"])[0] == vectors[0]).all()
@@ -86,8 +87,10 @@ def test_a_text_is_the_mean_of_its_tokens(text: str) -> None:
     np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-5)
 
 
-def test_words_are_forgotten_when_there_are_too_many() -> None:
-    encoder = StaticEncoder(cached_words=1000)
+def test_words_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    roomy = StaticEncoder()
+    monkeypatch.setattr("fleetlore.retrieval.encoder.CACHED_WORDS", 1000)
+    encoder = StaticEncoder()
     texts = [" ".join(f"w{place}x{n}" for n in range(90)) for place in range(40)]
-    assert (encoder.encode(texts)[0] == StaticEncoder().encode(texts[:1])[0]).all()
+    assert (encoder.encode(texts)[0] == roomy.encode(texts[:1])[0]).all()
     assert len(encoder._words) <= 1000
