@@ -1,9 +1,9 @@
 """Load every memory with the same fleet of agents, some of which meet a failure that no agent has met.
 
 One process hosts many agents, as tasks of one event loop, and the fleet is spread over several such processes. An agent
-works through sessions of four calls, each asked about first: an event for each, one before them and one behind. It keeps to
-a timetable, whatever the memory does (an open loop), so a memory that falls behind shows it as waiting time, not as
-less load.
+works through sessions of four calls, each asked about first: an event for each, one before them and one behind. It
+keeps to a timetable, whatever the memory does (an open loop), so a memory that falls behind shows it as waiting time,
+not as less load.
 
 Nine calls of ten are of 200 known kinds, a tenth of which fails in known ways. Every `novelty_seconds` one agent makes
 a call that fails as no call before; from then on an agent of another process asks about the same call, again and again,
