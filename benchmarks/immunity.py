@@ -153,9 +153,7 @@ def run(quick: bool) -> Report:
     rows = ours.rows(f"fleetlore at {plan.calls_per_second:,.0f} calls/s")
     note = ""
     if not ours.sustained:
-        note = (
-            f"{plan.calls_per_second:,.0f} calls/s are not sustained here: what is waited for is a queue that grows."
-        )
+        note = f"{plan.calls_per_second:,.0f} calls/s are not sustained here: what is waited for is a queue that grows."
     if lower is not None:
         rows += lower.rows(f"fleetlore at {lower.plan.calls_per_second:,.0f} calls/s")
         p50, p99 = (percentile(lower.milliseconds, share) for share in (0.50, 0.99))

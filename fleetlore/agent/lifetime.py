@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from os import getpid
+import os
 
 from fleetlore.errors import NotOpen
 
 __all__ = ["Lifetime"]
+
+_CLOSED = -1
+_forks = 0  # of processes, from the first one that loaded this to this one
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+# Asked before every call: to ask the kernel for the process' id takes four times as long.
+if hasattr(os, "register_at_fork"):  # where a process can fork
+    os.register_at_fork(after_in_child=_count_fork)
 
 
 class Lifetime:
@@ -16,13 +29,10 @@ class Lifetime:
 
     Args:
         what: its name in an error's text.
-
-    Attributes:
-        open_in: id of the process that it is open in; 0 before it is entered and after it is left.
     """
 
     def __init__(self, what: str) -> None:
-        self.open_in = 0
+        self._open_in = _CLOSED  # forks of the process that it is open in
         self._what = what
         self._entered = False
 
@@ -33,21 +43,21 @@ class Lifetime:
     @property
     def is_open(self) -> bool:
         """Whether it was entered, in this process, and not left."""
-        return self.open_in == getpid()
+        return self._open_in == _forks
 
     @property
     def is_forked(self) -> bool:
         """Whether it is open in a process that this one was forked from."""
-        return self.open_in not in (0, getpid())
+        return self._open_in not in (_CLOSED, _forks)
 
     def enter(self) -> None:
         """Note that it is entered. Raises NotOpen where it was before."""
         if self._entered:
             raise NotOpen(self._why() if self.is_forked else f"{self._what} was entered before: make a new one")
-        self._entered, self.open_in = True, getpid()
+        self._entered, self._open_in = True, _forks
 
     def leave(self) -> None:
-        self.open_in = 0
+        self._open_in = _CLOSED
 
     def check(self) -> None:
         """Raise NotOpen, and say why, where it is not open."""

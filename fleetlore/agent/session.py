@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import Token
-from os import getpid
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -119,8 +118,7 @@ class Session:
 
     def _locked(self) -> threading.RLock:
         """The fleet's lock, for a `with`. Raises NotOpen: what is not open may record and ask nothing."""
-        if self._lifetime.open_in != getpid():  # in line, for advice is asked for before every call
-            self._lifetime.check()
+        self._lifetime.check()
         return self.fleet.lock
 
     def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
