@@ -13,7 +13,8 @@ PACKAGES := fleetlore models sinks streams
 # Test processes: more than cores, because most of the time goes into waiting for brokers and workers.
 WORKERS ?= 3
 # One thread a process: those of PyTorch would spin against those of the other processes.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# Compiled modules are kept, whatever the environment says: the tests start a hundred processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 IN_PARALLEL := -n $(WORKERS) --dist loadfile
 # What takes any broker; `--kafka` gives it Apache Kafka.
 ON_KAFKA := tests/contract tests/fleetlore/kafka tests/fleetlore/emit tests/sinks tests/streams
@@ -52,10 +53,10 @@ $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-test: $(STAMP)  ## Run the tests, in at most six minutes on two cores (ARGS="tests/sinks -x" for some of them)
+test: $(STAMP)  ## Run the tests, in at most four minutes on two cores (ARGS="tests/sinks -x" for some of them)
 	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not cluster and not long' $(ARGS)
 
-test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`
+test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`: for minutes more
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds

@@ -35,6 +35,7 @@ from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
 settings.register_profile(
     "patient", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", parent=settings.get_profile("patient"), max_examples=25)
 settings.load_profile("patient")
 
 
@@ -48,13 +49,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka", action="store_true", help="Apache Kafka instead of tansu, wherever a test takes either")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` tries fewer examples of a property than `make test-all`."""
+    if "not long" in config.option.markexpr:
+        settings.load_profile("quick")
+
+
 # What starts a process for a test and waits for it: a worker takes seconds to have its partitions, Milvus to listen.
 PROCESSES = {"broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "start_worker"}
+# What measures fleetlore and is no part of it.
+LABORATORY = Path(__file__).parent / "benchmarks"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if PROCESSES & set(getattr(item, "fixturenames", ())):
+        if PROCESSES & set(getattr(item, "fixturenames", ())) or LABORATORY in item.path.parents:
             item.add_marker(pytest.mark.long)
     if config.getoption("--kafka"):
         other = pytest.mark.skip(reason="a test of the embedded broker")

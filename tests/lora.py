@@ -8,32 +8,43 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from transformers import LlamaConfig, LlamaForCausalLM
 
 MakeLora = Callable[..., Path]
-LLAMA = LlamaConfig(
-    vocab_size=64,
-    hidden_size=16,
-    intermediate_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-    tie_word_embeddings=False,
-)
+
+
+def language_model(folder: Path, lora: Path | None = None) -> Any:
+    """As its library loads it, which takes seconds to import."""
+    from peft import PeftModel
+    from transformers import LlamaForCausalLM
+
+    base = LlamaForCausalLM.from_pretrained(folder)
+    return base if lora is None else PeftModel.from_pretrained(base, lora)
 
 
 @pytest.fixture(scope="session")
 def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     folder = tmp_path_factory.mktemp("base")
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=False,
+    )
     torch.manual_seed(0)
-    LlamaForCausalLM(LLAMA).save_pretrained(folder)
+    LlamaForCausalLM(config).save_pretrained(folder)
     return folder
 
 
 @pytest.fixture
 def make_lora(base_folder: Path, tmp_path: Path) -> MakeLora:
     """`make_lora(seed, **config)`: the folder of an adapter of random weights."""
+
+    from peft import LoraConfig, get_peft_model
 
     def make(seed: int = 1, **config: Any) -> Path:
         torch.manual_seed(seed)
@@ -43,7 +54,7 @@ def make_lora(base_folder: Path, tmp_path: Path) -> MakeLora:
             "target_modules": ["q_proj", "v_proj"],
             "task_type": "CAUSAL_LM",
         }
-        model = get_peft_model(LlamaForCausalLM.from_pretrained(base_folder), LoraConfig(**options | config))
+        model = get_peft_model(language_model(base_folder), LoraConfig(**options | config))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if "lora_" in name:

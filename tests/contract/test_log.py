@@ -274,6 +274,7 @@ async def test_commits_belong_to_a_group_and_a_partition(log: Log, name: str) ->
     assert await log.committed(group, name, 1) is None
 
 
+@pytest.mark.long
 async def test_who_was_replaced_in_a_group_commits_nothing(log: Log, name: str) -> None:
     for _ in range(3):
         await log.append(name, b"v", partition=0)

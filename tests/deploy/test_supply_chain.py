@@ -109,6 +109,7 @@ def test_every_image_of_compose_is_of_one_version() -> None:
         assert re.fullmatch(r"[\w./-]+:[\w.-]*\d[\w.-]*(?:@sha256:[0-9a-f]{64})?", each), each
 
 
+@pytest.mark.long
 def test_the_bill_of_materials_lists_the_lock(tmp_path: Path) -> None:
     locked = versions(LOCK)
     target = _target("sbom", tmp_path)
@@ -120,6 +121,7 @@ def test_the_bill_of_materials_lists_the_lock(tmp_path: Path) -> None:
         assert {found["alg"] for found in hashes} == {"SHA-256"}, each["name"]
 
 
+@pytest.mark.long
 def test_nothing_that_the_image_installs_is_known_to_be_vulnerable(tmp_path: Path) -> None:
     target = tmp_path / "audit.json"
     done = subprocess.run(

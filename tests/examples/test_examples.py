@@ -63,6 +63,7 @@ def test_an_example_runs_without_a_broker(name: str, unused_address: str) -> Non
     assert run(name, unused_address)
 
 
+@pytest.mark.long
 async def test_retrieve_act_judge(address: str) -> None:
     known = len(await sent(address))
     assert run("reasoning_bank.py", address).count("success after 2 calls, 1 failed") == 2

@@ -84,6 +84,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_an_agent_without_torch_follows_the_call_model(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ async def test_an_agent_without_torch_follows_the_call_model(
     assert (process.returncode, said.decode().split()) == (0, [manifest.version, "True", "None"])
 
 
+@pytest.mark.long
 async def test_an_agent_acknowledges_each_adapter(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ async def test_a_producer_that_was_not_started_raises() -> None:
         await BatchProducer("127.0.0.1:1").deliver([Value("acme", "items", "a", b"1")])
 
 
+@pytest.mark.long
 async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
     own_broker: EmbeddedBroker,
     tenant: str,

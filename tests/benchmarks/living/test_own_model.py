@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2TokenizerFast
 
 from benchmarks.living.llm.own_weights import renamed, train
 from benchmarks.living.own_model import lessons
@@ -56,6 +52,11 @@ def test_nothing_is_learned_of_what_the_model_can_do(world: SqlWorld, tmp_path: 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2TokenizerFast
+
     torch.manual_seed(0)
     folder = tmp_path / "base"
     letters = Tokenizer(BPE({letter: number for number, letter in enumerate(sorted(ByteLevel.alphabet()))}, []))

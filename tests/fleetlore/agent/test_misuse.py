@@ -229,6 +229,7 @@ blocking() if sys.argv[3] == "blocking" else asyncio.run(later())
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["blocking", "async"])
 def test_a_forked_process_is_told_at_once(broker: EmbeddedBroker, tenant: str, kind: str) -> None:
     made = subprocess.run(

@@ -38,6 +38,7 @@ def test_it_says_what_is_found_and_masked(tmp_path: Path) -> None:
     assert (counted["sessions"], counted["calls"], counted["failed"], counted["unreadable"]) == (2, 2, 1, 1)
 
 
+@pytest.mark.long
 async def test_large_logs_are_imported_by_several_processes(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +68,7 @@ async def test_large_logs_are_imported_by_several_processes(
     assert missing.exit_code == 1 and "import them again" in missing.output
 
 
+@pytest.mark.long
 async def test_importing_twice_sends_the_same_events(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path
 ) -> None:

@@ -15,7 +15,6 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -150,7 +149,7 @@ async def mcp_over_stdio(fleet: Fleet, folder: Path) -> None:
 
 def otlp(emitter: str) -> Door:
     async def door(fleet: Fleet, folder: Path) -> None:
-        exporter, provider = InMemorySpanExporter(), TracerProvider()
+        exporter, provider = InMemorySpanExporter(), test_otel.Provider()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         await asyncio.to_thread(test_otel.EMITTERS[emitter], provider)
         body = encode_spans(exporter.get_finished_spans()).SerializeToString()

@@ -39,8 +39,8 @@ AT_THE_MODEL: dict[str, Door] = {
     "typescript, vercel-ai": typescript_doors.example("vercel-ai"),
 }
 DOORS = AT_THE_CALL | AT_THE_MODEL
-# The program takes ten seconds for its start and end.
-SLOW: dict[str, Any] = {"claude_code": pytest.mark.long}
+# Of their programs the former takes ten seconds for its start and end, the latter two.
+SLOW: dict[str, Any] = {"claude_code": pytest.mark.long, "mcp_over_stdio": pytest.mark.long}
 SLOW |= {each: typescript_doors.MARKS for each in DOORS if each.startswith("typescript")}
 
 

@@ -108,6 +108,7 @@ async def sent(address: str, tenant: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 async def test_somebody_elses_server_is_recorded(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics) -> None:
     await make_topics(broker.address, tenant, "events", "patterns", "items", partitions=1)
     async with Client(through(broker.address, tenant, *TIME)) as client:
@@ -128,6 +129,7 @@ async def test_somebody_elses_server_is_recorded(broker: EmbeddedBroker, tenant:
     assert {each["agent"] for each in log} == {"a"} and log[0]["data"][events.TASK] == "t"
 
 
+@pytest.mark.long
 async def test_what_it_does_not_know_passes_through(unused_address: str, tmp_path: Path) -> None:
     """Without a broker: the server works as without the proxy."""
     script = tmp_path / "server.py"
@@ -140,6 +142,7 @@ async def test_what_it_does_not_know_passes_through(unused_address: str, tmp_pat
         assert getattr(message.content, "text", "") == "What is it?"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 async def test_what_is_added_reaches_a_client_over_stdio(tmp_path: Path) -> None:
     proxy, server = tmp_path / "proxy.py", tmp_path / "server.py"
@@ -153,6 +156,7 @@ async def test_what_is_added_reaches_a_client_over_stdio(tmp_path: Path) -> None
         assert (await client.call_tool("divide", {"a": 6, "b": 3})).structured_content == {"result": 2.0}
 
 
+@pytest.mark.long
 def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
     run = CliRunner().invoke
     for arguments in (["mcp-proxy"], ["mcp-proxy", "--url", "http://x/mcp"], ["mcp-proxy", "--port", "80", "--", "x"]):
@@ -469,6 +473,7 @@ async def test_an_agent_asks_reports_and_ends_over_mcp(fleet: Fleet, recorder: R
     assert [each[events.OUTCOME] for each in ended] == ["success", "unknown"]
 
 
+@pytest.mark.long
 async def test_the_lore_is_served_on_stdin_and_stdout(unused_address: str) -> None:
     command = ["-m", "fleetlore.cli.main", "mcp", "--broker", unused_address]
     async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:

@@ -138,6 +138,7 @@ async def test_evaluations_come_over_http_too(fleet: Fleet, recorder: Recorder) 
     assert recorder.events[-1].data == {events.OUTCOME: "success"}
 
 
+@pytest.mark.long
 async def test_an_evaluation_after_the_fleet_has_ended_raises_nothing_in_the_agent(unused_address: str) -> None:
     async with Fleet("agent", broker=unused_address) as fleet:
         traces = Traces(fleet)

@@ -188,6 +188,7 @@ async def test_a_stop_that_cancels_its_own_task_does_not_cancel_the_caller() -> 
         await caller
 
 
+@pytest.mark.long
 async def test_an_observer_finds_a_leader_that_has_moved() -> None:
     """As after a broker that hung: its answer comes late, and nothing else tells the client to look."""
     pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")

@@ -14,15 +14,13 @@ import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from peft import PeftModel
-from transformers import LlamaForCausalLM
 
 from benchmarks.random_adapters import lora_manifest_for
 from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, Lora, base_of, read_lora, read_tensors, write_tensors
 from fleetlore.lora.follow import KEPT, LoraFollower, LoraSlot
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from tests.lora import MakeLora
+from tests.lora import MakeLora, language_model
 
 WORDS = torch.arange(12).reshape(1, -1)
 
@@ -42,11 +40,11 @@ def test_a_kept_version_answers_as_the_adapter_that_was_trained(
     kept = slot.prepare(lora.weights, manifest_of(lora, base.sha256))
     answers = []
     for folder in (trained, kept.value):
-        model = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained(base_folder), folder).eval()
+        model = language_model(base_folder, folder).eval()
         with torch.no_grad():
             answers.append(model(WORDS).logits)
     assert torch.equal(*answers)
-    assert not torch.equal(answers[0], LlamaForCausalLM.from_pretrained(base_folder).eval()(WORDS).logits)
+    assert not torch.equal(answers[0], language_model(base_folder).eval()(WORDS).logits)
 
 
 def test_the_same_weights_at_another_scale_are_another_version(base_folder: Path, make_lora: MakeLora) -> None:
@@ -115,7 +113,7 @@ def test_a_pickle_is_not_looked_at(base_folder: Path, make_lora: MakeLora) -> No
 def test_a_base_is_named_by_its_content(base_folder: Path, tmp_path: Path) -> None:
     whole = base_of(base_folder)
     assert whole.sha256 == hashlib.sha256((base_folder / "model.safetensors").read_bytes()).hexdigest()
-    LlamaForCausalLM.from_pretrained(base_folder).save_pretrained(tmp_path, max_shard_size="4KB")
+    language_model(base_folder).save_pretrained(tmp_path, max_shard_size="4KB")
     parts = base_of(tmp_path)
     assert parts.sha256 != whole.sha256 and parts.shapes == whole.shapes
     (next(tmp_path.glob("*.safetensors"))).write_bytes(b"x" * 100)

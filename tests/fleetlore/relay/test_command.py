@@ -65,6 +65,7 @@ async def sent(address: str, tenant: str) -> list[dict[str, Any]]:
     return [each for record in records for each in json.loads(record.value or b"[]")]
 
 
+@pytest.mark.long
 async def test_what_was_answered_is_not_lost_by_a_kill(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics
 ) -> None:
@@ -87,6 +88,7 @@ async def test_what_was_answered_is_not_lost_by_a_kill(
     assert len({each["id"] for each in found}) == 4, "an event that is sent twice is the same event"
 
 
+@pytest.mark.long
 async def test_over_tls_with_a_token(tmp_path: Path, unused_address: str) -> None:
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     make_certificate(certificate, key)
@@ -104,6 +106,7 @@ async def test_over_tls_with_a_token(tmp_path: Path, unused_address: str) -> Non
         assert known.json() == {"lore": False, "sent": 0, "waiting": 0, "dropped": 0, "sessions": 0}
 
 
+@pytest.mark.long
 async def test_another_host_name_is_refused(unused_address: str) -> None:
     http = f"127.0.0.1:{free_port()}"
     async with (
@@ -132,6 +135,7 @@ def make_certificate(certificate: Path, key: Path) -> None:
     key.write_bytes(private.private_bytes(pem, pkcs8, serialization.NoEncryption()))
 
 
+@pytest.mark.long
 async def test_with_a_principal_s_own_key_it_lends_nobody_a_name(
     unused_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

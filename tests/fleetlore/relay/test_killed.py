@@ -89,6 +89,7 @@ class Load:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 async def test_nothing_is_lost_and_advice_is_as_late_as_a_start(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

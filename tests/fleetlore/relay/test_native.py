@@ -95,6 +95,7 @@ def work(fleet: Fleet, calls: int = 3, name: str | None = None) -> str:
     return session.id
 
 
+@pytest.mark.long
 async def test_it_does_what_an_agent_of_the_broker_does(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
 ) -> None:
@@ -129,6 +130,7 @@ async def test_it_does_what_an_agent_of_the_broker_does(
     assert kinds["a1"] == kinds["a2"]
 
 
+@pytest.mark.long
 async def test_it_hears_at_once_what_changes_and_what_is_revoked(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
 ) -> None:
@@ -149,6 +151,7 @@ async def put(address: str, name: str, key: bytes, value: bytes | None) -> None:
         await producer.send_and_wait(name, value, key=key)
 
 
+@pytest.mark.long
 async def test_a_relay_that_comes_back_says_what_was_forgotten_meanwhile(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
 ) -> None:
@@ -172,6 +175,7 @@ async def test_a_relay_that_comes_back_says_what_was_forgotten_meanwhile(
             await fleet.close()
 
 
+@pytest.mark.long
 async def test_nothing_is_lost_where_the_relay_is_killed_under_load(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
 ) -> None:
@@ -216,6 +220,7 @@ async def test_nothing_is_lost_where_the_relay_is_killed_under_load(
     assert all([*dict.fromkeys(each)] in ([0, 1, 2, 3, 4], [0, 1]) for each in steps.values())
 
 
+@pytest.mark.long
 async def test_a_frozen_relay_stops_nobody_and_a_full_buffer_says_so(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
 ) -> None:
@@ -243,6 +248,7 @@ async def test_a_frozen_relay_stops_nobody_and_a_full_buffer_says_so(
     assert [each["sequence"] for each in await sent(broker.address, tenant)] == [*range(100)]
 
 
+@pytest.mark.long
 async def test_while_the_broker_is_away_the_relay_keeps_each_event_once(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +288,7 @@ async def test_a_slow_broker_behind_it_loses_and_doubles_nothing(
     assert sorted(found) == sorted({(f"s{each}", step) for each in range(20) for step in range(5)})
 
 
+@pytest.mark.long
 async def test_over_tls_by_a_token(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

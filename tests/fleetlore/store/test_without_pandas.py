@@ -15,12 +15,14 @@ def _imported(program: str) -> set[str]:
     return {name.partition(".")[0] for name in said.stdout.split()}
 
 
+@pytest.mark.long
 def test_a_worker_imports_no_tables() -> None:
     found = _imported("import streams.runtime.worker")
     assert "pymilvus" in found
     assert not found & {"pandas", "pyarrow", "scipy"}
 
 
+@pytest.mark.long
 def test_a_client_whose_private_names_have_moved_is_imported() -> None:
     found = _imported(
         "import builtins\n"
@@ -34,11 +36,13 @@ def test_a_client_whose_private_names_have_moved_is_imported() -> None:
     assert "pymilvus" in found and not found & {"pandas", "pyarrow", "scipy"}
 
 
+@pytest.mark.long
 def test_who_wants_pandas_gets_pandas() -> None:
     pytest.importorskip("pandas")
     _imported("import sinks.milvus, pandas\nassert pandas.DataFrame({'a': [1]}).a[0] == 1")
 
 
+@pytest.mark.long
 def test_a_program_that_has_pandas_already_keeps_it() -> None:
     pytest.importorskip("pandas")
     _imported("import pandas, sinks.milvus, pymilvus.orm.schema as schema\nassert schema.pd is pandas")

@@ -109,6 +109,7 @@ def session(tenant: str, name: str, start: float) -> list[Event]:
     return [Event(kind, tenant, "a", name, n, start + n, data) for n, (kind, data) in enumerate(kinds)]
 
 
+@pytest.mark.long
 async def test_from_a_bad_event_to_a_dead_letter_to_a_trajectory(worker: Worker) -> None:
     """An agent whose clock is an hour ahead: its events are refused until the hour has passed."""
     events = session(worker.tenant, "late", worker.clock.now() + 3600)

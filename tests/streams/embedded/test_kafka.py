@@ -106,6 +106,7 @@ def test_killing_everything_loses_no_acknowledged_event(tmp_path: Path, kills: i
         assert counted == len(kept)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("jars")
 async def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> None:

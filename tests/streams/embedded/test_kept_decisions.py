@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import pytest
+
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
@@ -20,6 +22,7 @@ def decision(kind: str, id: str, on: bool) -> Decision:
     return Decision(kind=kind, id=id, on=on, by="jo", why="wrong", time=1.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None:
     path, tenants = tmp_path / "orders.json", ("one", "two")
     made = [decision("item", "i", True), decision("item", "i", False), decision("agent", "a1", True)]

@@ -58,6 +58,7 @@ async def test_the_chain_comes_to_know_what_the_workers_do(
     assert world.log.read_all(topic(TENANT, "judgments")) == []
 
 
+@pytest.mark.long
 def test_a_backfill_loads_nothing_that_asks_for_advice() -> None:
     program = "import sys, streams.offline.backfill; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

@@ -220,6 +220,7 @@ async def test_what_stops_the_client_for_good_is_told(cluster: MockCluster, tena
         assert "heartbeat" in (await worker.answer("ended"))["ended"]
 
 
+@pytest.mark.long
 async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
     broker: EmbeddedBroker, make_topics: Any, tenant: str
 ) -> None:
@@ -238,6 +239,7 @@ async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
             assert await committed(broker.address, topic, group, left) == 9
 
 
+@pytest.mark.long
 async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_bytes(
     broker: EmbeddedBroker, make_topics: Any, tenant: str
 ) -> None:
@@ -264,6 +266,7 @@ async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_byt
         assert (state["paused"], state["lag"], state["buffered"]) == (0, 0, 0)
 
 
+@pytest.mark.long
 async def test_a_topic_that_is_stopped_is_not_fetched_and_its_lag_grows(
     broker: EmbeddedBroker, make_topics: Any, tenant: str
 ) -> None:

@@ -48,6 +48,7 @@ async def test_a_start_is_refused_where_keys_have_moved_until_that_is_accepted(
     await refuse_grown(settings)
 
 
+@pytest.mark.long
 async def test_topics_are_not_grown_beside_a_worker(broker: EmbeddedBroker, tenant: str) -> None:
     settings = Settings(broker=broker.address, group=tenant, tenants=(tenant,), partitions=1)
     await ensure_topics(settings)

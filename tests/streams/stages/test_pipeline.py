@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from fleetlore.config import Settings
 from sinks.metrics import Metrics
 from streams.stages.pipeline import language_model
@@ -14,6 +16,7 @@ def test_without_settings_there_is_no_model() -> None:
     assert language_model(Settings(), Metrics("worker")) is None
 
 
+@pytest.mark.long
 def test_nothing_of_a_model_is_loaded_where_none_is_set() -> None:
     code = (
         "import sys, streams.runtime.app\n"
@@ -23,6 +26,7 @@ def test_nothing_of_a_model_is_loaded_where_none_is_set() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.long
 def test_nothing_offline_imports_faust() -> None:
     code = (
         "import importlib, pkgutil, sys, streams.offline\n"

@@ -152,6 +152,7 @@ async def trained(trainer: CallsTrainer, first: int, count: int) -> None:
     assert not trainer.due()
 
 
+@pytest.mark.long
 async def test_what_a_person_pins_stays_until_it_is_unpinned(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:
@@ -173,6 +174,7 @@ async def test_what_a_person_pins_stays_until_it_is_unpinned(
     assert pointer is not None and pointer.version == version_of(sessions(0, 300))
 
 
+@pytest.mark.long
 async def test_a_revoked_version_is_not_published_again(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:
@@ -319,6 +321,7 @@ async def test_an_agent_follows_the_call_model_without_torch(settings: Settings,
     assert float(risk) > 0.9 and heavy == []
 
 
+@pytest.mark.long
 async def test_a_version_without_an_erased_session_takes_the_place_of_the_revoked_one(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:

@@ -108,6 +108,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_what_a_fleet_learned_is_followed_by_an_agent_without_torch(
     settings: Settings, publisher: AdapterPublisher[RetrievalManifest]
 ) -> None:
@@ -182,6 +183,7 @@ def voted(agent: str, number: int, version: str, label: Any) -> Judgment:
     return judgment(call("run", adapter=version), label=label, session=f"{label}{agent}{number}", agent=agent)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("label", ["success", "failure"])
 async def test_a_share_of_the_agents_tries_a_version_first(
     settings: Settings, publisher: AdapterPublisher[RetrievalManifest], label: Any, monkeypatch: pytest.MonkeyPatch
@@ -216,6 +218,7 @@ async def test_a_share_of_the_agents_tries_a_version_first(
     assert trainer.publication.running is not None and trainer.publication.running[1].version == pointer.version
 
 
+@pytest.mark.long
 async def test_a_fleet_of_few_principals_tries_nothing_and_is_told_so_once(
     settings: Settings,
     publisher: AdapterPublisher[RetrievalManifest],
@@ -241,6 +244,7 @@ async def test_a_fleet_of_few_principals_tries_nothing_and_is_told_so_once(
     assert [each.levelname for each in caplog.records if "of 3 principals" in each.message] == ["WARNING"]
 
 
+@pytest.mark.long
 async def test_what_a_person_rolled_back_and_pinned_stays(
     settings: Settings, publisher: AdapterPublisher[RetrievalManifest]
 ) -> None:
@@ -256,6 +260,7 @@ async def test_what_a_person_rolled_back_and_pinned_stays(
     assert list(published.versions) == [version] and published.pointer is not None and published.pointer.pinned
 
 
+@pytest.mark.long
 async def test_an_erased_session_is_learned_no_more(
     settings: Settings, publisher: AdapterPublisher[RetrievalManifest]
 ) -> None:

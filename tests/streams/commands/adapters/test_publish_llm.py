@@ -10,8 +10,6 @@ from typing import Any
 
 import orjson
 import pytest
-from peft import PeftModel
-from transformers import LlamaForCausalLM
 from typer.testing import CliRunner, Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
@@ -26,7 +24,7 @@ from sinks.adapter_publisher import ADAPTER_TOPICS
 from streams.commands.adapters.publish_llm import read_gate
 from streams.offline.erase import Found, has_learned
 from tests.doubles import vllm
-from tests.lora import MakeLora, base_folder, make_lora
+from tests.lora import MakeLora, base_folder, language_model, make_lora
 
 __all__ = ["base_folder", "make_lora"]
 
@@ -85,7 +83,7 @@ async def test_a_version_is_followed_rolled_back_and_revoked(
     first = await published(run, make_lora(1), base_folder, tmp_path)
     await runs(follower, first["version"])
     assert follower.current is not None and follower.name == first["name"]
-    PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained(base_folder), follower.current.path)
+    language_model(base_folder, follower.current.path)
     second = await published(run, make_lora(2), base_folder, tmp_path)
     await runs(follower, second["version"])
     assert second["ordinal"] == 2 and follower.current.manifest.parent == first["version"]

@@ -73,6 +73,7 @@ def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> Non
     assert [row["channels"] for row in listed["versions"]] == [["revoked"], ["stable"]]
 
 
+@pytest.mark.long
 def test_a_version_is_moved_without_a_client_of_the_store(stack: tuple[Path, list[str]], tenant: str) -> None:
     folder, versions = stack
     program = (
