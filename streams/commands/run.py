@@ -12,8 +12,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from streams.offline.replay import ReplayReport
 
 TO_BE_SEEN_TO = 3
+# Of the stack to its end, after which its processes are killed: two groups of them have 30 seconds each.
+_STOP_SECONDS = 60.0
 # Below this `up` warns: Milvus takes tens of MiB from the beginning.
 _LITTLE_SPACE_BYTES = 500 * 2**20
 
@@ -185,6 +185,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
     from streams.commands.console import DEFAULT_PORT as CONSOLE_PORT
     from streams.embedded.broker import DEFAULT_PORT
     from streams.embedded.stack import Stack as Embedded
+    from streams.runtime.lifecycle import at_first_signal
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     stack = Embedded(
@@ -197,26 +198,27 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
         http=http,
         broker_port=DEFAULT_PORT,
     )
-    with _interrupted() as stop:
-        with console.status("starting") if console.is_terminal else contextlib.nullcontext():
-            entering = asyncio.create_task(stack.__aenter__())
-            await _first(entering, asyncio.create_task(stop.wait()))
-        if not entering.done():
-            entering.cancel()
-            await asyncio.gather(entering, return_exceptions=True)
-            return
-        await entering
-        try:
-            for line in _greeting(stack, data, tenants, http):
-                console.print(line, markup=False)
-            failing = asyncio.create_task(stack.failed())
-            await _first(failing, asyncio.create_task(stop.wait()))
-            if failing.done():
-                raise failing.result()
-            failing.cancel()
-        finally:
-            await stack.stop()
-            console.print(f"stopped; log and lore stay in {data}", markup=False)
+    stop = asyncio.Event()
+    at_first_signal(asyncio.get_running_loop(), stop.set, _STOP_SECONDS)
+    with console.status("starting") if console.is_terminal else contextlib.nullcontext():
+        entering = asyncio.create_task(stack.__aenter__())
+        await _first(entering, asyncio.create_task(stop.wait()))
+    if not entering.done():
+        entering.cancel()
+        await asyncio.gather(entering, return_exceptions=True)
+        return
+    await entering
+    try:
+        for line in _greeting(stack, data, tenants, http):
+            console.print(line, markup=False)
+        failing = asyncio.create_task(stack.failed())
+        await _first(failing, asyncio.create_task(stop.wait()))
+        if failing.done():
+            raise failing.result()
+        failing.cancel()
+    finally:
+        await stack.stop()
+        console.print(f"stopped; log and lore stay in {data}", markup=False)
 
 
 def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) -> Iterator[str]:
@@ -235,26 +237,6 @@ def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) 
 
 async def _first(*tasks: asyncio.Task[object]) -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-
-
-@contextlib.contextmanager
-def _interrupted() -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C and SIGTERM set; a second one of them ends the process at once."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def handle() -> None:
-        if stop.is_set():
-            sys.exit(130)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handle)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
 
 
 @contextlib.asynccontextmanager
