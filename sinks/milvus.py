@@ -216,10 +216,15 @@ class MilvusStore:
 
         The embedded store is through with it then (`streams.embedded.milvus_server`). True: a cluster, which goes on.
         """
-        for collection in COLLECTIONS:
-            await self._call(partial(self._purge, collection.name))
-        version = await self._call(lambda: self._open_client().get_server_version())
-        return not str(version).startswith("milvus_lite")
+
+        def flush_and_compact(client: MilvusClient) -> bool:
+            for collection in COLLECTIONS:
+                name = client.describe_collection(self._target(collection.name))["collection_name"]
+                client.flush(name)
+                client.compact(name)
+            return not str(client.get_server_version()).startswith("milvus_lite")
+
+        return await self.on_client(flush_and_compact)
 
     async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
         """Yield all rows of a tenant whose columns are `equal` to what is asked for, in no order."""
@@ -324,12 +329,6 @@ class MilvusStore:
 
     def _delete(self, collection: str, ids: list[str]) -> None:
         self._open_client().delete(self._target(collection), ids=ids)
-
-    def _purge(self, collection: str) -> None:
-        client = self._open_client()
-        name = client.describe_collection(self._target(collection))["collection_name"]
-        client.flush(name)
-        client.compact(name)
 
     def _open_client(self) -> MilvusClient:
         if self._client is None:

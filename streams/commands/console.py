@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from typing import Annotated
 
@@ -42,13 +43,12 @@ def console(
     import uvicorn
 
     from fleetlore.loopback import is_loopback
-    from streams.console.access import new_token
     from streams.console.actions import Actions
     from streams.console.pages import Console
     from streams.console.sources import Sources
     from streams.offline.doctor import roles_of
 
-    token = None if is_loopback(host) else settings.console_token or new_token()
+    token = None if is_loopback(host) else settings.console_token or secrets.token_urlsafe(24)
     actions = None if read_only else Actions(settings, tenant)
     endpoints = metrics or ([] if stack.data is None else list(roles_of(stack.data).values()))
 

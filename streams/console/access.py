@@ -8,7 +8,6 @@ send it.
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -16,8 +15,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from fleetlore.loopback import is_loopback
-
-__all__ = ["new_token"]
 
 _COOKIE = "fleetlore_console"
 # A probe knows neither the token nor the name, and learns nothing but that the page answers.
@@ -36,10 +33,6 @@ _HEADERS = {
 }
 
 _Handler = Callable[[Request], Awaitable[Response]]
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(24)
 
 
 class Access:

@@ -7,7 +7,7 @@ import contextlib
 import getpass
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
@@ -28,11 +28,10 @@ from fleetlore.errors import FleetloreError
 from fleetlore.recall.hints import count
 from fleetlore.stats.health import failed_of, figure, tools_of
 from fleetlore.wire.lore import PATTERN_LEVELS, Decision, MemoryItem, Pattern
-from models.judge.session_state import SessionState
 from streams.console import blocks
 from streams.console.access import LIVE, Access
 from streams.console.actions import Actions
-from streams.console.sources import Judged, Snapshot
+from streams.console.sources import Snapshot, Sources
 
 __all__ = ["Console"]
 
@@ -73,16 +72,6 @@ def line_chart(values: Sequence[float], label: str) -> Markup:
     ).format(escape(label), WIDTH, HEIGHT, points)
 
 
-class _Source(Protocol):
-    """What the page is made from (`streams.console.sources.Sources`)."""
-
-    def snapshot(self) -> Snapshot: ...
-
-    async def session(self, id: str) -> SessionState | None: ...
-
-    async def sessions_of(self, agent: str) -> Sequence[Judged]: ...
-
-
 class Console:
     """The application.
 
@@ -91,7 +80,7 @@ class Console:
         actions: None where the page may only be read.
     """
 
-    def __init__(self, source: _Source, token: str | None = None, actions: Actions | None = None) -> None:
+    def __init__(self, source: Sources, token: str | None = None, actions: Actions | None = None) -> None:
         self._source = source
         self._actions = actions
         self._templates = Environment(

@@ -34,7 +34,7 @@ from fleetlore.wire.topics import topic
 from models.judge.session_state import SessionState
 from sinks.milvus import row_id
 
-__all__ = ["Judged", "Snapshot", "Sources"]
+__all__ = ["Sources"]
 
 _ADAPTERS_SECONDS = 3.0
 _LETTERS_KEPT = 200

@@ -30,9 +30,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
     name = "patterns"
     reads = "observations"
 
-    def __init__(
-        self, store: Store, clock: Clock, metrics: Metrics | None = None, operators: Operators | None = None
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, metrics: Metrics, operators: Operators | None = None) -> None:
         super().__init__(
             store,
             clock,
@@ -118,8 +116,6 @@ class PatternsStage(MergingStage[PatternState, Observation]):
     def _show_health(self) -> None:
         """Set the metrics of the newest hour: agents may name their tools as they like, so series are for a few."""
         tenants, self._changed_tenants = self._changed_tenants, set()
-        if self._metrics is None:
-            return
         for tenant in tenants:
             hours = self._newest_hours[tenant].values()
             newest = max((number for _, (number, _, _) in hours), default=0)

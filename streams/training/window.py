@@ -136,10 +136,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
         """What it reads."""
         return (self.name, self.verdicts) if self.publication.canary_share > 0 else (self.name,)
 
-    async def resume(self) -> None:
-        """Look which version is in service."""
-        await self.publication.resume()
-
     def take(self, record: ConsumerRecord) -> None:
         """Keep the sessions of a record, or count its verdicts in a trial."""
         self._metrics.received_records(record.topic).inc()
@@ -179,7 +175,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
             self._window.forget(lambda each: self._erased.holds(self._tenant, each.id))
             self._forgetting_until = self._clock.monotonic() + _FORGETTING_SECONDS
         if self._clock.monotonic() < self._forgetting_until:
-            await self.resume()  # what learned of it is being revoked
+            await self.publication.resume()  # what learned of it is being revoked
         for partition, offset in self._read_to.items():
             self._window.forget_before(partition, offset - self._horizon)
         chosen, began = self._window.chosen(), self._clock.monotonic()
@@ -261,7 +257,7 @@ async def train(
     budget = CpuBudget(settings.trainer_cpu_share, BURST_SECONDS)
     spent = spent or (lambda: sum(trainer.cpu_seconds for trainer in trainers))
     for trainer in trainers:
-        await trainer.resume()
+        await trainer.publication.resume()
 
     async def take(fetched: Fetched) -> None:
         for partition, records in fetched.items():

@@ -139,7 +139,7 @@ def published(effects: Effects) -> list[str]:
 
 async def test_a_new_failure_goes_before_all_that_is_to_be_written_and_no_batch_writes_it_all() -> None:
     clock = SlowClock()
-    stage = PatternsStage(MemoryStore(), clock)
+    stage = PatternsStage(MemoryStore(), clock, Metrics("worker"))
     old = [f"old-{number}" for number in range(20)]
     assert published(await stage.process([seen(0, *old)])) == old
     clock.advance(5.0)
@@ -164,7 +164,7 @@ async def test_a_new_failure_goes_before_all_that_is_to_be_written_and_no_batch_
 
 async def test_where_nothing_comes_all_is_written_at_once() -> None:
     clock = SlowClock()
-    stage = PatternsStage(MemoryStore(), clock)
+    stage = PatternsStage(MemoryStore(), clock, Metrics("worker"))
     await stage.process([seen(0, *(f"old-{number}" for number in range(20)))])
     effects = await stage.process([])
     assert sum(map(len, effects.rows.values())) == 20
@@ -173,7 +173,7 @@ async def test_where_nothing_comes_all_is_written_at_once() -> None:
 async def test_what_changes_with_every_batch_is_written_in_time() -> None:
     """A write that was begun and is not done when the next is due is done then, or it would only grow."""
     clock = SlowClock()
-    stage = PatternsStage(MemoryStore(), clock)
+    stage = PatternsStage(MemoryStore(), clock, Metrics("worker"))
     old = [f"old-{number}" for number in range(40)]
     written = 0
     for offset in range(60):
@@ -226,7 +226,7 @@ def pattern(number: int, sessions: int, level: str = "tool") -> PatternState:
 
 @pytest.mark.parametrize("sessions", [1, 30, 600])
 def test_a_pattern_takes_up_no_more_than_is_reckoned(sessions: int) -> None:
-    stage = PatternsStage(MemoryStore(), FakeClock())
+    stage = PatternsStage(MemoryStore(), FakeClock(), Metrics("worker"))
     reckoned = stage.weigh(pattern(0, sessions))
     assert 0.2 * reckoned < taken_up(lambda number: pattern(number, sessions), 10) < reckoned
 

@@ -158,7 +158,7 @@ async def test_what_a_person_pins_stays_until_it_is_unpinned(
 ) -> None:
     (tenant,) = settings.tenants
     trainer = made(tenant, publisher)
-    await trainer.resume()
+    await trainer.publication.resume()
     for first in (0, 60):
         await trained(trainer, first, 60)
     one, two = sorted((await publisher.published(tenant)).versions.values(), key=lambda each: each.ordinal)
@@ -183,7 +183,7 @@ async def test_a_revoked_version_is_not_published_again(
     (version,) = (await publisher.published(tenant)).versions
     assert await publisher.revoke(tenant, version) is None
     again = made(tenant, publisher)
-    await again.resume()
+    await again.publication.resume()
     await trained(again, 0, 60)
     assert not (await publisher.published(tenant)).versions
     await trained(again, 60, 60)
@@ -197,7 +197,7 @@ async def test_a_log_that_lost_its_sessions_does_not_make_the_agents_forget(
     await trained(made(tenant, publisher), 0, 200)
     (version,) = (await publisher.published(tenant)).versions
     again = made(tenant, publisher)
-    await again.resume()
+    await again.publication.resume()
     await trained(again, 140, 62)  # two of them are new: too few to measure the two versions by
     assert list((await publisher.published(tenant)).versions) == [version]
 

@@ -100,7 +100,7 @@ async def main():
         from fleetlore.retrieval.adapter import Ranking
 
         texts = ["refused: riverman stoneway cloudish with_a", "refused: dusty nand with_b"]
-        scores = Ranking(texts, slot.encoder).scores("refused: rivering stoneless clouded nand", slot.adapter)
+        scores = Ranking(texts, slot.encoder).scores("refused: rivering stoneless clouded nand", slot.value)
         print(version, scores.argmax(), *({"torch", "peft", "transformers", "sklearn", "scipy"} & set(sys.modules)))
 
 
@@ -116,7 +116,7 @@ async def test_what_a_fleet_learned_is_followed_by_an_agent_without_torch(
     some = sessions(0, COUNT)
     await send(settings, some)
     trainer = made(tenant, publisher)
-    await trainer.resume()
+    await trainer.publication.resume()
     trainer.take(record(trainer.name, some, 0))
     await trainer.learn()
 
