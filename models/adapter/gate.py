@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 from typing import Literal, NamedTuple
@@ -35,12 +34,12 @@ from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.pairs import Case, Memory, is_other
+from models.calls.gate import GateReport
 
 __all__ = ["CanaryTrial", "judge_retrieval", "log_wealth"]
 
 _Decision = Literal["promote", "abort", "waiting"]
 _Vote = tuple[str, bool]  # a principal, and whether its session succeeded
-_Reason = Literal["better", "too_few", "no_gain", "worse_than_published"]
 _Learn = Callable[[Sequence[Case]], RetrievalAdapter | None]
 
 _MARGIN = 0.1
@@ -129,18 +128,6 @@ class CanaryTrial:
         return "waiting"
 
 
-@dataclass(frozen=True, slots=True)
-class _RetrievalReport:
-    """A decision and its figures."""
-
-    reason: _Reason
-    figures: dict[str, float]
-
-    @property
-    def passed(self) -> bool:
-        return self.reason == "better"
-
-
 class _Ranked(NamedTuple):
     """Reciprocal ranks of the first right way out, 0 where none is found: by words, by the adapter, by another one."""
 
@@ -157,7 +144,7 @@ def judge_retrieval(
     published: RetrievalAdapter | None = None,
     until: float = 0.0,
     ended: Sequence[float] = (),
-) -> _RetrievalReport:
+) -> GateReport:
     """Rank each later part of the cases (the oldest first) by what was learned from the parts before it.
 
     Args:
@@ -173,7 +160,7 @@ def judge_retrieval(
         ranked += rank(cases[:first], cases[first:last], encoder, adapter, published, {each - first for each in seen})
     figures = {"queries": float(len(ranked))}
     if len(ranked) < LEAST:
-        return _RetrievalReport("too_few", figures)
+        return GateReport("too_few", figures)
     gains = _by_task(ranked)
     figures |= {
         "mrr": float(np.mean([each.adapter for each in ranked])),
@@ -182,13 +169,13 @@ def judge_retrieval(
         "log_evidence": log_wealth(gains),
     }
     if figures["log_evidence"] < -log(_ALPHA):
-        return _RetrievalReport("no_gain", figures)
+        return GateReport("no_gain", figures)
     new = [(each.adapter, each.published) for each in ranked if each.published is not None]
     if len(new) >= LEAST:
         figures["mrr_new"], figures["mrr_published"] = (float(np.mean(column)) for column in zip(*new, strict=True))
         if figures["mrr_new"] < figures["mrr_published"] - TOLERANCE:
-            return _RetrievalReport("worse_than_published", figures)
-    return _RetrievalReport("better", figures)
+            return GateReport("worse_than_published", figures)
+    return GateReport("better", figures)
 
 
 def rank(

@@ -23,7 +23,7 @@ from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
 from models.cases import said_by
 
-_Reason = Literal["better", "too_few", "no_better_than_rates", "worse_than_published"]
+_Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published"]
 
 # Of the calls of a tool in one state, at most.
 _WARNED = 0.2
@@ -120,8 +120,8 @@ def _threshold(tool: str, state: State, calls: list[Foreseen]) -> Threshold | No
 
 
 @dataclass(frozen=True, slots=True)
-class CallsReport:
-    """A decision and its figures: mean log-loss in nats a call."""
+class GateReport:
+    """A gate's decision on a candidate, and its figures."""
 
     reason: _Reason
     figures: dict[str, float]
@@ -133,7 +133,7 @@ class CallsReport:
 
 def judge_candidate(
     foreseen: Iterable[Foreseen], published: bytes | None = None, since: Iterable[Trajectory] = ()
-) -> CallsReport:
+) -> GateReport:
     """Compare a candidate with failure rates, and with the published version on the sessions since that one.
 
     Args:
@@ -144,19 +144,19 @@ def judge_candidate(
     judged = [each for each in foreseen if each.state != "after_failure"]
     figures = {"calls": float(len(judged))}
     if len(judged) < _LEAST_JUDGED:
-        return CallsReport("too_few", figures)
+        return GateReport("too_few", figures)
     figures["log_loss"] = _log_loss((each.fails, each.failed) for each in judged[-_JUDGED:])
     figures["log_loss_rates"] = _log_loss(_by_rate(judged)[-_JUDGED:])
     if figures["log_loss"] >= figures["log_loss_rates"]:
-        return CallsReport("no_better_than_rates", figures)
+        return GateReport("no_better_than_rates", figures)
     if published is not None:
         new = _on_new(judged, published, since)
         if len(new) >= _LEAST_JUDGED:
             figures["log_loss_new"] = _log_loss((each.fails, each.failed) for each, _ in new)
             figures["log_loss_published"] = _log_loss((fails, each.failed) for each, fails in new)
             if figures["log_loss_new"] > figures["log_loss_published"] + _TOLERANCE:
-                return CallsReport("worse_than_published", figures)
-    return CallsReport("better", figures)
+                return GateReport("worse_than_published", figures)
+    return GateReport("better", figures)
 
 
 def _by_rate(calls: Sequence[Foreseen]) -> list[tuple[float, bool]]:

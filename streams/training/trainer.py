@@ -29,7 +29,7 @@ from fleetlore.wire.adapter_manifest import CallsManifest, Probe, RetrievalManif
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 from models.adapter.pairs import Case, cases_of
-from models.calls.gate import CallsReport, judge_candidate
+from models.calls.gate import GateReport, judge_candidate
 from models.calls.training import CallTraining, TrainedCalls
 from models.calls.window import KeptSession
 from sinks.adapter_publisher import AdapterPublisher
@@ -120,7 +120,7 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
                 until = manifest.until
         report = judge_retrieval(cases, learn, encoder, published, until, ended)
         if not report.passed:
-            return Decided(report.reason, report.figures, None)
+            return report, None
         candidate, config = self._candidate, self._candidate.config
         probe = probe_answers(candidate.adapter(encoder.dimensions), _PROBE_SEED, encoder.dimensions)
         manifest = RetrievalManifest(
@@ -138,7 +138,7 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
             probe=Probe(_PROBE_SEED, probe),
             torch=str(torch.__version__),
         )
-        return Decided(report.reason, report.figures, manifest)
+        return report, manifest
 
 
 def _learned(cases: Sequence[Case]) -> TrainedRetrieval | None:
@@ -180,7 +180,7 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
     def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[CallsManifest]:
         report, candidate = self._report(chosen), self._candidate
         if not report.passed:
-            return Decided(report.reason, report.figures, None)
+            return report, None
         manifest = CallsManifest(
             **self._stated(version, weights, report.figures),
             sessions=candidate.sessions,
@@ -188,9 +188,9 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
             tools=candidate.tools,
             calls=candidate.calls,
         )
-        return Decided(report.reason, report.figures, manifest)
+        return report, manifest
 
-    def _report(self, chosen: Sequence[KeptSession]) -> CallsReport:
+    def _report(self, chosen: Sequence[KeptSession]) -> GateReport:
         if self.publication.running is None:
             return judge_candidate(self._candidate.foreseen)
         weights, manifest = self.publication.running
@@ -204,7 +204,7 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
             and "log_loss_published" not in report.figures
         ):
             # The log lost what the published version learned. One that knows less must be measured against it.
-            return CallsReport("too_few", report.figures)
+            return GateReport("too_few", report.figures)
         return report
 
 

@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from aiokafka import ConsumerRecord
 
@@ -27,6 +27,7 @@ from fleetlore.kafka.read import POLL_MS
 from fleetlore.wire.adapter_manifest import DataRange
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.calls.gate import GateReport
 from models.calls.window import SESSIONS, KeptSession, SessionWindow
 from sinks.metrics import Metrics
 from streams.stage.base import split
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value", Judgment, Trajectory)
+# What the gate decided of a candidate, and its manifest where it passed.
+Decided = tuple[GateReport, Manifest | None]
 
 # How long after an erasure it looks again whether the version in service was revoked.
 _FORGETTING_SECONDS = 60.0
@@ -72,14 +75,6 @@ class Cadence:
 
     new_sessions: int = 20
     patience_seconds: float = 5.0
-
-
-class Decided(NamedTuple, Generic[Manifest]):
-    """What the gate decided of a candidate, and its manifest where it passed."""
-
-    reason: str
-    figures: dict[str, float]
-    manifest: Manifest | None
 
 
 class WindowTrainer(ABC, Generic[Manifest]):
@@ -185,19 +180,19 @@ class WindowTrainer(ABC, Generic[Manifest]):
             self._metrics.trainer_updates(self.publication.name).inc()
             version, running = hashlib.sha256(weights).hexdigest(), self.publication.running
             if running is None or running[1].version != version:
-                decided = await asyncio.to_thread(self._timed, self._judged, weights, version, chosen)
-                self._metrics.gate_decisions(decided.reason).inc()
+                report, manifest = await asyncio.to_thread(self._timed, self._judged, weights, version, chosen)
+                self._metrics.gate_decisions(report.reason).inc()
                 seconds = self._clock.monotonic() - began
                 log.info(
                     "tenant %s: a version of %d sessions in %.1f s: %s %s",
                     self._tenant,
                     len(chosen),
                     seconds,
-                    decided.reason,
-                    decided.figures,
+                    report.reason,
+                    report.figures,
                 )
-                if decided.manifest is not None:
-                    await self.publication.offer(weights, decided.manifest, {each.agent for each in chosen})
+                if manifest is not None:
+                    await self.publication.offer(weights, manifest, {each.agent for each in chosen})
         self._new = 0
         self._learned_at = self._clock.monotonic()
 
