@@ -22,29 +22,24 @@ __all__ = ["FailedCall", "Situation"]
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """A call that failed, and what its session knows.
+    """A call that failed, and what its session knew then.
 
     Attributes:
         text: of the arguments (`fleetlore.calls.context.text_of`).
         error: what the environment said.
-        session: its id; what it alone has taught the fleet is left out.
-        seen: lower-case names in its results and in its calls so far.
+        seen: lower-case names in results of its session and in its calls so far.
         cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
         arguments: as they were sent; `marks`, `quantities`: what was known of the things that they name.
-        times: how often this very call has failed in its session since it last worked.
     """
 
     text: str
     error: str
     failure: Failure
-    goal: str = ""
-    session: str = ""
     seen: Collection[str] = ()
     cause: str = ""
     arguments: str = ""
     marks: tuple[Mark, ...] = ()
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
-    times: int = 1
 
 
 @dataclass(slots=True)
@@ -118,7 +113,7 @@ class Situation:
         if self.retrieval is None or adapter is None or self.failed is None or len(items) < 2:
             return list(items)
         ranking = Ranking([item.text for item in items], self.retrieval.encoder)
-        scores = ranking.scores(query_text(self.failed.error, self.failed.text, self.failed.goal), adapter)
+        scores = ranking.scores(query_text(self.failed.error, self.failed.text, self.goal), adapter)
         return [items[place] for place in (-scores).argsort(kind="stable").tolist()]
 
     def words(self) -> frozenset[str]:

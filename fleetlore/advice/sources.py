@@ -146,7 +146,7 @@ def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     elsewhere = () if rejected else missing(failed.text, place, _kind(failed).names)
     instead, swaps = replacements(at, rejected, failed.text)
     call = f"{failed.text} {' '.join(swaps.values())}"
-    found = structure(place, failed.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
+    found = structure(place, at.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
     if found:
         lead = " " if instead else ""
         if left := [name for name in rejected if name not in swaps]:

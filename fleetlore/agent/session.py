@@ -66,7 +66,7 @@ class Session:
         self._watchdog = Watchdog(fleet.clock.monotonic(), options.budget, options.stall_seconds)
         self._events = SessionEvents(fleet, options, self._ledger, self._watchdog)
         self.id = self._events.session
-        self._history = CallHistory(self.goal, self.id)
+        self._history = CallHistory(self.goal)
         self._advice = SessionAdvice(self, self._history, self._ledger)
         self._lifetime = Lifetime(f"session {self.id}")
         self._token: Token[Session | None] | None = None

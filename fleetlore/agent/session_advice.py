@@ -13,7 +13,7 @@ from fleetlore.advice.gate import SEVERAL, Tip
 from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import WAYS_OUT
-from fleetlore.calls.context import CallContext, normal, text_of, values_of
+from fleetlore.calls.context import CallContext, text_of, values_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of
@@ -43,14 +43,13 @@ class CallHistory:
         expected: what failed, as the call model names it.
     """
 
-    def __init__(self, goal: str, session: str) -> None:
+    def __init__(self, goal: str) -> None:
         self.calls = self.errors = 0
         self.failures: set[str] = set()
         self.failed: FailedCall | None = None
         self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
         self.preconditions = PreconditionTracker()
         self.context = CallContext(goal)
-        self._goal, self._session = goal, session
 
     def record(self, action: Action, call: BegunCall, result: str, failure: Failure | None) -> None:
         """Take in a call that ended. `result`: as text; `failure`: None where it worked."""
@@ -79,14 +78,11 @@ class CallHistory:
             text,
             message or kind,
             failure,
-            self._goal,
-            self._session,
             context.seen | context.worked,
             cause,
             call.text,
             tuple(context.objects.marks(call.text)),
             context.quantities.of(values_of(call.text)),
-            context.tried[normal(action.tool, call.text)],
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fleetlore.stats.intervals import newcombe, wilson
 from fleetlore.wire.lore import PATTERN_LEVELS, Pattern
@@ -74,11 +74,11 @@ class _Health:
     high: float
     degraded: bool
     trend: _Trend
-    errors: tuple[tuple[str, int], ...]
-    sessions: int
-    agents: int
-    last_seen: float
-    estimated: bool
+    errors: tuple[tuple[str, int], ...] = ()
+    sessions: int = 0
+    agents: int = 0
+    last_seen: float = 0.0
+    estimated: bool = False
 
 
 def figure(count: int, estimated: bool) -> str:
@@ -161,11 +161,11 @@ def _of(
         name,
         now,
         before,
-        tuple(commonest[:_COMMONEST]),
-        tools[0].sessions if len(tools) == 1 else 0,
-        tools[0].agents if len(tools) == 1 else 0,
-        max((each.last_seen for each in tools), default=0.0),
-        is_estimated(tools, window),
+        errors=tuple(commonest[:_COMMONEST]),
+        sessions=tools[0].sessions if len(tools) == 1 else 0,
+        agents=tools[0].agents if len(tools) == 1 else 0,
+        last_seen=max((each.last_seen for each in tools), default=0.0),
+        estimated=is_estimated(tools, window),
     )
 
 
@@ -176,8 +176,15 @@ def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int
     # calls.
     now, before = (calls, min(failures, calls)), (old_calls, min(old_failures, old_calls))
     name = f"{family.tool}: {family.error_class}"
-    estimated = is_estimated((family, tool), window)
-    return _health(name, now, before, (), family.sessions, family.agents, family.last_seen, estimated)
+    return _health(
+        name,
+        now,
+        before,
+        sessions=family.sessions,
+        agents=family.agents,
+        last_seen=family.last_seen,
+        estimated=is_estimated((family, tool), window),
+    )
 
 
 def _by_agent(tools: Iterable[Pattern]) -> list[_Health]:
@@ -188,7 +195,7 @@ def _by_agent(tools: Iterable[Pattern]) -> list[_Health]:
             failures[name] += failed
             if "days" in tool.estimated:
                 estimated.add(name)
-    return [_health(name, (calls[name], failures[name]), (0, 0), (), 0, 1, 0.0, name in estimated) for name in calls]
+    return [_health(name, (calls[name], failures[name]), agents=1, estimated=name in estimated) for name in calls]
 
 
 def is_estimated(rows: Iterable[Pattern], window: Window | None) -> bool:
@@ -206,30 +213,8 @@ def _figures(rows: Iterable[Pattern], window: Window | None, newest: int) -> tup
     return now, (sum(each[1][0] for each in parts), sum(each[1][1] for each in parts))
 
 
-def _health(
-    name: str,
-    now: tuple[int, int],
-    before: tuple[int, int],
-    errors: tuple[tuple[str, int], ...],
-    sessions: int,
-    agents: int,
-    last_seen: float,
-    estimated: bool,
-) -> _Health:
+def _health(name: str, now: tuple[int, int], before: tuple[int, int] = (0, 0), **known: Any) -> _Health:
     calls, failures = now
     low, high = wilson(failures, calls)
-    return _Health(
-        tool=name,
-        calls=calls,
-        failures=failures,
-        rate=failures / calls if calls else 0.0,
-        low=low,
-        high=high,
-        degraded=degraded(calls, failures),
-        trend=trend(now, before),
-        errors=errors,
-        sessions=sessions,
-        agents=agents,
-        last_seen=last_seen,
-        estimated=estimated,
-    )
+    rate = failures / calls if calls else 0.0
+    return _Health(name, calls, failures, rate, low, high, degraded(calls, failures), trend(now, before), **known)

@@ -101,7 +101,7 @@ class Likes:
 
     def __init__(self, word: str | None) -> None:
         self.word = word
-        self.encoder, self.adapter = self, self if word else None
+        self.encoder, self.value = self, self if word else None
 
     def encode(self, texts: Sequence[str]) -> Any:
         return np.array([[float(bool(self.word) and str(self.word) in text)] for text in texts])

@@ -32,9 +32,7 @@ def names(members: dict[str, tuple[str, ...]]) -> dict[str, Ended]:
 
 def situation(query: str, error: str, members: dict[str, tuple[str, ...]] = MEMBERS) -> Situation:
     arguments = orjson.dumps({"query": query}).decode()
-    failed = FailedCall(
-        f"query {query}", error, failure_of("sql", arguments, ERROR_TYPE, error), arguments=arguments, session="s"
-    )
+    failed = FailedCall(f"query {query}", error, failure_of("sql", arguments, ERROR_TYPE, error), arguments=arguments)
     place = PlaceNames(9, names(members), members=members)
     model: Any = SimpleNamespace(places={"atis": place}, look_ups={}, need=lambda *_: None, until=0.0)
     return Situation(now=0.0, session="s", failed=failed, model=model, place="atis")
@@ -166,8 +164,6 @@ def test_a_name_that_does_not_exist_is_forbidden_and_no_other(
     tool: str, code: str, error_type: str, error: str, shown: str | None
 ) -> None:
     arguments = orjson.dumps({"code": code}).decode()
-    failed = FailedCall(
-        f"code {code}", error, failure_of(tool, arguments, error_type, error), arguments=arguments, session="s"
-    )
+    failed = FailedCall(f"code {code}", error, failure_of(tool, arguments, error_type, error), arguments=arguments)
     text = advise(LoreIndex(), Situation(now=0.0, session="s", failed=failed)).text
     assert (f"Do not use {shown} again." in text) if shown else ("Do not use" not in text)
