@@ -26,7 +26,6 @@ import typer
 import yaml
 
 from benchmarks.__main__ import NAMES
-from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.config import variables
@@ -81,13 +80,6 @@ async def test_the_agent_of_the_readme_gets_advice_in_its_second_run(lore: Path)
             break
     assert second.startswith("<fleet-memory ")
     assert "- Use `index=products-eu` instead of `index=products` in search.\n" in second
-
-
-@pytest.fixture(scope="module")
-def address(broker: EmbeddedBroker) -> Iterator[str]:
-    """A broker of this module alone: the examples belong to the default tenant."""
-    with EmbeddedBroker() as mine:
-        yield mine.address
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)

@@ -61,8 +61,8 @@ def example(page: Path) -> tuple[list[int], str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem in MODELS], ids=lambda page: page.stem)
-async def test_the_example_runs(page: Path, unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEETLORE_BROKER", unused_address)
+async def test_the_example_runs(page: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_BROKER", address)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     names = {"model": MODELS[page.stem](), "read_file": read_file, "goal": "read it", "answer": answer}
     names |= {"run_agent": run_agent, "agent": agent}

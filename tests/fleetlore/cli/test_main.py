@@ -109,6 +109,7 @@ def test_without_the_extra_the_command_says_how_to_get_it(package: str) -> None:
 HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafka", "rich", "prometheus_client")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
