@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.demo.arms import Plan
+from benchmarks.demo.agents import Run
+from benchmarks.demo.arms import Plan, isolated_arm
+from benchmarks.demo.figures import Comparison, Figures, Percentiles, advice_times, compare_repeats, compare_success
 from benchmarks.demo.run import run_demo
 
 
@@ -27,3 +34,96 @@ async def test_a_small_fleet_learns_from_its_own_failures(tmp_path: Path) -> Non
     assert figures.patterns > 0
     assert figures.memory_items > 0
     assert figures.events > figures.sessions
+
+
+def test_the_plan_gives_every_agent_its_own_sessions_and_always_the_same() -> None:
+    plan = Plan(agents=5, sessions=3)
+    work = {agent: [(task.id, seed) for task, seed in plan.work(plan.world, agent)] for agent in plan.names}
+    assert work == {agent: [(task.id, seed) for task, seed in plan.work(plan.world, agent)] for agent in plan.names}
+    assert {len(sessions) for sessions in work.values()} == {3}
+    assert len({seed for sessions in work.values() for _, seed in sessions}) == 15
+
+
+async def test_the_isolated_arm_repeats_itself_to_the_letter_and_its_failures_often() -> None:
+    plan = Plan(agents=12, sessions=3)
+    seen = []
+    runs = await isolated_arm(plan, lambda: seen.append(1))
+    assert runs == await isolated_arm(plan, lambda: None)
+    assert len(runs) == len(seen) == 36
+    faults = sum(len(run.faults) for run in runs)
+    assert compare_repeats(runs, runs).isolated > faults / 2
+
+
+async def test_no_fault_of_the_weather_is_counted() -> None:
+    runs = await isolated_arm(Plan(agents=6, sessions=3, seed=4), lambda: None)
+    assert "network" not in {fault for run in runs for fault in run.faults}
+
+
+@dataclass
+class Known:
+    name: str
+    joined: float = 0.0
+    times: dict[str, float] = field(default_factory=dict)
+
+    def learned_at(self, pattern: str) -> float | None:
+        return self.times.get(pattern)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1))
+def test_percentiles_are_values_that_occurred(values: list[float]) -> None:
+    percentiles = Percentiles.of(values)
+    rounded = {round(value, 3) for value in values}
+    assert {percentiles.p50, percentiles.p99} <= rounded
+    assert percentiles.p50 <= percentiles.p99
+
+
+def test_percentiles_by_nearest_rank() -> None:
+    assert Percentiles.of([float(value) for value in range(1, 101)]) == Percentiles(50.0, 99.0)
+    assert Percentiles.of([0.2]) == Percentiles(0.2, 0.2)
+    with pytest.raises(ValueError, match="no values"):
+        Percentiles.of([])
+
+
+def test_advice_times_leave_out_who_met_it_and_who_was_not_there_yet() -> None:
+    first_met = {"p": (10.0, "a")}
+    learners = [Known("a", 0.0, {"p": 10.1}), Known("b", 1.0, {"p": 10.4}), Known("late", 10.2, {"p": 10.9})]
+    assert advice_times(first_met, learners) == [pytest.approx(0.4)]
+
+
+def test_an_agent_that_never_learned_is_infinitely_late() -> None:
+    assert advice_times({"p": (10.0, "a")}, [Known("a"), Known("b")]) == [math.inf]
+
+
+def test_what_was_known_before_the_call_ended_took_no_time() -> None:
+    assert advice_times({"p": (10.0, "a")}, [Known("b", 0.0, {"p": 9.9})]) == [0.0]
+
+
+def test_both_arms_are_counted_over_the_whole_arm() -> None:
+    isolated = [Run(False, 3, ("x", "x", "y")), Run(True, 2, ("x",))]
+    fleet = [Run(True, 3, ("x", "y")), Run(True, 1, ())]
+    assert compare_repeats(isolated, fleet) == Comparison(2, 0)
+    assert compare_success(isolated, fleet) == Comparison(0.5, 1.0)
+
+
+def test_figures_become_json_and_a_table() -> None:
+    figures = Figures(
+        agents=50,
+        sessions=200,
+        events=3000,
+        events_per_second=150.0,
+        patterns=90,
+        judgments=200,
+        memory_items=40,
+        adapter_versions=2,
+        agents_on_latest_adapter=50,
+        time_to_advice_seconds=Percentiles(0.2, 0.9),
+        time_to_first_event_seconds=6.5,
+        repeat_failures=Comparison(2000, 300),
+        success_rate=Comparison(0.4, 0.95),
+    )
+    document = json.loads(json.dumps(figures.to_dict()))
+    assert document["time_to_advice_seconds"] == {"p50": 0.2, "p99": 0.9}
+    assert document["repeat_failures"] == {"isolated": 2000, "fleet": 300}
+    rows = {name: (isolated, fleet) for name, isolated, fleet in figures.table()}
+    assert rows["repeated failures"] == ("2000", "300")
+    assert rows["agents on the latest adapter"] == ("", "50 of 50")

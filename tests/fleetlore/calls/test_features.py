@@ -67,9 +67,9 @@ def test_at_a_place_where_nobody_was_yet_a_call_has_the_features_that_it_has_any
 def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
     call = Call("t", "word_1 = 'x'; " * 100_000)
     assert len(call.tokens) <= MAX_TOKENS
-    began = time.perf_counter()
+    began = time.thread_time()
     features(call, CallContext("goal " * 100_000))
-    assert time.perf_counter() - began < 0.1
+    assert time.thread_time() - began < 0.1
 
 
 def test_names_are_lower_case_without_keywords_in_order() -> None:

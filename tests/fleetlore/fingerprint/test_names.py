@@ -53,6 +53,6 @@ def test_any_error_has_a_kind_of_bounded_length(error: str, call: str) -> None:
 
 def test_long_texts_take_no_longer_than_cut_ones() -> None:
     error = "Error: '" * 100_000
-    began = time.perf_counter()
+    began = time.thread_time()
     failure_kind("ValueError", "x" * 500, error, error)
-    assert time.perf_counter() - began < 0.05
+    assert time.thread_time() - began < 0.05

@@ -48,8 +48,15 @@ async def by_wrapping(agent: str, world: World, fleet: Fleet, provider: Provider
 
 
 def gateway(agent: str) -> Door:
+    """A provider gets what the agent says to it, and nothing that is said to the relay."""
+
     async def door(world: World, fleet: Fleet, model: Scripted) -> None:
-        await through_gateway(agent, world, fleet, Provider(model.choose))
+        provider = Provider(model.choose)
+        await through_gateway(agent, world, fleet, provider)
+        assert "Be kind." in model.sent[0][0]
+        for headers in provider.headers:
+            assert KEY in (headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-api-key"))
+            assert not [name for name in headers if name.startswith("fleetlore")]
 
     return door
 
@@ -57,6 +64,7 @@ def gateway(agent: str) -> Door:
 def wrapped(agent: str, *, blocking: bool = False) -> Door:
     async def door(world: World, fleet: Fleet, model: Scripted) -> None:
         await by_wrapping(agent, world, fleet, Provider(model.choose), blocking=blocking)
+        assert "Be kind." in model.sent[0][0]
 
     return door
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from fleetlore.wire import events as names
 from tests.fleetlore.join import coding_doors, framework_doors, model_doors, typescript_doors
 from tests.fleetlore.join.framework_doors import Door
-from tests.fleetlore.join.world import RIGHT, WRONG, Scripted, World, instead_of
+from tests.fleetlore.join.sdk_agents import AGENTS
+from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, WRONG, Scripted, World, instead_of
 
 # They see a call before it is made, and may answer it in its place.
 AT_THE_CALL: dict[str, Door] = {
@@ -29,11 +31,9 @@ AT_THE_CALL: dict[str, Door] = {
 } | {"typescript": typescript_doors.example("client")}
 # They see what a model is sent, and a call with its result.
 AT_THE_MODEL: dict[str, Door] = {
-    "gateway, chat completions": model_doors.gateway("chat"),
-    "gateway, responses": model_doors.gateway("responses"),
-    "gateway, messages": model_doors.gateway("messages"),
-    "wrap_openai": model_doors.wrapped("chat"),
-    "wrap_anthropic": model_doors.wrapped("messages"),
+    **{f"gateway, {agent}": model_doors.gateway(agent) for agent in AGENTS},
+    **{f"wrapped client, {agent}": model_doors.wrapped(agent) for agent in AGENTS},
+    **{f"wrapped blocking client, {agent}": model_doors.wrapped(agent, blocking=True) for agent in AGENTS},
     "litellm": model_doors.litellm,
     "typescript, openai": typescript_doors.example("openai"),
     "typescript, vercel-ai": typescript_doors.example("vercel-ai"),
@@ -57,10 +57,15 @@ async def first_agent(world: World, door: str) -> None:
     """It meets the failure, and gets past it."""
     await DOORS[door](world, world.fleet(), Scripted(WRONG))
     assert world.made == [WRONG, RIGHT], "nothing was known, so nothing was said"
+    failed, worked = world.recorder.outcomes
+    assert failed[names.ARGUMENTS] == {"index": WRONG} and ERROR in failed[names.ERROR_MESSAGE]
+    assert worked[names.ARGUMENTS] == {"index": RIGHT} and names.ERROR_TYPE not in worked
+    begin, *_, end = world.recorder.events
+    assert (begin.kind, begin.data[names.GOAL], end.kind) == ("session.started", GOAL, "session.ended")
     await world.learn()
 
 
-@through(DOORS)
+@through(AT_THE_CALL)
 async def test_a_known_failure_is_not_repeated(world: World, door: str) -> None:
     await first_agent(world, door)
     await DOORS[door](world, world.fleet(), Scripted())

@@ -12,7 +12,7 @@ from fleetlore.join.conversations import SessionCalls
 from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.join.model_clients import wrap_anthropic, wrap_openai
 from fleetlore.wire import events as names
-from tests.fleetlore.join.model_doors import by_wrapping
+from tests.fleetlore.join.model_doors import wrapped
 from tests.fleetlore.join.sdk_agents import AGENTS, client_of, run
 from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, TASK, WRONG, Scripted, World
 from tests.fleetlore.relay.conftest import serving
@@ -26,30 +26,13 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-async def asked(world: World, agent: str, model: Scripted, *, blocking: bool = False) -> None:
-    await by_wrapping(agent, world, world.fleet(), Provider(model.choose), blocking=blocking)
-
-
-@pytest.mark.parametrize("blocking", [False, True], ids=["async", "sync"])
-@pytest.mark.parametrize("agent", AGENTS)
-async def test_the_second_agent_is_told(world: World, agent: str, blocking: bool) -> None:
-    first = Scripted(WRONG)
-    await asked(world, agent, first, blocking=blocking)
-    assert world.made == [WRONG, RIGHT]
-    assert world.recorder.kinds == ["session.started", "outcome", "outcome", "session.ended"]
-    failed, worked = world.recorder.outcomes
-    assert failed[names.ARGUMENTS] == {"index": WRONG} and ERROR in failed[names.ERROR_MESSAGE]
-    assert worked[names.ARGUMENTS] == {"index": RIGHT} and names.ERROR_TYPE not in worked
-    assert "Be kind." in first.sent[0][0]
+async def learned(world: World) -> None:
+    await wrapped("chat")(world, world.fleet(), Scripted(WRONG))
     await world.learn()
-    second = Scripted()
-    await asked(world, agent, second, blocking=blocking)
-    assert second.chosen == world.made == [RIGHT]
 
 
 async def test_the_agent_s_own_messages_stay_as_they_are(world: World) -> None:
-    await asked(world, "chat", Scripted(WRONG))
-    await world.learn()
+    await learned(world)
     provider, fleet = Provider(Scripted().choose), world.fleet()
     messages: list[Any] = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": GOAL}]
     before = orjson.dumps(messages)
@@ -68,8 +51,7 @@ async def test_outside_a_session_nothing_is_done(world: World) -> None:
 
 
 async def test_copies_of_a_client_raw_answers_and_beta_are_joined_too(world: World) -> None:
-    await asked(world, "chat", Scripted(WRONG))
-    await world.learn()
+    await learned(world)
     provider, fleet = Provider(Scripted(obeys=False).choose), world.fleet()
     messages: Any = [{"role": "user", "content": GOAL}]
     tools: Any = [{"name": "search", "input_schema": {"type": "object"}}]
