@@ -33,7 +33,7 @@ FOR_OPERATORS = ("serviceMonitor", "prometheusRule", "strimzi")
 KUBERNETES = "1.34.0"
 
 # What the chart sets by itself, and what none of its roles reads.
-OWN = {"metrics_host", "metrics_port", "adapters_dir", "signing_key", "console_token", "state_dir", "lora_dir"}
+OWN = {"metrics_host", "metrics_port", "adapters_dir", "signing_key", "console_token", "state_dir"}
 # Files that come from a Secret, though their paths are none.
 FILES = "_location"
 

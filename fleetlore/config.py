@@ -186,9 +186,6 @@ class Settings:
         "shared folder or object store, `file:///…` or `s3://…` (extra `s3`), for adapter weights above 512 KiB; the "
         "trainer writes there and agents read below it; empty: such versions are neither published nor loaded",
     )
-    lora_dir: str = _setting(
-        "", "folder where a language model's server (`fleetlore.join.vllm`) keeps the adapters that it follows"
-    )
     public_key: str = _setting(
         "",
         "Ed25519 public keys, in base64 and comma-separated, whose adapters agents and trainer accept; a key may "

@@ -19,9 +19,6 @@ from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
 __all__ = ["LoraFollower"]
 
-# Of versions that were in use: requests that name one of them may still be on their way.
-KEPT = 4
-
 
 class KeptLora(NamedTuple):
     """A version that passed every check, and the folder where it lies."""
@@ -31,10 +28,8 @@ class KeptLora(NamedTuple):
 
 
 class LoraSlot(AdapterSlot[Path]):
-    """Runs one version at a time: `folder/SHA256/` holds it. What lies there before is not read.
-
-    Attributes:
-        kept: versions that were in use in this process, by hash, the newest last.
+    """Runs one version at a time: `folder/SHA256/` holds it, and goes when another one runs. What lies there before is
+    not read.
     """
 
     kind = LanguageModelManifest
@@ -42,7 +37,6 @@ class LoraSlot(AdapterSlot[Path]):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
-        self.kept: dict[str, KeptLora] = {}
 
     def load(self, weights: bytes, manifest: LanguageModelManifest) -> Path:
         """Check everything and write it to the folder.
@@ -60,21 +54,18 @@ class LoraSlot(AdapterSlot[Path]):
         return path
 
     def apply(self, loaded: Prepared[Path]) -> None:
+        if self.version != loaded.manifest.version:
+            self._drop()
         super().apply(loaded)
-        version = loaded.manifest.version
-        self.kept.pop(version, None)
-        self.kept[version] = KeptLora(*loaded)
-        while len(self.kept) > KEPT:
-            self._drop(next(iter(self.kept)))
 
     def reset(self) -> None:
         """Run no version: it was revoked, and goes from the folder."""
-        if self.version is not None:
-            self._drop(self.version)
+        self._drop()
         super().reset()
 
-    def _drop(self, version: str) -> None:
-        shutil.rmtree(self.kept.pop(version).path, ignore_errors=True)
+    def _drop(self) -> None:
+        if self.value is not None:
+            shutil.rmtree(self.value, ignore_errors=True)
 
 
 def _put(path: Path, files: dict[str, bytes]) -> None:
@@ -110,12 +101,12 @@ class LoraFollower:
 
         async with LoraFollower("adapters") as lora:
             await lora.ready(10)
-            model.load_adapter(str(lora.current.path), lora.name)
+            model.load_adapter(str(lora.current.path), lora.current.manifest.version)
 
     Broker, keys and the storage of weights come from the settings (`FLEETLORE_*`), or from the folder of a stack.
 
     Args:
-        folder: where versions are kept, `folder/SHA256/`.
+        folder: where the version is kept, `folder/SHA256/`; of its own, and empty at the start.
         server: who follows: its share of a canary is drawn by this name, and it tells what it runs under it.
         data: folder of a running `fleetlore up --data DIR`.
 
@@ -180,17 +171,6 @@ class LoraFollower:
         return KeptLora(*self._slot.current) if self._slot.current is not None else None
 
     @property
-    def name(self) -> str | None:
-        """Name under which to ask for this version: `fleetlore:TENANT:SHA256`. Another version has another name."""
-        return f"fleetlore:{self.tenant}:{self._slot.version}" if self._slot.version else None
-
-    @property
     def refused(self) -> dict[str, int]:
         """How many records and versions were refused, by reason."""
         return dict(self._subscriber.refused)
-
-    def find(self, name: str) -> KeptLora | None:
-        """The version of this name, if it is or was in use here and is not revoked."""
-        prefix, _, version = name.rpartition(":")
-        kept = self._slot.kept.get(version) if prefix == f"fleetlore:{self.tenant}" else None
-        return None if kept is None or self._subscriber.is_revoked(version) else kept

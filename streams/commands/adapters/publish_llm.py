@@ -82,12 +82,10 @@ def publish_llm(
         learned_from=pack(sessions) if sessions else "",
     )
     published = ask(_publish(settings, lora.weights, manifest, reason, canary))
-    name = f"fleetlore:{asked.tenant}:{published.version}"
     if asked.json:
-        document = {"version": published.version, "ordinal": published.ordinal, "name": name}
-        print_json({"tenant": asked.tenant} | document)
+        print_json({"tenant": asked.tenant, "version": published.version, "ordinal": published.ordinal})
     else:
-        typer.echo(f"Version {published.ordinal} is published; its servers answer for the model {name}.")
+        typer.echo(f"Version {published.ordinal} is published; its servers answer for the model {published.version}.")
 
 
 async def _publish(
