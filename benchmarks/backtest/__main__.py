@@ -34,7 +34,6 @@ def _folder(text: str) -> Any:
 Train = Annotated[Path | None, _folder("Logged sessions to learn from; may hold several sources.")]
 Test = Annotated[Path | None, _folder("Logged sessions to predict.")]
 One = Annotated[Path | None, _folder("One folder in place of both: agents and tasks are held out.")]
-LeaveOut = Annotated[str | None, typer.Option(metavar="SOURCE", help="With --data: a source to use for testing only.")]
 
 
 def measure(
@@ -42,7 +41,6 @@ def measure(
     test: Test = None,
     data: One = None,
     share: Share = 0.2,
-    leave_out: LeaveOut = None,
     seed: Seed = 0,
     state_places: Annotated[
         bool, typer.Option("--state-places", help="Let each session state the database that its log tells.")
@@ -54,7 +52,7 @@ def measure(
     Slices are those of `fleetlore backtest`, S (new source), and for advice P (known agent, new place: a database that
     the log tells) and AP (both new). Needs the extra `backtest`; 22,000 sessions take minutes.
     """
-    known, unseen = parts(train, test, data, share, leave_out, seed)
+    known, unseen = parts(train, test, data, share, seed)
     if state_places:
         stated = at_places([*known, *unseen])
         known, unseen = stated[: len(known)], stated[len(known) :]
@@ -66,7 +64,7 @@ def measure(
 
 
 def parts(
-    train: Path | None, test: Path | None, data: Path | None, share: float, leave_out: str | None, seed: int
+    train: Path | None, test: Path | None, data: Path | None, share: float, seed: int
 ) -> tuple[list[LoggedSession], list[LoggedSession]]:
     """The sessions to learn from and those to predict, as the command's options say.
 
@@ -75,11 +73,9 @@ def parts(
     """
     if (data is None) == (train is None and test is None) or (train is None) != (test is None):
         raise typer.BadParameter("give --train and --test, or --data alone")
-    if data is None and leave_out is not None:
-        raise typer.BadParameter("--leave-out goes with --data")
     say("reading the logs")
     if data is not None:
-        return split(read_sessions(data), seed, share, leave_out)
+        return split(read_sessions(data), seed, share)
     assert train is not None and test is not None
     known, unseen = read_sessions(train), read_sessions(test)
     both = {each.session for each in known} & {each.session for each in unseen}

@@ -45,21 +45,18 @@ class Logged(Protocol):
 L = TypeVar("L", bound=Logged)
 
 
-def split(sessions: Sequence[L], seed: int, share: float, leave_out: str | None = None) -> tuple[list[L], list[L]]:
-    """Hold out `share` of the agents and of the tasks of each source, drawn by hash, and all of the source `leave_out`.
+def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list[L]]:
+    """Hold out `share` of the agents and of the tasks of each source, drawn by hash.
 
     Training has the sessions of known agents on known tasks; the others are for the test and fall into the slices A, T
     and AT. A source with one agent (or task) keeps it. Set-ups of one model (`model/…`) are held out together: of a
     model that is known in another set-up, too much is known.
 
     Raises:
-        ConfigError: there is no source of that name, or nothing is left on one side.
+        ConfigError: nothing is left on one side.
     """
-    sources = {each.source for each in sessions}
-    if leave_out is not None and leave_out not in sources:
-        raise ConfigError(f"there is no source {leave_out!r} to leave out; there are: {', '.join(sorted(sources))}")
     held: set[tuple[str, str, str]] = set()
-    for source in sources - {leave_out}:
+    for source in {each.source for each in sessions}:
         own = [each for each in sessions if each.source == source]
         for kind, names in (("agent", {each.agent for each in own}), ("task", {each.task for each in own})):
             drawn = sorted(names, key=lambda name: (stable_hash(f"{seed}/{kind}/{source}/{name}"), name))
@@ -69,7 +66,7 @@ def split(sessions: Sequence[L], seed: int, share: float, leave_out: str | None 
     test: list[L] = []
     for each in sessions:
         out = {("agent", each.source, each.agent), ("task", each.source, each.task)} & held
-        (test if out or each.source == leave_out else train).append(each)
+        (test if out else train).append(each)
     if not train or not test:
         raise ConfigError("too few agents and tasks to hold some out: one part would be empty")
     return train, test

@@ -71,12 +71,6 @@ def test_the_split_depends_on_seed_and_names_alone(cases: list[CallLog]) -> None
     assert names != [{case.session for case in part} for part in split(cases, 2, 0.2)]
 
 
-def test_a_source_is_left_out_whole(cases: list[CallLog]) -> None:
-    train, test = split(cases, 1, 0.2, leave_out="bank")
-    assert {case.source for case in train} == {"shop"}
-    assert slices_of(train, test).count("S") == 50
-
-
 def test_set_ups_of_one_model_are_held_out_together() -> None:
     agents = [*(f"big/{each}" for each in "abcdef"), "small/react", "small/plan", "other/react", "last/react"]
     cases = [log(session=f"{agent} {task}", agent=agent, task=f"task-{task}") for agent in agents for task in range(10)]
@@ -94,8 +88,6 @@ def test_set_ups_of_one_model_are_held_out_together() -> None:
 
 
 def test_what_cannot_be_split_is_refused(cases: list[CallLog]) -> None:
-    with pytest.raises(ConfigError, match="no source 'mine' to leave out; there are: bank, shop"):
-        split(cases, 1, 0.2, leave_out="mine")
     with pytest.raises(ConfigError, match="too few agents and tasks"):
         split(cases[:1], 1, 0.2)
 
