@@ -6,7 +6,7 @@ idempotent, so one that is sent back twice, because this process was killed befo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, DeadLetterRecord, 
 from fleetlore.wire.topics import TOPICS, tenant_of, topic
 from sinks.producer import BatchProducer
 
-__all__ = ["Choice", "Redriven", "redrive"]
+__all__ = ["redrive"]
 
 # A record that lies in a topic was small enough for it, so the topic sets the limit and not this side.
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
@@ -26,24 +26,6 @@ _MOST_RETURNS = 3
 _READ_SECONDS = 60.0
 # Topics that the pipeline reads. A compacted topic holds results: an old one sent back would undo a newer one.
 READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-letters", "adapters.acks"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Which dead letters to send back; an empty field allows all.
-
-    Attributes:
-        places: ids of dead letters.
-        limit: the most to send back; the oldest of each partition are first.
-    """
-
-    reasons: frozenset[str] = frozenset()
-    places: frozenset[str] = frozenset()
-    limit: int = 1_000
-
-    def allows(self, letter: DeadLetterRecord) -> bool:
-        of_reason = not self.reasons or letter.reason in self.reasons
-        return of_reason and (not self.places or letter.place in self.places)
 
 
 @dataclass(slots=True)
@@ -66,15 +48,19 @@ class Redriven:
 async def redrive(
     bootstrap: Bootstrap,
     tenant: str,
-    choice: Choice,
     *,
     send: bool,
+    reasons: Collection[str] = (),
+    places: Collection[str] = (),
+    limit: int = 1_000,
     at_once: int = 100,
     self_declared: bool = True,
 ) -> Redriven:
-    """Send the chosen dead letters back, or only return which those are.
+    """Send dead letters back, the oldest of each partition first, or only return which those are.
 
     Args:
+        reasons, places: of which, and their ids; all where none is given.
+        limit: the most to send back.
         at_once: dead letters that are sent before they are marked as sent.
         self_declared: whether workers take what nobody signed.
 
@@ -93,12 +79,14 @@ async def redrive(
             chunk: list[tuple[DeadLetterRecord, RawRecord]] = []
             # Dead letters that come back meanwhile lie beyond the end that is read to, so the loop does end.
             async for letter in read_dead_letters(bootstrap, tenant, _READ_SECONDS):
-                if isinstance(letter, Mark) or not choice.allows(letter) or letter.identity in seen:
+                if isinstance(letter, Mark) or letter.identity in seen:
+                    continue
+                if (reasons and letter.reason not in reasons) or (places and letter.place not in places):
                     continue
                 seen.add(letter.identity)
                 if letter.place in marks:
                     done.before += 1
-                elif len(done.sent) == choice.limit:
+                elif len(done.sent) == limit:
                     done.beyond += 1
                 else:
                     record = await _record(consumer, tenant, letter, partitions)

@@ -39,13 +39,20 @@ def redrive(
 
     To their source topic and partition, oldest first. A dry run unless --yes is given.
     """
-    from sinks.redrive import Choice
     from sinks.redrive import redrive as redrive_
 
-    choice = Choice(reasons=frozenset(reason or ()), places=frozenset(id_ or ()), limit=limit)
     settings = asked.settings
-    anybody = Principals.of(settings.principal_key) is None
-    done = ask(redrive_(settings.cluster, asked.tenant, choice, send=yes, self_declared=anybody))
+    done = ask(
+        redrive_(
+            settings.cluster,
+            asked.tenant,
+            send=yes,
+            reasons=reason or (),
+            places=id_ or (),
+            limit=limit,
+            self_declared=Principals.of(settings.principal_key) is None,
+        )
+    )
     if asked.json:
         print_json(
             {

@@ -14,9 +14,10 @@ from streams.stage.operators import Erased
 from streams.training.window import values_of
 
 
-# Read from the log what models were given besides their goals.
 async def definitions_on(settings: Settings, tenant: str) -> dict[str, Definitions]:
-    """All that the tenant's topic holds, by the hash that sessions name them by. What has another hash is left out.
+    """What models were given besides their goals, by the hash that sessions name it by.
+
+    What has another hash is left out.
 
     Raises:
         BrokerUnavailable: no broker answers there.

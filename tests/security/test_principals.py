@@ -20,7 +20,7 @@ from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signe
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
-from sinks.redrive import Choice, redrive
+from sinks.redrive import redrive
 from streams.commands.topics import register
 from streams.offline.memory_pipeline import MemoryPipeline, MemoryStore
 from streams.runtime.dead_letters import record_of
@@ -183,7 +183,7 @@ async def test_what_is_sent_back_is_signed_by_nobody_who_did_not_sign_it(
     await producer.start()
     await producer.send([record_of(stage, DeadLetter(read, part, "bad_field", ""))])
     await producer.stop()
-    await redrive(broker.address, tenant, Choice(), send=True, self_declared=False)
+    await redrive(broker.address, tenant, send=True, self_declared=False)
     [sent] = await read_to_end(broker.address, [name], 20.0)
     made = Record(name, 0, 0, None, sent.value, dict(sent.headers), BASE_TIME + 10)
     taken = ["evil"] if whole else []  # signed, and still not by `good`
@@ -208,7 +208,7 @@ async def test_what_nobody_signed_is_not_sent_back(broker: EmbeddedBroker, tenan
     await producer.start()
     await producer.send([record_of(FeedbackStage(KNOWN), each) for each in effects.dead_letters])
     await producer.stop()
-    done = await redrive(broker.address, tenant, Choice(), send=True, self_declared=False)
+    done = await redrive(broker.address, tenant, send=True, self_declared=False)
     assert [why for _, why in done.refused] == ["no principal signed it"]
     assert not await read_to_end(broker.address, [name], 20.0)
 

@@ -14,7 +14,7 @@ from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, dead_letter
 from fleetlore.wire.topics import topic
 from sinks.producer import BatchProducer
-from sinks.redrive import Choice, Redriven, redrive
+from sinks.redrive import Redriven, redrive
 
 PARTITIONS = 3
 
@@ -49,8 +49,7 @@ class World:
         await self._producer.send([dead_letter(**(fields | changes))])
 
     async def redrive(self, send: bool = True, at_once: int = 100, **choice: Any) -> Redriven:
-        chosen = Choice(**choice)
-        return await redrive(self.address, self.tenant, chosen, send=send, at_once=at_once)
+        return await redrive(self.address, self.tenant, send=send, at_once=at_once, **choice)
 
     async def letters(self) -> list[DeadLetterRecord]:
         return [

@@ -16,7 +16,7 @@ from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
-from sinks.redrive import Choice, redrive
+from sinks.redrive import redrive
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Effects, Record, Stage, TopicPartition
@@ -62,5 +62,5 @@ async def test_a_row_that_is_too_long_is_a_dead_letter(
     assert (letter.reason, letter.stage, letter.topic) == (ROW_REFUSED, "items", source)
     assert orjson.loads(letter.value)["id"] == f"{tenant}/1"
     assert ledger.take() == {TopicPartition(source, 0): 3}, "it holds nothing up"
-    [(_, why)] = (await redrive(broker.address, tenant, Choice(), send=True)).refused
+    [(_, why)] = (await redrive(broker.address, tenant, send=True)).refused
     assert "backfill" in why
