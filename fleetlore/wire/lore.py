@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from fleetlore.config import HALF_LIFE_SECONDS
+from fleetlore.wire.trajectory import JsonStruct
 
 Figures = Literal["all", "hours", "days"]
 Level = Literal["tool", "call", "family", "class", "exact"]
@@ -226,7 +227,7 @@ DecisionKind = Literal["item", "pattern", "agent"]
 DECISIONS = "decisions"
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(JsonStruct, frozen=True, kw_only=True):
     """A decision about one thing; the newest one counts.
 
     Attributes:
@@ -247,11 +248,3 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """Key of its record on `decisions`."""
         return f"{self.kind}/{self.id}"
-
-    def to_json(self) -> bytes:
-        return msgspec.json.encode(self)
-
-    @classmethod
-    def from_json(cls, value: bytes) -> Decision:
-        """Raises msgspec.DecodeError (a ValueError) for what is no decision."""
-        return msgspec.json.decode(value, type=cls)

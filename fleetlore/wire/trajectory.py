@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, Self
 from zlib import crc32
 
 import msgspec
@@ -19,6 +19,7 @@ __all__ = [
     "MAX_TEXT",
     "Ending",
     "Feedback",
+    "JsonStruct",
     "Judgment",
     "Label",
     "LeftOut",
@@ -56,6 +57,18 @@ Label = Literal["success", "failure", "abstained"]
 Source = Literal["guard", "reward", "feedback", "rules", "llm", "none"]
 
 encode = msgspec.json.Encoder().encode
+
+
+class JsonStruct(msgspec.Struct, frozen=True):
+    """A value that lies on the log, or in the store, as JSON."""
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Self:
+        """Raises msgspec.DecodeError (a ValueError) for what is none."""
+        return msgspec.json.decode(value, type=cls)
 
 
 def clip(text: str, limit: int) -> str:
@@ -153,7 +166,7 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
 
-class Feedback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="feedback"):
+class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="feedback"):
     """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
 
     Attributes:
@@ -177,11 +190,8 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         # Of two that one person gave at one time the failure counts: a success that is none does more harm.
         return not self.claimed, self.time, self.by, self.label == "failure"
 
-    def to_json(self) -> bytes:
-        return encode(self)
 
-
-class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="trajectory"):
+class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="trajectory"):
     """One session, or one part of a long one.
 
     Attributes:
@@ -251,9 +261,6 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def calls(self) -> tuple[Step, ...]:
         return tuple([step for step in self.steps if step.role == "tool"])
 
-    def to_json(self) -> bytes:
-        return encode(self)
-
     def to_bounded_json(self, most_bytes: int) -> bytes:
         """JSON of at most so many bytes: where it is too long, with all steps and their texts cut shorter."""
         encoded, text, short = self.to_json(), MAX_TEXT, self
@@ -300,11 +307,6 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         short = tuple([step.clipped(text) for step in steps])
         return replace(self, goal=clip(self.goal, 2 * min(text, DIGEST_TEXT)), steps=short, left_out=left_out)
 
-    @classmethod
-    def from_json(cls, value: bytes) -> Trajectory:
-        """Raises msgspec.DecodeError (a ValueError) for what is no trajectory."""
-        return msgspec.json.decode(value, type=cls)
-
 
 def _counted(known: Iterable[LeftOut], steps: Iterable[Step]) -> tuple[LeftOut, ...]:
     """What is left out, and further calls."""
@@ -333,16 +335,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     by: str = ""
 
 
-class Judgment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Judgment(JsonStruct, frozen=True, kw_only=True, gc=False):
     """A trajectory with its verdict."""
 
     trajectory: Trajectory
     verdict: Verdict
-
-    def to_json(self) -> bytes:
-        return encode(self)
-
-    @classmethod
-    def from_json(cls, value: bytes) -> Judgment:
-        """Raises msgspec.DecodeError (a ValueError) for what is no judgment."""
-        return msgspec.json.decode(value, type=cls)

@@ -19,7 +19,6 @@ from itertools import groupby
 from math import fsum
 from typing import Any, Literal, NamedTuple, TypedDict
 
-import msgspec
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
@@ -27,7 +26,7 @@ from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
-from fleetlore.wire.trajectory import Trajectory, encode
+from fleetlore.wire.trajectory import JsonStruct, Trajectory
 
 __all__ = [
     "SEVERAL_GOALS",
@@ -62,7 +61,7 @@ _LEAST_VOICES = 2
 _hash = lru_cache(maxsize=4096)(stable_hash)
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="candidate"):
+class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="candidate"):
     """One session's contribution to the memory item `item_id`; those of many sessions merge into an `ItemState`.
 
     Attributes:
@@ -116,25 +115,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         remedy = arguments_text(self.remedy)
         return "\n".join((self.title, self.description, self.content, self.when, remedy, *self.was, "", *self.now))
 
-    def to_json(self) -> bytes:
-        return encode(self)
 
-    @classmethod
-    def from_json(cls, value: bytes) -> Candidate:
-        """Raises msgspec.DecodeError (a ValueError) if it is no candidate."""
-        return msgspec.json.decode(value, type=cls)
-
-
-class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="shown"):
+class Shown(JsonStruct, frozen=True, kw_only=True, gc=False, tag="shown"):
     """A session was shown an item. `agent`: the principal's name."""
 
     item_id: str
     tenant: str
     session: str
     agent: str
-
-    def to_json(self) -> bytes:
-        return encode(self)
 
 
 class _Origin(TypedDict):
