@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Joined, command
-from fleetlore.errors import ConfigError, ModelUnavailable
+from fleetlore.cli.options import Joined, command, extra
+from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:  # comes with the extras [mcp] and [otel]
     from starlette.types import ASGIApp
 
+_NEED = "the MCP commands need"
 _Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Name of the agent whose calls these are.")]
 _Port = Annotated[
     int | None, typer.Option("--port", min=1, max=65535, help="Serve streamable HTTP at 127.0.0.1:PORT/mcp.")
@@ -35,10 +36,8 @@ def mcp(joined: Joined, port: _Port = None, agent: _Agent = "mcp") -> None:
     of_fleet = joined.fleet()
     from fleetlore.agent.fleet import Fleet
 
-    try:
+    with extra("mcp", _NEED):
         from fleetlore.join.mcp.server import lore_server
-    except ImportError as error:
-        raise _missing(error) from None
 
     async def serve() -> None:
         async with Fleet(agent, **of_fleet) as fleet:
@@ -86,10 +85,8 @@ def mcp_proxy(
         raise typer.Exit(code)
     from fleetlore.agent.fleet import Fleet
 
-    try:
+    with extra("mcp", _NEED):
         from fleetlore.join.mcp.http_proxy import forwarding_app
-    except ImportError as error:
-        raise _missing(error) from None
 
     async def forward() -> None:
         assert url is not None and port is not None
@@ -115,7 +112,3 @@ async def serve_http(app: ASGIApp, port: int) -> None:
 def _log_to_stderr() -> None:
     """What is printed on stdout is the protocol."""
     logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
-
-
-def _missing(error: ImportError) -> ModelUnavailable:
-    return ModelUnavailable(f"the MCP commands need {error.name}: pip install 'fleetlore[mcp]'")

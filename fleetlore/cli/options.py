@@ -7,6 +7,7 @@ A command that takes :class:`Joined`, :class:`Asked`, :class:`Reader` or :class:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -17,7 +18,7 @@ import typer
 
 from fleetlore.cluster import check_address
 from fleetlore.config import Settings, check_tenant
-from fleetlore.errors import ConfigError
+from fleetlore.errors import ConfigError, ModelUnavailable
 
 # The adapters (`fleetlore.wire.adapter_manifest`).
 AdapterName = Literal["calls", "retrieval", "llm"]
@@ -173,6 +174,15 @@ def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
     for each in signature(of).parameters.values():
         # Given by name: one that has a default may stand before one that has none.
         yield each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Import what a command needs of an extra. Raises ModelUnavailable, which says how to get it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ModelUnavailable(f"{what} {error.name}: pip install 'fleetlore[{name}]'") from None
 
 
 def group(app: typer.Typer, name: str) -> typer.Typer:

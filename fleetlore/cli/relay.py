@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, connection, group
+from fleetlore.cli.options import Broker, Data, connection, extra, group
 from fleetlore.cli.output import print_json
 from fleetlore.config import check_tenant
-from fleetlore.errors import ConfigError, ModelUnavailable
+from fleetlore.errors import ConfigError
 from fleetlore.loopback import is_loopback, without_pages
 from fleetlore.wire.principals import ANYONE, principal_of, signs_as
 
@@ -85,14 +85,12 @@ def relay(
     signed = signs_as(settings.principal_key)
     if tokens is None and signed == ANYONE:
         raise ConfigError("a relay that signs what its callers say has to tell them apart: give --tokens")
-    try:
+    with extra("relay", "`relay` needs"):
         import uvicorn
         from starlette.middleware.trustedhost import TrustedHostMiddleware
 
         from fleetlore.relay.app import relay_app
         from fleetlore.relay.requests import read_tokens
-    except ImportError as error:
-        raise ModelUnavailable(f"`relay` needs {error.name}: pip install 'fleetlore[relay]'") from None
     from fleetlore.agent.fleet import Fleet
 
     given = {"openai": openai, "anthropic": anthropic}

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.mcp import serve_http
-from fleetlore.cli.options import Asked, Joined, command
+from fleetlore.cli.options import Asked, Joined, command, extra
 from fleetlore.cli.output import moment, print_json
-from fleetlore.errors import BrokerUnavailable, ModelUnavailable
+from fleetlore.errors import BrokerUnavailable
 from fleetlore.transcripts.read import FORMS, Form, files_of, read_files
 from fleetlore.transcripts.session import LoggedSession, timed_events
 from fleetlore.wire import events as ev
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # A process of its own takes half a second to start; so much takes as long to import.
 _PART_BYTES = 8_000_000
 _FULL_SECONDS = 0.005
+_NEEDS = "`ingest otel` needs"
 
 
 def register(app: typer.Typer) -> None:
@@ -247,15 +248,13 @@ def otel(
     of_fleet = joined.fleet()
     from fleetlore.agent.fleet import Fleet
 
-    try:
+    with extra("otel", _NEEDS):
         from fleetlore.join.otlp import Traces, receiving_app, serving
 
         import_module("starlette")
+    with extra("otel-grpc", _NEEDS):
         if grpc_port is not None:
             import_module("grpc")
-    except ImportError as error:
-        extra = "otel-grpc" if error.name == "grpc" else "otel"
-        raise ModelUnavailable(f"`ingest otel` needs {error.name}: pip install 'fleetlore[{extra}]'") from None
 
     async def receive() -> None:
         async with Fleet("otel", **of_fleet) as fleet, AsyncExitStack() as stack:

@@ -123,10 +123,6 @@ class Loop(NamedTuple):
     arguments: tuple[str, ...]
 
     @property
-    def period(self) -> int:
-        return len(self.around)
-
-    @property
     def tools(self) -> tuple[str, ...]:
         return tuple([each.tool for each in self.around])
 

@@ -7,13 +7,12 @@ turn, at the end of what a client wrote, so that the prefix that a provider has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import orjson
 
 from fleetlore.agent.doors import joined
-from fleetlore.transcripts.session import says_failure, text_of_content
+from fleetlore.transcripts.session import json_or_text, says_failure, text_of_content
 
 Body = dict[str, Any]
 
@@ -48,10 +47,10 @@ class Result(NamedTuple):
         if self.marked is not None:
             return self.marked
         text = self.text
-        return says_failure(text) or (text[:1] == "{" and says_failure(_parsed(text)))
+        return says_failure(text) or (text[:1] == "{" and says_failure(json_or_text(text)))
 
     def add(self, text: str, part: str) -> None:
-        self.holder[self.key] = _longer(self.holder.get(self.key), text, part)
+        self.holder[self.key] = longer(self.holder.get(self.key), text, part)
 
 
 class Turn(NamedTuple):
@@ -84,14 +83,14 @@ def _of_chat(body: Body) -> Iterator[Turn]:
             yield Turn(role, results=(Result(str(message.get("tool_call_id", "")), message, "content"),))
             continue
         made = ((each["id"], each.get("function") or each["custom"]) for each in message.get("tool_calls") or ())
-        calls = [Made(id, of["name"], _parsed(of.get("arguments", of.get("input")))) for id, of in made]
+        calls = [Made(id, of["name"], json_or_text(of.get("arguments", of.get("input")))) for id, of in made]
         yield Turn(role, text_of_content(message.get("content")), tuple(calls))
 
 
 def _tell_chat(body: Body, text: str) -> None:
     first = body["messages"][0] if body["messages"] else {}
     if first.get("role") in ("system", "developer"):
-        first["content"] = _longer(first.get("content"), text, "text")
+        first["content"] = longer(first.get("content"), text)
     else:
         body["messages"].insert(0, {"role": "system", "content": text})
 
@@ -111,7 +110,7 @@ def _of_messages(body: Body) -> Iterator[Turn]:
 
 
 def _tell_messages(body: Body, text: str) -> None:
-    body["system"] = _longer(body.get("system"), text, "text")
+    body["system"] = longer(body.get("system"), text)
 
 
 def _of_responses(body: Body) -> Iterator[Turn]:
@@ -131,7 +130,7 @@ def call_of_item(item: Body) -> Made | None:
     """The call that an item of a response is; None where it is none that the client answers."""
     if item.get("type") not in ("function_call", "custom_tool_call"):
         return None
-    return Made(item["call_id"], item["name"], _parsed(item.get("arguments", item.get("input"))))
+    return Made(item["call_id"], item["name"], json_or_text(item.get("arguments", item.get("input"))))
 
 
 def response_of(answer: bytes) -> dict[str, Any] | None:
@@ -152,18 +151,11 @@ def _tell_responses(body: Body, text: str) -> None:
         body["instructions"] = joined(body.get("instructions"), text)
 
 
-def _longer(content: Any, text: str, part: str) -> Any:
+def longer(content: Any, text: str, part: str = "text") -> Any:
     """The content with a text at its end; parts stay as they are, each with its `cache_control`."""
     if isinstance(content, list):
         return [*content, {"type": part, "text": text}]
     return joined(content, text)
-
-
-def _parsed(arguments: object) -> object:
-    if isinstance(arguments, str):
-        with suppress(orjson.JSONDecodeError):
-            return orjson.loads(arguments)
-    return arguments
 
 
 CHAT_COMPLETIONS = Dialect(_of_chat, _tell_chat, "text")

@@ -19,8 +19,9 @@ from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from fleetlore.agent.action import Action, current_session
-from fleetlore.agent.doors import after_call, joined, prompt_prefix
+from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
+from fleetlore.join.dialects import longer
 
 __all__ = ["FleetMiddleware"]
 
@@ -105,7 +106,5 @@ def _ended(action: Action | None, message: Any) -> Any:
 
 
 def _longer(message: BaseMessage, text: str) -> BaseMessage:
-    """The message with a text at its end. Blocks of content stay as they are, each with its `cache_control`."""
-    if isinstance(message.content, str):
-        return message.model_copy(update={"content": joined(message.content, text)})
-    return message.model_copy(update={"content": [*message.content, {"type": "text", "text": text}]})
+    """The message with a text at its end."""
+    return message.model_copy(update={"content": longer(message.content, text)})

@@ -17,12 +17,12 @@ from dataclasses import replace
 from typing import Any
 
 import agents
-import orjson
 from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from fleetlore.agent.action import OPEN_ACTION, current_session
 from fleetlore.agent.doors import after_call, joined, prompt_prefix
+from fleetlore.transcripts.session import json_or_text
 
 __all__ = ["function_tool", "tell"]
 
@@ -46,7 +46,7 @@ def function_tool(function: Callable[..., Any] | None = None, **options: Any) ->
         session = current_session()
         if session is None:
             return await invoke(context, arguments)
-        given, id = _parsed(arguments), context.tool_call_id
+        given, id = json_or_text(arguments or "{}"), context.tool_call_id
         if (held := session.hold(made.name, given)) is not None:
             return held.text
         with session.action(made.name, given, call_id=id) as action:
@@ -67,10 +67,3 @@ def tell(data: CallModelData[Any]) -> ModelInputData:
         return data.model_data
     prefix = prompt_prefix(session, [each.name for each in data.agent.tools])
     return ModelInputData(data.model_data.input, joined(data.model_data.instructions, prefix))
-
-
-def _parsed(arguments: str) -> object:
-    try:
-        return orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:  # the SDK will refuse it, and says so
-        return arguments

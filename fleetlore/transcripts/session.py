@@ -105,8 +105,7 @@ class Conversation:
         """A call is made; arguments in JSON text are parsed."""
         # Code and commands are texts of their own; an exception for each would be a twentieth of an import.
         if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
-            with suppress(orjson.JSONDecodeError):
-                arguments = orjson.loads(arguments)
+            arguments = json_or_text(arguments)
         self._open[id] = tool, arguments
 
     def result(self, id: str, result: object, failed: bool | None = None, time: float = 0.0) -> None:
@@ -154,6 +153,14 @@ def says_failure(result: object) -> bool:
         except orjson.JSONDecodeError:
             return False
     return _FAILED.match(result) is not None
+
+
+def json_or_text(value: object) -> Any:
+    """What JSON in a text says; the value where it is none."""
+    if isinstance(value, str):
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(value)
+    return value
 
 
 def text_of_content(content: object) -> str:

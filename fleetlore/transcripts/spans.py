@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.transcripts.session import Conversation, LoggedSession
+from fleetlore.transcripts.session import Conversation, LoggedSession, json_or_text
 
 __all__ = ["MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of", "spans_of"]
 
@@ -110,8 +110,8 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
         # An emitter that gives arguments gives results: without one the call was cut off.
         if _is_unknown(span) or (arguments is not None and result is None and error is None and not span.worked):
             continue
-        talk.call(span.id, str(name), _parsed(arguments))
-        talk.result(span.id, _parsed(result) if error is None else error, error is not None, span.end)
+        talk.call(span.id, str(name), json_or_text(arguments))
+        talk.result(span.id, json_or_text(result) if error is None else error, error is not None, span.end)
     return talk.done()
 
 
@@ -160,16 +160,9 @@ def _first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
 
 
-def _parsed(value: Any) -> Any:
-    try:
-        return orjson.loads(value) if isinstance(value, str) else value
-    except orjson.JSONDecodeError:
-        return value
-
-
 def _said(value: Any) -> str:
     """The first text of a person in a span's input."""
-    given = _parsed(value)
+    given = json_or_text(value)
     for message in given if isinstance(given, list) else ():
         if isinstance(message, dict) and message.get("role") == "user":
             parts = message.get("parts") or [{"content": message.get("content")}]

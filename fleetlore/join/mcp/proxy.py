@@ -23,6 +23,7 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
+from fleetlore.transcripts.session import text_of_content
 
 __all__ = ["McpCalls", "run_command"]
 
@@ -128,7 +129,7 @@ class McpCalls:
             begun.abandon()
             return False
         parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
-        text = "\n".join(str(each["text"]) for each in parts if "text" in each)
+        text = text_of_content(parts)
         failed = bool(result.get("isError"))
         if failed:
             begun.end(error_text=text)
