@@ -42,7 +42,6 @@ async def run(
         "WEIGHTS_STORAGE": f"file://{tmp_path}/shared",
         "BROKER": broker.address,
         "TENANTS": tenant,
-        "LORA_DIR": str(tmp_path / "kept"),
     }.items():
         monkeypatch.setenv(f"FLEETLORE_{name}", value)
     (tmp_path / "gate.json").write_text('{"passed": true, "metrics": {"tasks solved": 0.5}}')
