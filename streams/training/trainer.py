@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -38,7 +38,7 @@ from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
-from streams.training.window import Cadence, Decided, WindowTrainer, horizon_of, train
+from streams.training.window import Decided, WindowTrainer, horizon_of, train
 
 if TYPE_CHECKING:
     from models.adapter.contrastive import TrainedRetrieval
@@ -87,7 +87,8 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
     """Learns of the sessions in which a call failed and the next one of its tool that worked held something new."""
 
     # Cases are rarer than sessions, and learning them costs more.
-    cadence: ClassVar[Cadence] = Cadence(new_sessions=50, patience_seconds=60.0)
+    new_sessions = 50
+    patience_seconds = 60.0
     _candidate: TrainedRetrieval
 
     def _teaches(self, session: Trajectory) -> bool:

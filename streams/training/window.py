@@ -13,8 +13,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from aiokafka import ConsumerRecord
 
@@ -34,7 +33,7 @@ from streams.stage.base import split
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
 
-__all__ = ["Cadence", "Decided", "WindowTrainer", "horizon_of", "train", "values_of"]
+__all__ = ["Decided", "WindowTrainer", "horizon_of", "train", "values_of"]
 
 log = logging.getLogger(__name__)
 
@@ -69,23 +68,17 @@ class CpuBudget:
         return self._credit > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cadence:
-    """When to learn: after so many new sessions, or when the first of them has waited so long."""
-
-    new_sessions: int = 20
-    patience_seconds: float = 5.0
-
-
 class WindowTrainer(ABC, Generic[Manifest]):
     """Learns one tenant's adapter anew from its newest sessions, and publishes what passes the gate.
 
     Attributes:
         name: topic of its sessions; `verdicts`: of the judgments that vote in a canary trial.
         cpu_seconds: what learning has cost so far.
+        new_sessions: after so many it learns, or when the first of them has waited for `patience_seconds`.
     """
 
-    cadence: ClassVar[Cadence] = Cadence()
+    new_sessions = 20
+    patience_seconds = 5.0
 
     def __init__(
         self,
@@ -95,7 +88,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
         clock: Clock,
         *,
         horizon: int = SESSIONS,
-        cadence: Cadence | None = None,
         erased: Erased | None = None,
     ) -> None:
         self.publication = publication
@@ -105,7 +97,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
         self._metrics = metrics
         self._clock = clock
         self._horizon = horizon
-        self._cadence = cadence or self.cadence
         self._erased = erased or Erased()
         self._erased_seen = self._erased.count
         self._forgetting_until = self._learned_at = 0.0
@@ -152,13 +143,13 @@ class WindowTrainer(ABC, Generic[Manifest]):
         now = self._clock.monotonic()
         if self._erased_seen != self._erased.count:
             return True
-        if now < self._forgetting_until and now - self._learned_at >= self._cadence.patience_seconds:
+        if now < self._forgetting_until and now - self._learned_at >= self.patience_seconds:
             return True
         if self.publication.on_trial:
             return False
         waited = now - self._waiting_since
-        enough = self._new >= self._cadence.new_sessions
-        return enough or (self._new > 0 and waited >= self._cadence.patience_seconds)
+        enough = self._new >= self.new_sessions
+        return enough or (self._new > 0 and waited >= self.patience_seconds)
 
     async def learn(self) -> None:
         """Learn a version of the window, and publish it if it passes the gate.

@@ -32,7 +32,6 @@ from sinks.metrics import Metrics
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
 from streams.training.trainer import CallsTrainer
-from streams.training.window import Cadence
 from streams.training.window import train as train_on
 from tests.build import call, trajectory
 
@@ -96,7 +95,8 @@ def made(
 @asynccontextmanager
 async def training(settings: Settings) -> AsyncIterator[None]:
     async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
-        trainer = made(settings.tenants[0], publisher, SystemClock(), cadence=Cadence(patience_seconds=0.5))
+        trainer = made(settings.tenants[0], publisher, SystemClock())
+        trainer.patience_seconds = 0.5
         task = asyncio.create_task(train_on(settings, [trainer], SystemClock()))
         try:
             yield
