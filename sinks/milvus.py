@@ -49,6 +49,7 @@ MAX_ROWS_PER_CALL = 1_000
 _MAX_IDS_PER_GET = 500
 _TIMEOUT_SECONDS = 30.0
 _ROWS_PER_PAGE = 1_000
+_OPEN_PAUSE_SECONDS = 0.2
 # Milvus returns at most 16,384 rows a page.
 _IDS_PER_PAGE = 16_000
 RESOLVE_SECONDS = 2.0
@@ -122,6 +123,25 @@ class MilvusStore:
             ConfigError: a collection has another schema, or vectors of another encoder, which mean something else.
         """
         return await self.on_client(lambda client: create_collections(client, self._encoder, self._version))
+
+    async def open_within(
+        self, seconds: float, waiting: Callable[[StoreUnavailable], None] = lambda error: None
+    ) -> None:
+        """Open, and try again for so long: Milvus may be starting, or another process be creating the collections.
+
+        Args:
+            waiting: called with the error of each try but the last.
+        """
+        last = self._clock.monotonic() + seconds
+        while True:
+            try:
+                await self.open()
+                return
+            except StoreUnavailable as error:
+                if self._clock.monotonic() > last:
+                    raise
+                waiting(error)
+            await asyncio.sleep(_OPEN_PAUSE_SECONDS)
 
     async def has_collections(self) -> bool:
         """Whether the live collections are there; none is created."""

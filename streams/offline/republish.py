@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
-from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import StoreUnavailable
 from fleetlore.kafka.read import observer, partitions_of, records_of
 from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.topics import tenant_of, topic
@@ -26,7 +24,6 @@ _LORE = ("patterns", "items")
 _PASSES = 3
 _PASS_SECONDS = 1.0
 _OPEN_SECONDS = 20.0
-_OPEN_PAUSE_SECONDS = 0.2
 # How long an answer of the store may take where it is asked besides.
 _STORE_SECONDS = 5.0
 
@@ -42,7 +39,7 @@ async def _restore_topics(settings: Settings) -> int:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
     async with MilvusStore.from_settings(settings, Metrics("republish")) as store:
-        await _open(store)
+        await store.open_within(_OPEN_SECONDS)
         count = await republish(settings, store, passes=1)
         for kind in ADAPTERS:
             async with AdapterPublisher.from_settings(kind, settings) as publisher:
@@ -71,20 +68,6 @@ async def fill_empty(settings: Settings) -> int:
         if not await store.has_collections():
             return 0  # nothing was ever learned
         return await republish(settings.with_(tenants=empty), store)
-
-
-async def _open(store: MilvusStore) -> None:
-    """Open the store. Retries while workers that start at the same time create the collections."""
-    clock = SystemClock()
-    deadline = clock.monotonic() + _OPEN_SECONDS
-    while True:
-        try:
-            await store.open()
-            return
-        except StoreUnavailable:
-            if clock.monotonic() > deadline:
-                raise
-        await asyncio.sleep(_OPEN_PAUSE_SECONDS)
 
 
 async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSES) -> int:

@@ -17,7 +17,7 @@ from faust.app.base import BootStrategy
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable, FleetloreError, StoreUnavailable, TopicsChanged
+from fleetlore.errors import BrokerUnavailable, FleetloreError, TopicsChanged
 from fleetlore.kafka.client import ConnectionRefused, backoff
 from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
@@ -46,7 +46,6 @@ _WRITE_SHARE = 0.5
 # Share of the group's time for a rebalance that batches under way may use.
 _REBALANCE_SHARE = 0.7
 _OPEN_SECONDS = 60.0
-_OPEN_PAUSE_SECONDS = 0.2
 
 
 class _WithoutKafka(BootStrategy):  # type: ignore[misc]
@@ -186,28 +185,11 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         for each in self._operators.topics:
             await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))
         await self._batch_producer.start()
-        await self._open_store()
+        await self._store.open_within(_OPEN_SECONDS, lambda error: self._health.unready("milvus", str(error)))
+        self._health.ready("milvus")
         await self._pump.start()
         self.flow_control.resume()  # Faust's own consumer would, and agents get nothing before
         await super().on_start()
-
-    async def _open_store(self) -> None:
-        """Wait for Milvus: it may be starting, or another process may be creating the collections."""
-        try:
-            async with asyncio.timeout(_OPEN_SECONDS):
-                while True:
-                    try:
-                        await self._store.open()
-                        return
-                    except StoreUnavailable as error:
-                        self._health.unready("milvus", str(error))
-                        await asyncio.sleep(_OPEN_PAUSE_SECONDS)
-        except TimeoutError:
-            raise StoreUnavailable(
-                f"Milvus at {self._settings.milvus} does not answer after {_OPEN_SECONDS:.0f} s"
-            ) from None
-        finally:
-            self._health.ready("milvus")
 
     async def on_stop(self) -> None:
         """Stop fetching, finish or cancel the batches under way, commit, and only then leave the group."""

@@ -141,6 +141,24 @@ async def test_a_row_that_nobody_searches_is_not_embedded(milvus: str, store: Mi
         await counting.close()
 
 
+async def test_who_opens_it_waits_until_it_is_there_and_no_longer_than_that(
+    milvus: str, encoder: StaticEncoder
+) -> None:
+    tries: list[StoreUnavailable] = []
+    store = MilvusStore(f"http://127.0.0.1:{free_port()}", "", encoder, Metrics("test"), timeout_seconds=0.5)
+
+    def start(error: StoreUnavailable) -> None:
+        tries.append(error)
+        if len(tries) > 1:
+            store._uri = milvus
+
+    with pytest.raises(StoreUnavailable):
+        await store.open_within(0.0)
+    await store.open_within(60.0, start)
+    assert len(tries) == 2
+    await store.close()
+
+
 async def test_a_store_that_is_away_is_unavailable(encoder: StaticEncoder) -> None:
     store = MilvusStore(f"http://127.0.0.1:{free_port()}", "", encoder, Metrics("test"), timeout_seconds=1.0)
     for attempt in (store.open(), store.upsert("items", [item("a", "1")]), store.get("items", ["a/1"], "body")):
