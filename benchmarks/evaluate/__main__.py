@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ARMS = ("none", "log", "raw-episodes", "reasoning-bank", "text", "weights", "both")
 # Not run unless they are named: what text is worth without its content, and without each of its parts.
 CONTROLS = ("placebo", "no-remedies", "no-losses", "no-strategies", "no-patterns")
-WORLDS = ("tools", "services", "bfcl", "cooking")
+WORLDS = ("tools", "services", "bfcl")
 LONG_WORLDS = ("tools", "services")
 # Measured sessions where tasks take a tenth of the steps.
 SHORT_TASKS = 48
@@ -175,10 +175,6 @@ def _world(name: str, shortcuts: bool = False) -> Callable[[int], World]:
         from benchmarks.evaluate.worlds.bfcl import BfclWorld
 
         return BfclWorld
-    if name == "cooking":
-        from benchmarks.evaluate.worlds.cooking import CookingWorld
-
-        return CookingWorld
     raise ConfigError(f"there is no world {name!r}; the worlds are {', '.join(WORLDS)}")
 
 

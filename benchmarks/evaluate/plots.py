@@ -52,7 +52,7 @@ def plots(report: Report, form: str) -> Iterator[tuple[str, bytes]]:
 def _drawings(report: Report) -> list[tuple[str, Draw, tuple[float, float]]]:
     if {"world", "arms"} <= report.keys():
         world, arms = report["world"], report["arms"].values()
-        if world not in ("tools", "bfcl", "cooking"):
+        if world not in ("tools", "bfcl"):
             raise ConfigError("the report names no world of `benchmarks.evaluate`")
         found: list[tuple[str, Draw, tuple[float, float]]] = [(f"evaluate-{world}-table", _table, (11, 3.2))]
         if any(arm["curve"]["success"] for arm in arms):
