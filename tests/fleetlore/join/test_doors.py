@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from fleetlore.transcripts.session import timed_events
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join import test_claude, test_langchain, test_openai_agents, test_otel, test_pydantic_ai
-from tests.fleetlore.join.conftest import read_file
+from tests.fleetlore.join.conftest import DENIED, know_denied, read_file
 from tests.fleetlore.join.test_mcp_proxy import serving
 from tests.fleetlore.transcripts.test_read import WRITERS
 
@@ -71,9 +72,28 @@ async def traceback(fleet: Fleet, folder: Path) -> None:
             session.record("read_file", {"path": path}, **said)
 
 
+def with_langchain(tool: Any, *paths: str) -> Awaitable[Any]:
+    calls = test_langchain.calls(*paths, name=tool.__name__)
+    run: Awaitable[Any] = test_langchain.agent(calls, tools=[tool]).ainvoke(test_langchain.GO)
+    return run
+
+
+def with_openai_agents(tool: Any, *paths: str) -> Awaitable[Any]:
+    calls = [(tool.__name__, orjson.dumps({"path": path}).decode()) for path in paths]
+    return test_openai_agents.run(test_openai_agents.Script(*calls), function_tool(tool))
+
+
+def with_pydantic_ai(tool: Any, *paths: str) -> Awaitable[Any]:
+    return test_pydantic_ai.agent(*paths, name=tool.__name__, tools=[tool]).run("go")
+
+
+# An agent that calls a tool with these paths, side by side.
+FRAMEWORKS: list[Callable[..., Awaitable[Any]]] = [with_langchain, with_openai_agents, with_pydantic_ai]
+
+
 async def langchain(fleet: Fleet, folder: Path) -> None:
     async with fleet.session("g"):
-        await test_langchain.agent(test_langchain.calls(*PATHS)).ainvoke(test_langchain.GO)
+        await with_langchain(read_file, *PATHS)
 
 
 async def langchain_that_raises(fleet: Fleet, folder: Path) -> None:
@@ -83,15 +103,14 @@ async def langchain_that_raises(fleet: Fleet, folder: Path) -> None:
 
 
 async def openai_agents(fleet: Fleet, folder: Path) -> None:
-    calls = [("read_file", orjson.dumps({"path": path}).decode()) for path in PATHS]
     async with fleet.session("g"):
-        await test_openai_agents.run(test_openai_agents.Script(*calls), function_tool(read_file))
+        await with_openai_agents(read_file, *PATHS)
 
 
 async def pydantic_ai(fleet: Fleet, folder: Path) -> None:
     with pytest.raises(PermissionError):
         async with fleet.session("g"):
-            await test_pydantic_ai.agent(*PATHS).run("go")
+            await with_pydantic_ai(read_file, *PATHS)
 
 
 async def claude(fleet: Fleet, folder: Path) -> None:
@@ -198,8 +217,42 @@ async def test_one_failure_is_one_pattern_and_the_call_beside_it_worked(
     assert error is not None and events.RESULT not in failed, "a failure was recorded as a success"
     expected = failure_of("read_file", {"path": FAILS}, "PermissionError", f"[Errno 13] Permission denied: '{FAILS}'")
     assert failure_of(failed[events.TOOL], failed[events.ARGUMENTS], *error) == expected
+    if door in ENDS_THE_RUN:
+        assert recorder.error(failed) == DENIED and recorder.events[-1].data[events.OUTCOME] == "failure"
     worked = outcomes.get(WORKS)
     if worked is None:
         assert door in ENDS_THE_RUN
     else:
         assert recorder.error(worked) is None and worked[events.RESULT], "a success was recorded as a failure"
+
+
+@pytest.mark.parametrize("run", FRAMEWORKS)
+async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder, run: Any) -> None:
+    id = know_denied(fleet)
+    fleet.settings = fleet.settings.with_(hold="off")
+    async with fleet.session("g") as session:
+        assert session.advise("read_file", {"path": FAILS}, call_id="call-1").ids == (id,)
+        session.advise("read_file", {"path": WORKS}, call_id="call-0")
+        with contextlib.suppress(PermissionError):  # it ends the run
+            await run(read_file, *PATHS)
+    credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
+    assert credited[FAILS] == [id] and not credited.get(WORKS)
+
+
+@pytest.mark.parametrize("run", FRAMEWORKS)
+async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder, run: Any) -> None:
+    called = asyncio.Event()
+
+    async def wait(path: str) -> str:
+        """Wait."""
+        called.set()
+        await asyncio.sleep(60)
+        return path
+
+    async with fleet.session("g"):
+        running = asyncio.ensure_future(run(wait, "x"))
+        await called.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert recorder.kinds == ["session.started", "session.ended"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from fleetlore.join.langchain import FleetMiddleware
 from fleetlore.wire import events
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, GOAL, know_denied, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
 
 HEARD: list[str] = []
 SENT: list[Any] = []
@@ -35,7 +34,7 @@ class Model(GenericFakeChatModel):
 
 
 def calls(*paths: str, name: str = "read_file") -> AIMessage:
-    made = [{"name": name, "args": {"path": path}, "id": f"call-{path}"} for path in paths]
+    made = [{"name": name, "args": {"path": path}, "id": f"call-{number}"} for number, path in enumerate(paths)]
     return AIMessage("", tool_calls=made)  # type: ignore[arg-type]
 
 
@@ -63,17 +62,6 @@ async def test_sync_and_async_calls_are_recorded_once_as_what_they_were(
     assert outcomes == {("/srv/a", None), ("/etc/shadow", DENIED)}
 
 
-async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
-    id = know_denied(fleet)
-    fleet.settings = fleet.settings.with_(hold="off")
-    async with fleet.session("g") as session:
-        assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-/etc/shadow").ids == (id,)
-        session.advise("read_file", {"path": "/srv/a"}, call_id="call-/srv/a")
-        await agent(calls("/srv/a", "/etc/shadow")).ainvoke(GO)
-    credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
-    assert credited == {"/srv/a": None, "/etc/shadow": [id]}
-
-
 async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder) -> None:
     def refuse(path: str) -> str:
         raise ToolException(f"no such table: {path}")
@@ -85,27 +73,6 @@ async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder
     said, invalid = (recorder.error(each) for each in recorder.outcomes)
     assert said == ("_OTHER", "no such table: cars")
     assert invalid is not None and invalid[0] == "_OTHER" and "path" in invalid[1]
-
-
-async def test_an_error_that_ends_the_run_ends_the_session(fleet: Fleet, recorder: Recorder) -> None:
-    with pytest.raises(PermissionError):
-        async with fleet.session("g"):
-            await agent(calls("/etc/shadow"), errors=False).ainvoke(GO)
-    assert recorder.error(recorder.outcomes[0]) == DENIED
-    assert recorder.events[-1].data[events.OUTCOME] == "failure"
-
-
-async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder) -> None:
-    async def wait(path: str) -> str:
-        """Wait."""
-        await asyncio.sleep(60)
-        return path
-
-    async with fleet.session("g"):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await agent(calls("x", name="wait"), tools=[wait]).ainvoke(GO)
-    assert recorder.kinds == ["session.started", "session.ended"]
 
 
 async def test_a_run_that_is_resumed_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:

@@ -19,7 +19,7 @@ from fleetlore import Fleet
 from fleetlore.join.openai_agents import function_tool, tell
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, GOAL, know_denied, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
 
 set_tracing_disabled(True)
 
@@ -77,17 +77,6 @@ async def test_parallel_calls_are_recorded_as_what_they_were(fleet: Fleet, recor
     )  # fmt: skip
 
 
-async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
-    id = know_denied(fleet)
-    fleet.settings = fleet.settings.with_(hold="off")
-    async with fleet.session("g") as session:
-        assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-1").ids == (id,)
-        session.advise("read_file", {"path": "/srv/a"}, call_id="call-0")
-        await run(Script(READ, DENY), function_tool(read_file))
-    credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
-    assert credited == {"/srv/a": None, "/etc/shadow": [id]}
-
-
 async def test_the_options_of_the_sdk_work_as_before(fleet: Fleet, recorder: Recorder) -> None:
     explained = function_tool(failure_error_function=lambda context, error: "sorry", name_override="cat")(read_file)
     assert explained.name == "cat"
@@ -141,19 +130,6 @@ async def test_a_streamed_run_is_recorded(fleet: Fleet, recorder: Recorder) -> N
         async for _ in Runner.run_streamed(reading, "go").stream_events():
             pass
     assert {recorder.error(each) for each in recorder.outcomes} == {None, DENIED}
-
-
-async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder) -> None:
-    @function_tool
-    async def wait() -> str:
-        await asyncio.sleep(60)
-        return ""
-
-    async with fleet.session("g"):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await run(Script(("wait", "{}")), wait)
-    assert recorder.kinds == ["session.started", "session.ended"]
 
 
 async def test_the_model_is_told_before_each_turn(fleet: Fleet, recorder: Recorder) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from asyncio import Runner, set_event_loop
 from typing import Any
 
@@ -15,7 +14,7 @@ from fleetlore import Fleet, tool
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, GOAL, know_denied, read_file
+from tests.fleetlore.join.conftest import GOAL, read_file
 
 HEARD: list[str | None] = []
 
@@ -27,7 +26,8 @@ def agent(*paths: str, tools: Any = (read_file,), name: str = "read_file", **opt
         HEARD.append(info.instructions)
         if len(HEARD) > 1:
             return ModelResponse([TextPart("done")])
-        return ModelResponse([ToolCallPart(name, {"path": path}, f"call-{path}") for path in paths])
+        calls = [ToolCallPart(name, {"path": path}, f"call-{number}") for number, path in enumerate(paths)]
+        return ModelResponse(calls)
 
     return Agent(FunctionModel(answer), tools=list(tools), capabilities=[FleetLore()], **options)
 
@@ -46,14 +46,6 @@ def test_sync_runs_are_recorded(fleet: Fleet, recorder: Recorder) -> None:
         agent("/srv/a").run_sync("go")
     set_event_loop(None)
     assert [each[events.RESULT] for each in recorder.outcomes] == ["text of /srv/a"]
-
-
-async def test_an_error_that_ends_the_run_ends_the_session(fleet: Fleet, recorder: Recorder) -> None:
-    with pytest.raises(PermissionError):
-        async with fleet.session("g"):
-            await agent("/etc/shadow").run("go")
-    assert recorder.error(recorder.outcomes[0]) == DENIED
-    assert recorder.events[-1].data[events.OUTCOME] == "failure"
 
 
 @pytest.mark.parametrize("error", [ModelRetry("no such table: cars"), ToolFailed("no such table: cars")])
@@ -88,40 +80,11 @@ async def test_an_approved_run_is_a_further_part_of_its_thread(fleet: Fleet, rec
     asking = agent("x", name="ask", tools=[ask], output_type=[str, DeferredToolRequests])
     async with fleet.session("g", session_id="t1", resume=True):
         waiting = await asking.run("go")
-    approved = DeferredToolResults(approvals={"call-x": True})
+    approved = DeferredToolResults(approvals={"call-0": True})
     async with fleet.session("g", session_id="t1", resume=True):
         await asking.run(message_history=waiting.all_messages(), deferred_tool_results=approved)
     assert [each[events.RESULT] for each in recorder.outcomes] == ["text of x"]
     assert len({event.session for event in recorder.events}) == 2
-
-
-async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, recorder: Recorder) -> None:
-    id = know_denied(fleet)
-    fleet.settings = fleet.settings.with_(hold="off")
-    async with fleet.session("g") as session:
-        assert session.advise("read_file", {"path": "/etc/shadow"}, call_id="call-/etc/shadow").ids == (id,)
-        session.advise("read_file", {"path": "/srv/a"}, call_id="call-/srv/a")
-        with pytest.raises(PermissionError):
-            await agent("/srv/a", "/etc/shadow").run("go")
-    credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
-    assert credited["/etc/shadow"] == [id] and not credited.get("/srv/a")
-
-
-async def test_a_cancelled_run_says_nothing_of_its_tool(fleet: Fleet, recorder: Recorder) -> None:
-    called = asyncio.Event()
-
-    async def wait(path: str) -> str:
-        called.set()
-        await asyncio.sleep(60)
-        return path
-
-    async with fleet.session("g"):
-        run = asyncio.create_task(agent("x", name="wait", tools=[wait]).run("go"))
-        await called.wait()
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-    assert recorder.kinds == ["session.started", "session.ended"]
 
 
 async def test_the_model_is_told_before_each_request(fleet: Fleet) -> None:

@@ -1,8 +1,12 @@
-"""Trajectories and verdicts: round trips, and a digest that always fits where it is kept."""
+"""Trajectories, verdicts and what corrects them: round trips, and a digest that always fits where it is kept."""
 
 from __future__ import annotations
 
+from itertools import permutations
+from typing import Any
+
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -190,3 +194,24 @@ def test_a_trajectory_fits_a_batch_of_kafka_with_all_of_its_steps_and_otherwise_
     assert [step.sequence for step in Trajectory.from_json(encoded).steps] == [step.sequence for step in long.steps]
     short = long_session(5, "x")
     assert short.to_bounded_json(900_000) == short.to_json()
+
+
+GIVEN = Feedback(session="s", label="success", time=2.0, by="reviewer")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"time": 1.0}, "the newer one counts"),
+        ({"time": 9.0, "claimed": True}, "who may write events alone outranks no reviewer, however late"),
+        ({"by": "a reviewer"}, "of two at one time it is the same one in any order"),
+    ],
+)
+def test_one_of_two_counts_in_any_order(changes: dict[str, Any], why: str) -> None:
+    for one, other in permutations([GIVEN, replace(GIVEN, **changes)]):
+        assert one.newest(other) == GIVEN, why
+
+
+def test_of_two_that_one_person_gave_at_one_time_the_failure_counts() -> None:
+    failed = replace(GIVEN, label="failure")
+    assert GIVEN.newest(failed) == failed.newest(GIVEN) == failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
-from streams.stage.base import Effects, Record, TopicPartition
+from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition, yielding
 from streams.stage.merging_stage import BoundedCache, WriteBuffer
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments import _weigh
@@ -256,3 +257,21 @@ def test_a_judges_record_takes_up_no_more_than_is_reckoned(cases: int) -> None:
 
     reckoned = _weigh(record(0))
     assert 0.2 * reckoned < taken_up(record, 10) < reckoned
+
+
+async def test_all_come_in_order_and_others_get_a_turn_now_and_then() -> None:
+    turns: list[int] = []
+    seen: list[int] = []
+
+    async def others() -> None:
+        while len(seen) < 3 * YIELD_EVERY:
+            turns.append(len(seen))
+            await asyncio.sleep(0)
+
+    async def work() -> None:
+        async for value in yielding(range(3 * YIELD_EVERY)):
+            seen.append(value)
+
+    await asyncio.gather(work(), others())
+    assert seen == list(range(3 * YIELD_EVERY))
+    assert turns == [YIELD_EVERY, 2 * YIELD_EVERY]

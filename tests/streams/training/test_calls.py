@@ -7,36 +7,29 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord
 
-from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.listing import AdapterListing, read_adapters
-from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
-from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
 from streams.training.trainer import CallsTrainer
 from streams.training.window import train as train_on
 from tests.build import call, trajectory
-
-MakeTopics = Callable[..., Awaitable[None]]
-PARTITIONS = 2
+from tests.streams.training.conftest import record, send
 
 
 def sessions(first: int, count: int) -> list[Trajectory]:
@@ -51,38 +44,6 @@ def sessions(first: int, count: int) -> list[Trajectory]:
             steps.append(call("sql", f"SELECT id FROM {name} LIMIT {random.randrange(9)}", "3 rows", error))
         made.append(trajectory(*steps, session=f"s{number}", agent=f"a{number % 7}", ended=float(number)))
     return made
-
-
-def record(name: str, some: list[Trajectory], offset: int) -> ConsumerRecord:
-    value = b"[" + b",".join(each.to_json() for each in some) + b"]"
-    return ConsumerRecord(name, 0, offset, 0, 0, None, value, None, 0, len(value), ())
-
-
-@pytest.fixture
-async def settings(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> Settings:
-    topics = (*ADAPTER_TOPICS, "adapters.acks", "trajectories", "judgments")
-    await make_topics(broker.address, tenant, *topics, partitions=PARTITIONS)
-    key = create_signing_key(tmp_path / "key")
-    return Settings(
-        broker=broker.address,
-        tenants=(tenant,),
-        group=tenant,
-        partitions=PARTITIONS,
-        signing_key=str(tmp_path / "key"),
-        public_key=key.public_base64,
-        trainer_cpu_share=8.0,  # what the test itself spends counts as the trainer's
-    )
-
-
-async def send(settings: Settings, some: list[Trajectory]) -> None:
-    """Ten sessions a record, and something else that the topic holds."""
-    producer = AIOKafkaProducer(bootstrap_servers=settings.broker)
-    await producer.start()
-    name = topic(settings.tenants[0], "trajectories")
-    for number in range(0, len(some), 10):
-        value = b"[" + b",".join(each.to_json() for each in some[number : number + 10]) + b',{"type":"opinion"}]'
-        await producer.send_and_wait(name, value, partition=number // 10 % PARTITIONS)
-    await producer.stop()
 
 
 def made(
@@ -307,8 +268,7 @@ asyncio.run(main())
 
 
 @pytest.mark.long
-async def test_an_agent_follows_the_call_model_without_torch(settings: Settings, make_topics: MakeTopics) -> None:
-    await make_topics(settings.broker, settings.tenants[0], "patterns", "items", "decisions", "events", "definitions")
+async def test_an_agent_follows_the_call_model_without_torch(settings: Settings) -> None:
     await send(settings, sessions(0, 60))
     async with training(settings):
         await listing_when(settings, 60)

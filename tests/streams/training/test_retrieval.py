@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord
 from msgspec.structs import replace
 
-from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.listing import read_adapters
-from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import RETRIEVAL, RetrievalManifest, in_cohort
-from fleetlore.wire.topics import topic
-from fleetlore.wire.trajectory import Judgment, Trajectory
+from fleetlore.wire.trajectory import Judgment
 from models.adapter.gate import VOTE_SECONDS
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from streams.offline.erase import Found, OnTopic, has_learned
 from streams.stage.operators import Erased
@@ -34,24 +28,9 @@ from streams.training.publication import Publication
 from streams.training.trainer import RetrievalTrainer
 from tests.build import call, judgment
 from tests.models.adapter.inflected import sessions
+from tests.streams.training.conftest import record, send
 
-MakeTopics = Callable[..., Awaitable[None]]
 COUNT = 120
-
-
-@pytest.fixture
-async def settings(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path) -> Settings:
-    topics = (*ADAPTER_TOPICS, "adapters.acks", "trajectories", "judgments", "patterns", "items", "events")
-    await make_topics(broker.address, tenant, *topics, "decisions", "definitions", partitions=1)
-    key = create_signing_key(tmp_path / "key")
-    return Settings(
-        broker=broker.address,
-        tenants=(tenant,),
-        group=tenant,
-        partitions=1,
-        signing_key=str(tmp_path / "key"),
-        public_key=key.public_base64,
-    )
 
 
 @pytest.fixture
@@ -70,19 +49,6 @@ def made(
     metrics, clock = Metrics("trainer"), clock or FakeClock()
     publication = Publication(tenant, publisher, metrics, clock, canary_share)
     return RetrievalTrainer(tenant, publication, metrics, clock, **options)
-
-
-def record(name: str, some: list[Trajectory] | list[Judgment], offset: int) -> ConsumerRecord:
-    value = b"[" + b",".join(each.to_json() for each in some) + b"]"
-    return ConsumerRecord(name, 0, offset, 0, 0, None, value, None, 0, len(value), ())
-
-
-async def send(settings: Settings, some: list[Trajectory]) -> None:
-    """All in one record."""
-    producer, name = AIOKafkaProducer(bootstrap_servers=settings.broker), topic(settings.tenants[0], "trajectories")
-    await producer.start()
-    await producer.send_and_wait(name, record(name, some, 0).value, partition=0)
-    await producer.stop()
 
 
 AGENT = """
@@ -150,7 +116,7 @@ asyncio.run(run_trainer(Settings.from_env(), niceness=0))
 async def test_the_role_publishes_what_it_learned(settings: Settings) -> None:
     (tenant,) = settings.tenants
     await send(settings, sessions(0, COUNT))
-    environ = {**os.environ, **dataclasses.replace(settings, trainer_cpu_share=8.0).to_env()}
+    environ = {**os.environ, **settings.to_env()}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", ROLE, env=environ)
     try:
         async with asyncio.timeout(240):
