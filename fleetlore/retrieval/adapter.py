@@ -39,8 +39,6 @@ PROBE_TOLERANCE = 1e-3
 NO_CHANGE = 1e-6
 # Of the learned cosine, where the likest text by words counts 1.
 LEARNED_WEIGHT = 2.0
-# Any shared word counts.
-_ANY = 1e-6
 _ERROR_CHARACTERS = 250
 _CALL_CHARACTERS = 400
 _FIX_CHARACTERS = 400
@@ -175,9 +173,8 @@ class Ranking:
     def by_words(self, query: str) -> Floats:
         """Tf-idf cosine of each text, relative to the likest: (n,), 0..1."""
         found = np.zeros(self._count)
-        like = self._index.like(query, _ANY, self._count) if self._count else []
-        for id, cosine in like:
-            found[int(id)] = cosine / like[0][1]
+        for id, likeness in self._index.likeness(query).items():
+            found[int(id)] = likeness
         return found
 
     def scores(self, query: str, adapter: RetrievalAdapter) -> Floats:

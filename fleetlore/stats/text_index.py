@@ -1,9 +1,7 @@
 """Find texts like a query: cosine of their words, weighted by rarity (tf-idf, binary tf). No model.
 
 An agent has numpy at most, so likeness by words is what it can have without a network. The search is exact: a text
-below the threshold is never given, one above it is never missed. Words are taken rarest first. As soon as the rest of
-the query could not reach the threshold alone, texts that share only that are skipped (max-score pruning, Turtle and
-Flood 1995).
+below the threshold is never given, one above it is never missed.
 """
 
 from __future__ import annotations
@@ -16,10 +14,12 @@ from fleetlore.words import words
 
 # The rarest; a goal may be two thousand characters long.
 _MAX_QUERY_WORDS = 64
+# Below the cosine of any text that shares a word.
+_ANY_SHARED = 1e-6
 
 
 class TextIndex:
-    """Texts by id. Adding and dropping costs a text's words; a look-up the texts that share its rare words."""
+    """Texts by id. Adding costs a text's words; a look-up the texts that share a word with it."""
 
     def __init__(self) -> None:
         # Each word once for all texts, and no sets: they would take four times the memory.
@@ -30,19 +30,10 @@ class TextIndex:
         return len(self._words)
 
     def put(self, id: str, text: str) -> None:
-        """Add or replace a text."""
-        self.drop(id)
+        """Add a text, under an id of its own."""
         self._words[id] = kept = tuple(dict.fromkeys(map(intern, words(text))))
         for word in kept:
             self._holding[word].add(id)
-
-    def drop(self, id: str) -> None:
-        """Drop a text; unknown ids are fine."""
-        for word in self._words.pop(id, ()):
-            holding = self._holding[word]
-            holding.discard(id)
-            if not holding:
-                del self._holding[word]
 
     def like(self, query: str, threshold: float, most: int) -> list[tuple[str, float]]:
         """At most `most` pairs (id, cosine in 0..1) of texts at or above the threshold, the likest first, ties by id.
@@ -58,21 +49,11 @@ class TextIndex:
             return []
         weights = {word: self._weight(word) for word in set(words(query))}
         asked = sorted(weights, key=lambda word: (-weights[word], word))[:_MAX_QUERY_WORDS]
-        rest = total = sum(weights[word] for word in asked)
+        total = sum(weights[word] for word in asked)
         shared: dict[str, float] = defaultdict(float)
         for word in asked:
-            # A text that shares only what is left has at most this cosine: sqrt(rest / total).
-            only_known = rest < threshold * threshold * total
-            rest -= weights[word]
-            holding = self._holding.get(word, ())
-            if only_known and len(shared) < len(holding):
-                for id in shared:
-                    if word in self._words[id]:
-                        shared[id] += weights[word]
-            else:
-                for id in holding:
-                    if not only_known or id in shared:
-                        shared[id] += weights[word]
+            for id in self._holding.get(word, ()):
+                shared[id] += weights[word]
         found = []
         for id, both in shared.items():
             # A shared weight bounds the cosine by sqrt(both / total): most need no length.
@@ -82,6 +63,11 @@ class TextIndex:
                 if cosine >= threshold:
                     found.append((id, cosine))
         return sorted(found, key=lambda each: (-each[1], each[0]))[:most]
+
+    def likeness(self, query: str) -> dict[str, float]:
+        """How like the query each text is that shares a word with it, relative to the likest: 0..1."""
+        like = self.like(query, _ANY_SHARED, len(self))
+        return {id: cosine / like[0][1] for id, cosine in like}
 
     def shares(self, query: str) -> dict[str, float]:
         """By text, how much of what the query's words weigh it holds, 0..1; those that hold none are left out."""

@@ -52,8 +52,6 @@ _SEARCHES_PER_SAMPLE = 1_000
 _MEANING_WEIGHT = 0.5
 # Matches whose scores differ by less are as good as each other.
 ALIKE = 0.02
-# Any shared word counts.
-_ANY_LIKENESS = 1e-6
 # A match holds more of what the text's words weigh than it lacks, or is at least so near in meaning: of logged errors
 # and items of other tools one pair in 20 is, of an error and the nearest item of its tool 19 in 20.
 _LEAST_SHARE = 0.5
@@ -106,7 +104,8 @@ class LoreSearch:
             index = TextIndex()
             for _, item in items:
                 index.put(item.id, item.text)
-            held, alike = index.shares(text[:_MAX_QUERY]), _likeness(text, index)
+            # Words are weighed by these items alone.
+            held, alike = index.shares(text[:_MAX_QUERY]), index.likeness(text[:_MAX_QUERY])
             found = [
                 ((match.score + alike.get(item.id, 0.0)) / 2, item)
                 for match, item in items
@@ -246,12 +245,6 @@ def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None 
         id: (words.get(id, 0.0) + _MEANING_WEIGHT * max(0.0, by_meaning.get(id, 0.0))) / (1 + _MEANING_WEIGHT)
         for id in {**words, **by_meaning}
     }
-
-
-def _likeness(text: str, index: TextIndex) -> dict[str, float]:
-    """How like the text each item is by its words, relative to the likest; words are weighed by these items alone."""
-    like = index.like(text[:_MAX_QUERY], _ANY_LIKENESS, len(index))
-    return {id: cosine / like[0][1] for id, cosine in like}
 
 
 def _grade(score: float) -> int:

@@ -41,23 +41,6 @@ def test_exactly_those_above_the_threshold_are_found_best_first(
     assert found == sorted(found, key=lambda each: (-each[1], each[0]))
 
 
-@given(st.lists(st.tuples(st.integers(0, 4).map(str), st.none() | texts), max_size=30), texts)
-def test_what_was_dropped_or_replaced_leaves_no_trace(changes: list[tuple[str, str | None]], query: str) -> None:
-    index, left = TextIndex(), dict[str, str]()
-    for id, text in changes:
-        if text is None:
-            index.drop(id)
-            left.pop(id, None)
-        else:
-            index.put(id, text)
-            left[id] = text
-    fresh = TextIndex()
-    for id, text in left.items():
-        fresh.put(id, text)
-    assert len(index) == len(left)
-    assert index.like(query, 0.1, 9) == fresh.like(query, 0.1, 9)
-
-
 def test_few_are_given_and_a_threshold_of_nothing_is_refused() -> None:
     index = TextIndex()
     for number in range(5):
