@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic
 
-import orjson
-
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, WeightsReference, parse_reference, sha256_of
 from fleetlore.adapters.signatures import (
     Manifest,
@@ -104,19 +102,20 @@ class RegistryView(Generic[Manifest]):
         """Whether a manifest names the weights with this key."""
         return key.decode(errors="replace") in self._manifests
 
-    def records(self, *names: str) -> Iterator[tuple[str, bytes, bytes]]:
-        """What was verified (topic, key, value), of these topics or of all, as another view takes it."""
-        if not names or "adapters.pointers" in names:
-            yield from (("adapters.pointers", key, value) for key, value in self._revocations.items())
-            for channel, pointer in self._pointers.items():
-                yield "adapters.pointers", pointer.key, self._signed[channel][1]
-        if not names or "adapters.manifests" in names:
-            for version, manifest in self._manifests.items():
-                yield "adapters.manifests", manifest.key, self._signed[version][1]
-        if not names or "adapters.weights" in names:
-            for version, weights in self._weights.items():
-                value = weights.to_json() if isinstance(weights, WeightsReference) else weights
-                yield "adapters.weights", version.encode(), value
+    def pointers(self) -> Iterator[tuple[bytes, bytes]]:
+        """Revocations and the newest pointers (key, value), as they were verified."""
+        yield from self._revocations.items()
+        for channel, pointer in self._pointers.items():
+            yield pointer.key, self._signed[channel][1]
+
+    def records(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """All that was verified (topic, key, value), as another view takes it."""
+        yield from (("adapters.pointers", key, value) for key, value in self.pointers())
+        for version, manifest in self._manifests.items():
+            yield "adapters.manifests", manifest.key, self._signed[version][1]
+        for version, weights in self._weights.items():
+            value = weights.to_json() if isinstance(weights, WeightsReference) else weights
+            yield "adapters.weights", version.encode(), value
 
     def take(self, name: str, key: bytes, value: bytes | None) -> bool:
         """One record of the topic `name` (`adapters.weights`, …); whether it changed anything.
@@ -154,7 +153,8 @@ class RegistryView(Generic[Manifest]):
             return True
         if sha256_of(value) != version:
             # Refused here, before they could take the place of the good weights under the same key.
-            raise AdapterRefused("truncated" if _is_cut(value) else "tampered", f"weights of {version[:12]}")
+            is_cut = len(value) < self._manifests[version].size_bytes
+            raise AdapterRefused("truncated" if is_cut else "tampered", f"weights of {version[:12]}")
         self._weights[version] = value
         return True
 
@@ -251,17 +251,3 @@ class RegistryView(Generic[Manifest]):
         self._weights.pop(version, None)
         self._signed.pop(version, None)
         return self._manifests.pop(version, None) is not None
-
-
-def _is_cut(value: bytes) -> bool:
-    """Whether safetensors bytes end before their own header says they do."""
-    header = int.from_bytes(value[:8], "little")
-    if len(value) < 8 or len(value) < 8 + header < MAX_INLINE_BYTES:
-        return True
-    try:
-        tensors = orjson.loads(value[8 : 8 + header])
-        return len(value) < 8 + header + max(
-            int(entry["data_offsets"][1]) for entry in tensors.values() if "dtype" in entry
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        return False

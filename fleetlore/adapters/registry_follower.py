@@ -274,7 +274,7 @@ class RegistryFollower:
 
 
 def _pointers(views: list[RegistryView[AdapterManifest]]) -> dict[bytes, bytes]:
-    return {key: value for view in views for _, key, value in view.records("adapters.pointers")}
+    return {key: value for view in views for key, value in view.pointers()}
 
 
 def _take_pointer(views: list[RegistryView[AdapterManifest]], key: bytes, value: bytes) -> None:

@@ -97,9 +97,9 @@ CUT = MADE["retrieval"].weights[0]
         ("retrieval", CUT[:-1] + b"\x7f", "tampered"),
         ("retrieval", MADE["retrieval"].weights[1], "tampered"),
         ("retrieval", b"\0" * 600_000, "oversized"),
-        ("calls", MADE["calls"].weights[0][:-1], "tampered"),
-        ("calls", MADE["calls"].weights[1], "tampered"),
-        ("calls", MADE["retrieval"].weights[0], "tampered"),
+        ("calls", MADE["calls"].weights[0][:-1], "truncated"),
+        ("calls", MADE["calls"].weights[0][:-1] + b"\x7f", "tampered"),
+        ("calls", MADE["calls"].weights[0] + b"\x7f", "tampered"),
         ("calls", b"\0" * 600_000, "oversized"),
     ],
 )
