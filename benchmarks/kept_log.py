@@ -13,12 +13,13 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.cloudevents import encode_record
 from benchmarks.gateway import cpu_seconds
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import BATCH_HEADERS, encode_record
+from fleetlore.wire.events import BATCH_HEADERS
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from benchmarks.cloudevents import to_cloudevent
 from benchmarks.security.atoms import ATOMS
 from benchmarks.security.identities import REGIONS
 from fleetlore import Fleet
@@ -31,19 +32,7 @@ from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, suspects
 from fleetlore.redact.values import redact_value
 from fleetlore.watch.safety import dangers
-from fleetlore.wire.events import (
-    ARGUMENTS,
-    CONTENT,
-    ERROR_MESSAGE,
-    GOAL,
-    MAX_BYTES,
-    RESULT,
-    ROLE,
-    TOOL,
-    Event,
-    Kind,
-    to_cloudevent,
-)
+from fleetlore.wire.events import ARGUMENTS, CONTENT, ERROR_MESSAGE, GOAL, MAX_BYTES, RESULT, ROLE, TOOL, Event, Kind
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from fleetlore.words import words
 from models.distil.distiller import distil

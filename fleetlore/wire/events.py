@@ -22,15 +22,12 @@ CloudEvents' Kafka binding has no batch mode; an array therefore has a content t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from math import isfinite
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
-import orjson
 
 from fleetlore.errors import ConfigError
 
@@ -119,27 +116,6 @@ def event_id(tenant: str, agent: str, session: str, sequence: int) -> str:
 def _session_id(tenant: str, agent: str, session: str) -> str:
     """A hash of all three; the separator cannot occur in them, so different ones never give the same id."""
     return blake2b(f"{tenant}\x1f{agent}\x1f{session}".encode(), digest_size=16).hexdigest()
-
-
-def to_cloudevent(event: Event) -> dict[str, Any]:
-    """The event as a CloudEvent in JSON format (structured mode)."""
-    return {
-        "specversion": "1.0",
-        "id": event.id,
-        "source": f"/agents/{event.agent}",
-        "tenant": event.tenant,
-        "agent": event.agent,
-        "session": event.session,
-        "sequence": event.sequence,
-        "type": TYPES[event.kind],
-        "time": datetime.fromtimestamp(event.time, UTC).isoformat(),
-        "data": event.data,
-    }
-
-
-def encode_record(events: Iterable[Event]) -> bytes:
-    """Value of one record that holds all `events`; send it with `BATCH_HEADERS`."""
-    return orjson.dumps([to_cloudevent(event) for event in events])
 
 
 class Definitions(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,9 +15,10 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
 from fleetlore.kafka.read import observer, partitions_of
-from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
 from streams.embedded.broker import free_port
 from streams.embedded.kafka import RELEASE

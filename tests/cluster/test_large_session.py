@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event, encode_record
+from fleetlore.wire.events import Event
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

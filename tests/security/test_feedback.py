@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cloudevents import encode_record
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Feedback
 from models.judge.chain import JudgeChain

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.cloudevents import encode_record
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
@@ -14,7 +15,7 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import read_to_end
 from fleetlore.testing import FakeClock
-from fleetlore.wire.events import Event, encode_record
+from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signer
 from fleetlore.wire.topics import topic

@@ -13,9 +13,10 @@ import orjson
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
-from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
 from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained

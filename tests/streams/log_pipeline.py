@@ -11,12 +11,13 @@ from typing import Any
 
 import orjson
 
+from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import RawRecord
-from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
 from models.judge.chain import JudgeChain
 from models.llm.judge import LlmJudge

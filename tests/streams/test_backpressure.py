@@ -19,10 +19,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.cloudevents import encode_record
 from benchmarks.rollouts import rollouts
 from fleetlore.config import Settings
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import BATCH_HEADERS, MAX_EVENTS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, MAX_EVENTS, Event
 from fleetlore.wire.topics import topic
 from tests.chaos.accounting import put_table
 from tests.doubles.proxy import Proxy

@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
+from benchmarks.cloudevents import to_cloudevent
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES
-from fleetlore.wire.events import Event, to_cloudevent
+from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import LogPipeline

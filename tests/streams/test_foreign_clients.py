@@ -12,10 +12,11 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
+from benchmarks.cloudevents import to_cloudevent
 from fleetlore.config import Settings
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event, to_cloudevent
+from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

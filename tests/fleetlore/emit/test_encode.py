@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from benchmarks.cloudevents import to_cloudevent
 from fleetlore.emit.encode import encode, encode_event, mask, record
 from fleetlore.redact.values import redact_value
-from fleetlore.wire.events import ARGUMENTS, CONTENT, MAX_BYTES, RESULT, TOOL, Event, Kind, to_cloudevent
+from fleetlore.wire.events import ARGUMENTS, CONTENT, MAX_BYTES, RESULT, TOOL, Event, Kind
 
 
 def outcome(session: str, sequence: int, tenant: str = "default", **data: Any) -> Event:

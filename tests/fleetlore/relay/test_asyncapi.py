@@ -9,9 +9,10 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.cloudevents import to_cloudevent
 from fleetlore.cli.app import build_app
 from fleetlore.relay.schemas import asyncapi, json_schema
-from fleetlore.wire.events import TYPES, Event, Kind, to_cloudevent
+from fleetlore.wire.events import TYPES, Event, Kind
 from fleetlore.wire.topics import NAMES
 from tests.docs.test_topics import example
 

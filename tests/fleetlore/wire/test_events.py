@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.cloudevents import to_cloudevent
 from fleetlore.errors import InvalidEvent
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event, Kind, event_id, to_cloudevent
+from fleetlore.wire.events import Event, Kind, event_id
 from tests.read_back import read_back
 
 NOW = 1_767_225_600.0

@@ -12,12 +12,13 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner, Result
 
+from benchmarks.cloudevents import encode_record
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
 from fleetlore.testing import FakeClock
 from fleetlore.wire.dead_letter import DeadLetterRecord
-from fleetlore.wire.events import BATCH_HEADERS, MAX_FUTURE_SECONDS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, MAX_FUTURE_SECONDS, Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer

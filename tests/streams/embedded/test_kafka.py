@@ -19,12 +19,13 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded import kafka

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cloudevents import encode_record
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
 from streams.offline.hear import call_log, hear
 from streams.offline.memory_pipeline import Chain, OfflineRun, run_logs

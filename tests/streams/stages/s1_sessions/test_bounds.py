@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.cloudevents import encode_record
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import BATCH_HEADERS, Event, encode_record
+from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore

@@ -10,18 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.cloudevents import encode_record, to_cloudevent
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
 from fleetlore.wire import incoming
-from fleetlore.wire.events import (
-    BATCH_HEADERS,
-    CONTENT_TYPE,
-    EVENT_TYPE,
-    MAX_EVENT_BYTES,
-    Event,
-    encode_record,
-    to_cloudevent,
-)
+from fleetlore.wire.events import BATCH_HEADERS, CONTENT_TYPE, EVENT_TYPE, MAX_EVENT_BYTES, Event
 from fleetlore.wire.incoming import Incoming
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
