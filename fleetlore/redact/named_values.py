@@ -35,6 +35,13 @@ def mask_of(kind: str) -> str:
     return f"{REDACTED}{kind}]"
 
 
+def masked_group(match: re.Match[str], group: str, mask: str, length: int | None = None) -> str:
+    """What a pattern matched, with a mask in place of a group, or of its first characters."""
+    text, start = match[0], match.start(group) - match.start()
+    end = start + (len(match[group]) if length is None else length)
+    return text[:start] + mask + text[end:]
+
+
 def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) -> Rule:
     """A secret with a form of its own: the group `secret`, or else the whole match, becomes the mask."""
     compiled = re.compile(pattern, re.IGNORECASE if folded else 0)
@@ -42,12 +49,7 @@ def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) ->
     if "secret" not in compiled.groupindex:
         return Rule(kind, tuple(needles.split("|")), compiled, lambda _: mask)
 
-    def replace(match: re.Match[str]) -> str:
-        start, end = match.span("secret")
-        text, origin = match[0], match.start()
-        return text[: start - origin] + mask + text[end - origin :]
-
-    return Rule(kind, tuple(needles.split("|")), compiled, replace)
+    return Rule(kind, tuple(needles.split("|")), compiled, lambda match: masked_group(match, "secret", mask))
 
 
 #: What is said of a secret behind its name, as in `password_new`.
@@ -138,8 +140,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
             return match[0]  # the shell's working directory
         if not is_secret(value, password=password, bare=bare, prose=prose):
             return match[0]
-        start, end = match.span(form)
-        return match[0][: start - match.start()] + mask + match[0][end - match.start() :]
+        return masked_group(match, form, mask)
 
     # Not after a slash or dot: `/etc/passwd: Permission denied` is the commonest error text of all.
     sign = (
@@ -208,8 +209,7 @@ def _said() -> Rule:
         value = match["secret"].rstrip(".:=-")
         if not _is_random(value, match["name"].lower() != "key"):
             return match[0]
-        start, _ = match.span("secret")
-        return match[0][: start - match.start()] + mask + match["secret"][len(value) :]
+        return masked_group(match, "secret", mask, len(value))
 
     pattern = (
         r"(?P<name>secret|token|password|passwd|passphrase|credential|api[_ -]?key|access[_-]key|(?<![a-z])key)s?(?!\])"
