@@ -19,7 +19,6 @@ from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, events_of, pack, publish, sessions
 from fleetlore.config import Settings
 from fleetlore.wire.events import Event
-from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from streams.offline.backfill import BackfillReport, run_backfill, switch
 from streams.offline.replay import CONCURRENT_SESSIONS, Knowledge, read_knowledge
@@ -78,7 +77,7 @@ def run(quick: bool) -> Report:
 
 async def _live(settings: Settings) -> Knowledge:
     """What the live collections hold; they are created where they are missing."""
-    async with MilvusStore.from_settings(settings, Metrics("benchmark")) as store:
+    async with MilvusStore.from_settings(settings) as store:
         await store.open()
         return await read_knowledge(store, TENANT)
 

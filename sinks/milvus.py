@@ -76,6 +76,7 @@ class MilvusStore:
     """The three collections. Its calls run in threads, because pymilvus blocks.
 
     Args:
+        metrics: that its writes are counted in; none where nobody scrapes them.
         version: version of the collections to use; None for the live one.
         write_seconds: the deadline of a write.
         check: called directly before each write; what it raises, the write raises.
@@ -88,7 +89,7 @@ class MilvusStore:
         uri: str,
         token: str,
         encoder: Encoder,
-        metrics: Metrics,
+        metrics: Metrics | None = None,
         version: str | None = None,
         *,
         clock: Clock | None = None,
@@ -102,7 +103,7 @@ class MilvusStore:
         self._write_seconds = min(write_seconds, timeout_seconds)
         self._check = check
         self._encoder = encoder
-        self._metrics = metrics
+        self._metrics = metrics or Metrics("store")
         self._version = version
         self._client: MilvusClient | None = None
         self._schemas: dict[str, dict[str, Any]] = {}
@@ -111,7 +112,7 @@ class MilvusStore:
 
     @classmethod
     def from_settings(
-        cls, settings: Settings, metrics: Metrics, version: str | None = None, **options: Any
+        cls, settings: Settings, metrics: Metrics | None = None, version: str | None = None, **options: Any
     ) -> MilvusStore:
         """Make the store that the settings name, with the encoder that all of its vectors are made with."""
         return cls(settings.milvus, settings.milvus_token, shared_encoder(), metrics, version, **options)

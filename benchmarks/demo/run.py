@@ -19,7 +19,6 @@ from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.errors import StackError
 from fleetlore.wire.adapter_manifest import CALLS
 from fleetlore.wire.lore import PATTERN_LEVELS
-from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
@@ -116,7 +115,7 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
 
 
 async def _knowledge(settings: Settings) -> Knowledge:
-    async with MilvusStore.from_settings(settings, Metrics("demo")) as store:
+    async with MilvusStore.from_settings(settings) as store:
         return await read_knowledge(store, DEFAULT_TENANT)
 
 

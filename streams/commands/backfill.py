@@ -115,10 +115,9 @@ def drop(
 
 
 async def _on_milvus(settings: Settings, work: Callable[[MilvusClient], T]) -> T:
-    from sinks.metrics import Metrics
     from sinks.milvus import MilvusStore
 
-    async with MilvusStore.from_settings(settings, Metrics("backfill")) as store:
+    async with MilvusStore.from_settings(settings) as store:
         return await store.on_client(work)
 
 

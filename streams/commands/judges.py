@@ -80,11 +80,10 @@ def tally(records: Iterable[JudgeRecord]) -> list[dict[str, Any]]:
 
 async def _read(settings: Settings, tenant: str) -> list[JudgeRecord]:
     from models.judge.record import JudgeRecord
-    from sinks.metrics import Metrics
     from sinks.milvus import MilvusStore
     from streams.stages.s3_judgments import LABEL
 
-    async with MilvusStore.from_settings(settings, Metrics("judges")) as store:
+    async with MilvusStore.from_settings(settings) as store:
         return [
             JudgeRecord.from_json(row["state"]) async for row in store.rows("judgments", tenant, "state", label=LABEL)
         ]

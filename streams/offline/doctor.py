@@ -27,7 +27,6 @@ from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections
-from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import Allowed, TopicAdmin
 from streams.offline.drain import FLOW, remaining
@@ -193,13 +192,11 @@ async def _lag(settings: Settings) -> Finding:
 
 
 async def _milvus(settings: Settings) -> Finding:
-    store = MilvusStore.from_settings(settings, Metrics("doctor"))
     try:
-        said = await store.on_client(lambda client: check_collections(client, shared_encoder()))
+        async with MilvusStore.from_settings(settings) as store:
+            said = await store.on_client(lambda client: check_collections(client, shared_encoder()))
     except ConfigError as error:
         return Finding("milvus", "broken", str(error), "do as it says; a worker creates what is missing")
-    finally:
-        await store.close()
     return Finding("milvus", "ok", said)
 
 

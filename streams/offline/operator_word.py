@@ -18,7 +18,6 @@ from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
-from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.offline.drain import BEHIND, wait_drained
@@ -64,7 +63,7 @@ async def beside_workers(
     try:
         async with (
             asyncio.timeout(timeout_seconds),
-            MilvusStore.from_settings(settings, Metrics("operator")) as store,
+            MilvusStore.from_settings(settings) as store,
             BatchProducer(settings.cluster) as producer,
         ):
             yield store, producer
@@ -186,7 +185,7 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
     Raises:
         StoreUnavailable: Milvus does not answer.
     """
-    async with MilvusStore.from_settings(settings, Metrics("distrust")) as store:
+    async with MilvusStore.from_settings(settings) as store:
         if await known_to(store, tenant, agent):
             return True
         async for row in store.rows("judgments", tenant, "agent"):

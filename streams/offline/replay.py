@@ -21,7 +21,6 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.collections import COLLECTIONS
-from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained
 
@@ -149,7 +148,7 @@ async def replay(
     sent = await _send(interleave(sessions, tenant, seed, time.time()), settings, tenant, timeout_seconds)
     await wait_drained(settings, tenant, timeout_seconds)
     seconds = time.monotonic() - started
-    async with MilvusStore.from_settings(settings, Metrics("replay")) as store:
+    async with MilvusStore.from_settings(settings) as store:
         knowledge = await read_knowledge(store, tenant)
     ids = {session.session for session in sessions}
     judgments = [judgment for judgment in knowledge.judgments if judgment[0] in ids]

@@ -10,7 +10,6 @@ from fleetlore.kafka.read import observer, partitions_of, records_of
 from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.adapter_publisher import AdapterPublisher
-from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing
@@ -38,7 +37,7 @@ async def _restore_topics(settings: Settings) -> int:
     Raises:
         StoreUnavailable, BrokerUnavailable: one of the two does not answer.
     """
-    async with MilvusStore.from_settings(settings, Metrics("republish")) as store:
+    async with MilvusStore.from_settings(settings) as store:
         await store.open_within(_OPEN_SECONDS)
         count = await republish(settings, store, passes=1)
         for kind in ADAPTERS:
@@ -64,7 +63,7 @@ async def fill_empty(settings: Settings) -> int:
     empty = tuple(dict.fromkeys(tenant for name, tenant in names.items() if name not in filled))
     if not empty:
         return 0
-    async with MilvusStore.from_settings(settings, Metrics("republish"), timeout_seconds=_STORE_SECONDS) as store:
+    async with MilvusStore.from_settings(settings, timeout_seconds=_STORE_SECONDS) as store:
         if not await store.has_collections():
             return 0  # nothing was ever learned
         return await republish(settings.with_(tenants=empty), store)
