@@ -11,12 +11,7 @@ from collections.abc import Iterator
 from typing import Generic
 
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, WeightsReference, parse_reference, sha256_of
-from fleetlore.adapters.signatures import (
-    Manifest,
-    PublicKeys,
-    signed_by,
-    verify,
-)
+from fleetlore.adapters.signatures import Document, Manifest, PublicKeys, signed_by, verify
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation, in_cohort
 
@@ -52,10 +47,10 @@ class RegistryView(Generic[Manifest]):
     @property
     def pointer(self) -> AdapterPointer | None:
         """What to run: the channel `stable`, or `canary` while that is newer and the agent belongs to its share."""
-        stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
-        if canary is None or self.agent is None or (stable is not None and stable.epoch >= canary.epoch):
-            return stable
-        return canary if in_cohort(self.agent, canary.share, canary.version) else stable
+        canary = self.canary
+        if canary is not None and self.agent is not None and in_cohort(self.agent, canary.share, canary.version):
+            return canary
+        return self._pointers.get(CHANNEL)
 
     @property
     def canary(self) -> AdapterPointer | None:
@@ -163,9 +158,7 @@ class RegistryView(Generic[Manifest]):
         if value is None:
             version = key.decode(errors="replace").rpartition("/")[2]
             return not self._is_pointed(version) and self._forget(version)
-        manifest = verify(value, self._trusted, self.kind)
-        if manifest.tenant != self.tenant:
-            raise AdapterRefused("foreign", f"manifest of tenant {manifest.tenant[:63]!r}")
+        manifest = self._verified(value, self.kind)
         if manifest.key != key:
             raise AdapterRefused("tampered", "a manifest under the key of another")
         if self._signed.get(manifest.version, ("", b""))[1] == value:
@@ -181,9 +174,7 @@ class RegistryView(Generic[Manifest]):
         """Follow a signed pointer of this channel if its epoch is newer. Raises AdapterRefused."""
         if value is None:
             return False  # a channel is never emptied: a rollback is a newer pointer, so this can only be a mistake
-        pointer = verify(value, self._trusted, AdapterPointer)
-        if pointer.tenant != self.tenant:
-            raise AdapterRefused("foreign", f"pointer of tenant {pointer.tenant[:63]!r}")
+        pointer = self._verified(value, AdapterPointer)
         if pointer.name != self.kind.name or pointer.channel not in (CHANNEL, CANARY):
             return False
         mark = (pointer.epoch, pointer.version)
@@ -201,9 +192,7 @@ class RegistryView(Generic[Manifest]):
         """Never run a version again, or never believe a key again and whatever it signed. Raises AdapterRefused."""
         if value is None:
             return False  # what was revoked stays so
-        revocation = verify(value, self._trusted, Revocation)
-        if revocation.tenant != self.tenant:
-            raise AdapterRefused("foreign", f"revocation of tenant {revocation.tenant[:63]!r}")
+        revocation = self._verified(value, Revocation)
         if revocation.kind == "key" and not self._outranks(signed_by(value, self._trusted), revocation.what):
             raise AdapterRefused("outranked", f"the key {revocation.what[:64]} stands before the one that revokes it")
         if revocation.key in self._revocations:
@@ -219,6 +208,13 @@ class RegistryView(Generic[Manifest]):
                 self._disowned.add(what)
             self._signed.pop(what, None)
         return True
+
+    def _verified(self, value: bytes, kind: type[Document]) -> Document:
+        """A signed document of this tenant. Raises AdapterRefused."""
+        document = verify(value, self._trusted, kind)
+        if document.tenant != self.tenant:
+            raise AdapterRefused("foreign", f"{kind.__name__} of tenant {document.tenant[:63]!r}")
+        return document
 
     def complete(self) -> tuple[bytes, Manifest] | None:
         """Weights and manifest of the version the channel points to, once both are there; None if it was rejected."""

@@ -25,9 +25,9 @@ from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.files import write_whole
 from fleetlore.wire.adapter_manifest import SCHEMA, AdapterManifest, AdapterPointer, Revocation
 
-__all__ = ["Manifest", "SigningKey", "public_keys"]
+__all__ = ["Document", "Manifest", "SigningKey", "public_keys"]
 
-_Document = TypeVar("_Document", bound=AdapterManifest | AdapterPointer | Revocation)
+Document = TypeVar("Document", bound=AdapterManifest | AdapterPointer | Revocation)
 Manifest = TypeVar("Manifest", bound=AdapterManifest)
 PublicKeys = Mapping[str, Ed25519PublicKey]
 
@@ -93,12 +93,12 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
     return keys
 
 
-def verify(data: bytes, trusted: PublicKeys, kind: type[_Document]) -> _Document:
+def verify(data: bytes, trusted: PublicKeys, kind: type[Document]) -> Document:
     """The document in `data` if a trusted key signed it; a field that came later has its default in what was signed
     before. Raises AdapterRefused.
     """
     signed_by(data, trusted)
-    return cast(_Document, _decoded(data, kind))  # type: ignore[arg-type]  # mypy looks at the hash of an instance
+    return cast(Document, _decoded(data, kind))  # type: ignore[arg-type]  # mypy looks at the hash of an instance
 
 
 # All agents of a process get the same documents, and need one copy of each.
