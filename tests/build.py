@@ -1,4 +1,4 @@
-"""Make calls, sessions, judgments and memory items for tests, each in one line."""
+"""Make calls, sessions, judgments, patterns and memory items for tests, each in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
 
 _PROBABILITIES: dict[Label, float] = {"success": 1.0, "failure": 0.0, "abstained": 0.5}
@@ -82,3 +82,12 @@ def memory_item(id: str, **fields: Any) -> MemoryItem:
     values: dict[str, Any] = {"tenant": "default", "kind": "recovery", "title": id, "support": 1}
     texts = {"description": "description", "content": "content", "when": "when"}
     return MemoryItem(id=id, **(values | texts | fields))
+
+
+def met(tool: str, arguments: object, error_type: str, error: str, **fields: Any) -> Pattern:
+    """Make the pattern of the failure of this very call, which three sessions met. `fields` are those of `Pattern`."""
+    failure = failure_of(tool, arguments, error_type, error)
+    values: dict[str, Any] = {"tenant": "default", "failures": 3, "calls": 3, "sessions": 3}
+    values |= {"error_class": failure.error_class, "template": failure.template, "parent": failure.class_}
+    values |= {"id": failure.exact, "call": call_id(tool, arguments)}
+    return Pattern(level="exact", tool=tool, **(values | fields))

@@ -10,9 +10,10 @@ from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
+from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import topic
 from streams.offline.memory_pipeline import MemoryPipeline
@@ -43,15 +44,8 @@ def run(name: str, address: str) -> str:
 
 async def sent(address: str) -> list[dict[str, Any]]:
     """All events so far, in order of the log."""
-    consumer = AIOKafkaConsumer(topic("default", "events"), bootstrap_servers=address, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
-        batches = await consumer.getmany(timeout_ms=5000, max_records=1000)
-        records = [record for batch in batches.values() for record in batch]
-    finally:
-        await consumer.stop()
     found: list[dict[str, Any]] = []
-    for record in records:
+    for record in await read_to_end(address, [topic("default", "events")], 20):
         value = orjson.loads(record.value)
         found += value if isinstance(value, list) else [value]
     return found
@@ -78,11 +72,9 @@ async def learn(seen: list[dict[str, Any]], address: str) -> list[MemoryItem]:
     await fleet.run(read_back(event, "default") for event in seen)
     await fleet.settle()
     found = {name: fleet.store.bodies(name) for name in ("patterns", "items")}
-    producer = AIOKafkaProducer(bootstrap_servers=address)
-    await producer.start()
-    for name, bodies in found.items():
-        for body in bodies:
-            key = orjson.loads(body)["id"].encode()
-            await producer.send_and_wait(topic("default", name), body, key=key)
-    await producer.stop()
+    async with AIOKafkaProducer(bootstrap_servers=address) as producer:
+        for name, bodies in found.items():
+            for body in bodies:
+                key = orjson.loads(body)["id"].encode()
+                await producer.send_and_wait(topic("default", name), body, key=key)
     return [MemoryItem.from_json(body) for body in found["items"]]

@@ -54,12 +54,10 @@ async def fleet_address(own_broker: EmbeddedBroker, make_topics: Any, monkeypatc
     own_broker.start()
     await make_topics(own_broker.address, "default", "events", "patterns", "items", partitions=1)
     run = await run_logs([booked(number) for number in range(6)], seed=0, learn=True)
-    producer = AIOKafkaProducer(bootstrap_servers=own_broker.address)
-    await producer.start()
-    for name, found in (("patterns", run.patterns), ("items", run.items)):
-        for each in found:
-            await producer.send_and_wait(topic("default", name), each.to_json(), key=each.id.encode())
-    await producer.stop()
+    async with AIOKafkaProducer(bootstrap_servers=own_broker.address) as producer:
+        for name, found in (("patterns", run.patterns), ("items", run.items)):
+            for each in found:
+                await producer.send_and_wait(topic("default", name), each.to_json(), key=each.id.encode())
     monkeypatch.setenv("FLEETLORE_BROKER", own_broker.address)
     monkeypatch.setenv("FLEETLORE_HOLDOUT_SHARE", "0")
     return own_broker.address

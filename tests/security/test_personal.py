@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaConsumer
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.security import corpora
@@ -19,6 +18,7 @@ from fleetlore.config import Settings
 from fleetlore.emit.encode import encode, mask
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.kafka.read import read_to_end
 from fleetlore.redact.personal import ANYWHERE, PersonalData
 from fleetlore.wire.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event
 from fleetlore.wire.topics import topic
@@ -119,13 +119,7 @@ def test_it_is_off_by_default() -> None:
 
 async def _written(address: str, name: str) -> str:
     """What is on the topic."""
-    async with AIOKafkaConsumer(name, bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
-        (part,) = consumer.assignment()
-        values: list[bytes] = []
-        while await consumer.position(part) < (await consumer.end_offsets([part]))[part]:
-            for records in (await consumer.getmany(timeout_ms=200)).values():
-                values += [record.value for record in records]
-    return b"".join(values).decode()
+    return b"".join([record.value for record in await read_to_end(address, [name], 20.0)]).decode()
 
 
 def _masked(data: dict[str, Any]) -> Any:

@@ -180,10 +180,8 @@ async def test_what_is_sent_back_is_signed_by_nobody_who_did_not_sign_it(
     }[signed]
     read = Record(name, 0, 0, None, value, headers, BASE_TIME + 10)
     stage = FeedbackStage(KNOWN if checked else None)
-    producer = BatchProducer(broker.address, 2**20)
-    await producer.start()
-    await producer.send([record_of(stage, DeadLetter(read, part, "bad_field", ""))])
-    await producer.stop()
+    async with BatchProducer(broker.address, 2**20) as producer:
+        await producer.send([record_of(stage, DeadLetter(read, part, "bad_field", ""))])
     await redrive(broker.address, tenant, send=True, self_declared=False)
     [sent] = await read_to_end(broker.address, [name], 20.0)
     made = Record(name, 0, 0, None, sent.value, dict(sent.headers), BASE_TIME + 10)
@@ -205,10 +203,8 @@ async def test_what_nobody_signed_is_not_sent_back(broker: EmbeddedBroker, tenan
     read_events(
         Record(name, 0, 0, None, encode_record(events("good", tenant=tenant)), {}, BASE_TIME + 10), effects, KNOWN
     )
-    producer = BatchProducer(broker.address, 2**20)
-    await producer.start()
-    await producer.send([record_of(FeedbackStage(KNOWN), each) for each in effects.dead_letters])
-    await producer.stop()
+    async with BatchProducer(broker.address, 2**20) as producer:
+        await producer.send([record_of(FeedbackStage(KNOWN), each) for each in effects.dead_letters])
     done = await redrive(broker.address, tenant, send=True, self_declared=False)
     assert [why for _, why in done.refused] == ["no principal signed it"]
     assert not await read_to_end(broker.address, [name], 20.0)

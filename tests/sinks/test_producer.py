@@ -174,13 +174,11 @@ async def test_a_record_that_the_broker_never_takes_stops_no_other(failure: Fail
     with MockCluster() as cluster:
         name = topic("acme", "items")
         cluster.create_topic(name, 1)
-        producer = BatchProducer(cluster.address)
-        await producer.start()
-        # The three travel together; sent one by one, the first is refused again.
-        cluster.fail_next(Request.PRODUCE, [failure] * 2)
-        with pytest.raises(RecordsRefused) as refused:
-            await producer.deliver([Value("acme", "items", key, key.encode()) for key in "abc"])
-        await producer.stop()
+        async with BatchProducer(cluster.address) as producer:
+            # The three travel together; sent one by one, the first is refused again.
+            cluster.fail_next(Request.PRODUCE, [failure] * 2)
+            with pytest.raises(RecordsRefused) as refused:
+                await producer.deliver([Value("acme", "items", key, key.encode()) for key in "abc"])
         assert refused.value.values == ((name, b"a"),)
         assert [record.value for record in await read(cluster.address, name)] == [b"b", b"c"]
 

@@ -74,11 +74,11 @@ async def world(
     broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
 ) -> AsyncIterator[World]:
     await make_topics(broker.address, tenant, "events", "items", "dead-letters", partitions=PARTITIONS)
-    producer = BatchProducer(broker.address)
-    await producer.start()
-    async with AIOKafkaProducer(bootstrap_servers=broker.address, max_request_size=4 * MAX_VALUE_BYTES) as client:
+    async with (
+        BatchProducer(broker.address) as producer,
+        AIOKafkaProducer(bootstrap_servers=broker.address, max_request_size=4 * MAX_VALUE_BYTES) as client,
+    ):
         yield World(broker.address, tenant, client, producer)
-    await producer.stop()
 
 
 async def test_a_letter_goes_back_to_its_place_with_its_bytes_its_key_and_its_headers(world: World) -> None:

@@ -55,11 +55,8 @@ async def test_two_workers_that_start_together_do_not_mind_each_other(broker: Em
     assert await ensure_topics(settings) == []
 
 
-async def test_a_topic_that_exists_is_left_as_it_is(broker: EmbeddedBroker, tenant: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
-    await admin.start()
-    await admin.create_topics([NewTopic(topic(tenant, "events"), 7, 1)])
-    await admin.close()
+async def test_a_topic_that_exists_is_left_as_it_is(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=7)
     created = await ensure_topics(Settings(broker=broker.address, tenants=(tenant,), partitions=2))
     assert topic(tenant, "events") not in created
     async with observer(broker.address) as consumer:

@@ -17,13 +17,13 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Budget, ConfigError, Fleet, ModelUnavailable, NotOpen
 from fleetlore.advice.provenance import MARK
 from fleetlore.calls.model import CallModel
-from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from models.calls.training import train
-from tests.build import call, memory_item, trajectory
+from tests.build import call, memory_item, met, trajectory
 from tests.doubles.recorder import Recorder
 
 CALL = ("sql", {"query": "SELECT 1"})
@@ -119,25 +119,10 @@ async def test_a_dropped_event_uses_up_no_number(fleet: Fleet, recorder: Recorde
 
 def teach(fleet: Fleet) -> str:
     """The fleet knows how CALL fails and what helps. Returns the id of the item."""
-    failure = failure_of(*CALL, "NoSuchTable", "table 'cars' doesn't exist")
-    index = fleet.replica.index
-    index.put_pattern(
-        Pattern(
-            id=failure.exact, level="exact", tenant="default", tool="sql", parent=failure.class_, call=call_id(*CALL),
-            failures=3, calls=3, sessions=3,
-        ),
-    )  # fmt: skip
-    index.put_item(
-        memory_item(
-            "r",
-            tool="sql",
-            pattern=failure.class_,
-            support=3,
-            agents=3,
-            was=("query=SELECT 1",),
-            now=("query=SELECT 2",),
-        )
-    )
+    pattern = met(*CALL, "NoSuchTable", "table 'cars' doesn't exist")
+    change: dict[str, Any] = {"was": ("query=SELECT 1",), "now": ("query=SELECT 2",)}
+    fleet.replica.index.put_pattern(pattern)
+    fleet.replica.index.put_item(memory_item("r", tool="sql", pattern=pattern.parent, support=3, agents=3, **change))
     return "r"
 
 
@@ -516,21 +501,9 @@ async def test_what_the_fleet_knows_is_here_once_the_fleet_is_entered(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     await make_topics(broker.address, tenant, "events", "patterns", "items")
-    known = Pattern(
-        id="p",
-        level="exact",
-        tenant=tenant,
-        tool="sql",
-        parent="c",
-        call=call_id(*CALL),
-        failures=3,
-        calls=3,
-        sessions=3,
-    )
-    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
-    await producer.start()
-    await producer.send_and_wait(topic(tenant, "patterns"), known.to_json(), key=b"p")
-    await producer.stop()
+    known = met(*CALL, "NoSuchTable", "table 'cars' doesn't exist", id="p", tenant=tenant)
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+        await producer.send_and_wait(topic(tenant, "patterns"), known.to_json(), key=b"p")
     fleet = Fleet("agent", broker=broker.address, tenant=tenant, ready_seconds=60.0)
     async with fleet, fleet.session("g") as session:
         assert session.advise(*CALL).ids == ("p",)

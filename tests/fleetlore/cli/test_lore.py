@@ -295,16 +295,12 @@ def test_lore_is_read_from_a_real_broker(
 ) -> None:
     async def publish() -> None:
         await make_topics(broker.address, tenant, "patterns", "items", partitions=2)
-        producer = AIOKafkaProducer(bootstrap_servers=broker.address)
-        await producer.start()
-        try:
+        async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
             for each in PATTERNS:
                 await producer.send_and_wait(topic(tenant, "patterns"), each.to_json(), key=each.id.encode())
             for known in ITEMS:
                 await producer.send_and_wait(topic(tenant, "items"), known.to_json(), key=known.id.encode())
             await producer.send_and_wait(topic(tenant, "items"), None, key=b"bb3")
-        finally:
-            await producer.stop()
 
     asyncio.run(publish())
     stack = {"broker": broker.address, "milvus": "http://127.0.0.1:1", "public_key": ""}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fleetlore import Fleet
-from fleetlore.fingerprint.fingerprint import call_id, failure_of
-from fleetlore.wire.lore import HOW_TO, Pattern
-from tests.build import memory_item
+from fleetlore.wire.lore import HOW_TO
+from tests.build import memory_item, met
 
 # That the strategy solved.
 GOAL = "look around"
@@ -36,14 +35,9 @@ def read_file(path: str) -> str:
 
 def know_denied(fleet: Fleet, tool: str = "read_file", argument: str = "path") -> str:
     """Id of the pattern by which the fleet knows that reading /etc/shadow fails."""
-    denied = {argument: "/etc/shadow"}
-    failure = failure_of(tool, denied, *DENIED)
-    pattern = Pattern(
-        id=failure.exact, level="exact", tenant="default", tool=tool, parent=failure.class_, failures=3, calls=3,
-        call=call_id(tool, denied), sessions=3, error_class=failure.error_class, template=failure.template,
-    )  # fmt: skip
+    pattern = met(tool, {argument: "/etc/shadow"}, *DENIED)
     fleet.replica.index.put_pattern(pattern)
-    return failure.exact
+    return pattern.id
 
 
 def know_better(fleet: Fleet, tool: str, argument: str) -> str:

@@ -49,10 +49,8 @@ class Writer:
 @pytest.fixture
 async def writer(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> AsyncIterator[Writer]:
     await make_topics(broker.address, tenant, "patterns", "items", "decisions", partitions=3)
-    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
-    await producer.start()
-    yield Writer(producer, tenant)
-    await producer.stop()
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+        yield Writer(producer, tenant)
 
 
 async def test_a_late_joiner_knows_everything(broker: EmbeddedBroker, tenant: str, writer: Writer) -> None:
@@ -106,10 +104,8 @@ async def test_an_outage_costs_nothing_that_is_known(own_broker: EmbeddedBroker,
     assert not await replica.caught_up(0.2)
     own_broker.start()
     await make_topics(own_broker.address, "default", "patterns", "items", partitions=1)
-    producer = AIOKafkaProducer(bootstrap_servers=own_broker.address)
-    await producer.start()
-    await producer.send_and_wait(topic("default", "patterns"), pattern("before"), key=b"before")
-    await producer.stop()
+    async with AIOKafkaProducer(bootstrap_servers=own_broker.address) as producer:
+        await producer.send_and_wait(topic("default", "patterns"), pattern("before"), key=b"before")
     assert await replica.caught_up(30)
     own_broker.kill()
     assert not await replica.caught_up(0.2)

@@ -14,13 +14,13 @@ import pytest
 
 from fleetlore import Fleet
 from fleetlore.errors import ConfigError
-from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.openapi import openapi
 from fleetlore.relay.requests import Caller, read_tokens
 from fleetlore.wire import events as names
-from fleetlore.wire.lore import Pattern
-from tests.build import memory_item
+from fleetlore.wire.lore import MemoryItem, Pattern
+from tests.build import memory_item, met
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.conftest import serving
 
@@ -50,16 +50,18 @@ WORKED = event(
 ENDED = event("session.ended", **{names.OUTCOME: "success", names.REWARD: 1.0})
 
 
+def lore(tenant: str = "default") -> tuple[Pattern, MemoryItem]:
+    """That the search fails, and what to search instead."""
+    pattern = met("search", WRONG, "LookupError", ERROR, tenant=tenant, agents=3)
+    item = memory_item(
+        "better", tenant=tenant, tool="search", was=("index=products",), now=("index=products-eu",), support=3, agents=3
+    )
+    return pattern, item
+
+
 def know(fleet: Fleet) -> None:
     """The fleet knows that the search fails, and what to search instead."""
-    failure = failure_of("search", WRONG, "LookupError", ERROR)
-    pattern = Pattern(
-        id=failure.exact, level="exact", tenant="default", tool="search", parent=failure.class_, failures=3, calls=3,
-        call=call_id("search", WRONG), sessions=3, agents=3, error_class=failure.error_class, template=failure.template,
-    )  # fmt: skip
-    item = memory_item(
-        "better", tool="search", was=("index=products",), now=("index=products-eu",), support=3, agents=3
-    )
+    pattern, item = lore()
     fleet.replica.index.put_pattern(pattern)
     fleet.replica.index.put_item(item)
 

@@ -17,14 +17,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.wire import events as names
 from fleetlore.wire.events import event_id
-from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
-from tests.build import memory_item
-from tests.fleetlore.relay.test_api import ERROR, WRONG, event
+from tests.fleetlore.relay.test_api import WRONG, event, lore
 from tests.fleetlore.relay.test_command import MakeTopics, running, sent
 
 AGENTS, STEPS = 4, 10
@@ -127,14 +124,7 @@ async def test_nothing_is_lost_and_advice_is_as_late_as_a_start(
 
 async def teach(address: str, tenant: str) -> None:
     """The topics say that the search fails, and what to search instead."""
-    failure = failure_of("search", WRONG, "LookupError", ERROR)
-    pattern = Pattern(
-        id=failure.exact, level="exact", tenant=tenant, tool="search", parent=failure.class_, failures=3, calls=3,
-        call=call_id("search", WRONG), sessions=3, agents=3, error_class=failure.error_class, template=failure.template,
-    )  # fmt: skip
-    item = memory_item(
-        "better", tenant=tenant, tool="search", was=("index=products",), now=("index=products-eu",), support=3, agents=3
-    )
+    pattern, item = lore(tenant)
     async with AIOKafkaProducer(bootstrap_servers=address) as producer:
         await producer.send_and_wait(topic(tenant, "patterns"), pattern.to_json(), key=pattern.id.encode())
         await producer.send_and_wait(topic(tenant, "items"), item.to_json(), key=item.id.encode())

@@ -61,10 +61,8 @@ async def test_an_item_is_told_to_nobody_until_it_is_shown_again(
     broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
 ) -> None:
     await make_topics(broker.address, tenant, *LORE_TOPICS)
-    producer = BatchProducer(broker.address)
-    await producer.start()
-    await producer.deliver([Outgoing(tenant, "items", "i1", item("i1").to_json())])
-    await producer.stop()
+    async with BatchProducer(broker.address) as producer:
+        await producer.deliver([Outgoing(tenant, "items", "i1", item("i1").to_json())])
     actions = Actions(Settings(broker=broker.address), tenant)
 
     async def told() -> bool:
