@@ -35,8 +35,6 @@ _PROVEN = 3
 SURE_ONCE = 0.75
 _MAX_CALL = 200
 _WORD = re.compile(r"[\w.-]+")
-# A name as code writes it; one with a dot may be a host.
-_NAME = re.compile(r"(?!(?:true|false)$)[A-Za-z_][\w-]*")
 _QUOTED = re.compile(r"`([^`]+)`")
 # `Table 'shop.cars'` says where; `Unknown column 'type'` is said at every table.
 _QUALIFIED = re.compile(r"\w[./:]\w")
@@ -122,9 +120,7 @@ def is_of_argument(item: MemoryItem) -> bool:
 def is_rename(item: MemoryItem) -> bool:
     """Whether plain names took the place of names that the error itself rejects."""
     rejected = frozenset(_WORD.findall(item.when.lower()))
-    # A model's note is never `plain`, and its names are a place's all the same.
-    names = item.plain or (bool(item.now) and all(_NAME.fullmatch(part) for part in (*item.was, *item.now)))
-    return names and bool(item.was) and all(part.lower() in rejected for part in item.was)
+    return item.plain and bool(item.was) and all(part.lower() in rejected for part in item.was)
 
 
 def is_of_tool(item: MemoryItem) -> bool:
