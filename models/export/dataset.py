@@ -19,7 +19,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.wire.events import Definitions
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.export.rows import AGENT_SHARE, TEST_SHARE, Message, Row, arguments_of, is_test, rows_of, usable_sessions
-from models.memory.identities import identities, identities_of, replacing
+from models.memory.identities import identities, replacing, texts_of
 
 _NOTHING: Mapping[str, Definitions] = {}
 _LEFT_OUT = {
@@ -33,7 +33,7 @@ _LEFT_OUT = {
 
 def anonymous(session: Trajectory) -> Trajectory:
     """The session with identities replaced, as in lore (`models.memory.identities`); itself where none is found."""
-    found = identities_of([session])
+    found = identities(texts_of(session))
     if not found:
         return session
     replaced = replacing(found)

@@ -67,24 +67,18 @@ def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) 
     if not any(each.title for each in taught):
         return taught  # contradictions quote nothing
     quoted = "\n".join([arguments_text(getattr(each, name)) for each in taught for name in _QUOTING])
-    found = identities(_texts([trajectory]), by_form=_FORMED.search(quoted) is not None)
+    found = identities(texts_of(trajectory), by_form=_FORMED.search(quoted) is not None)
     if not found:
         return taught
     replaced = replacing(found)
     return [_without(each, replaced) for each in taught]
 
 
-def identities_of(sessions: Iterable[Trajectory]) -> dict[str, str]:
-    """What in the texts of sessions names an end user, and what is said instead."""
-    return identities(_texts(sessions))
-
-
-def _texts(sessions: Iterable[Trajectory]) -> list[str]:
-    texts: list[str] = []
-    for session in sessions:
-        texts.append(session.goal)
-        for step in session.steps:
-            texts += (step.arguments, step.result, step.error_message or "")
+def texts_of(session: Trajectory) -> list[str]:
+    """The texts of a session in which an end user may be named."""
+    texts = [session.goal]
+    for step in session.steps:
+        texts += (step.arguments, step.result, step.error_message or "")
     return texts
 
 
