@@ -36,7 +36,8 @@ from fleetlore.wire.adapter_manifest import (
     in_cohort,
 )
 from fleetlore.wire.topics import topic
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.local_mirror import LocalMirror
 from tests.doubles.mock_cluster import MockCluster
 
 Kind = type[AdapterManifest]

@@ -15,7 +15,8 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
 from fleetlore.wire.topics import topic
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from sinks.local_mirror import LocalMirror
 from streams.offline.erase import Found, OnTopic, has_learned, learned_versions
 
 
