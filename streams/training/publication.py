@@ -32,7 +32,7 @@ class Publication(Generic[Manifest]):
         canary_share: share of the agents that try a version, 0..1; 0 for no trial, as for the first version.
 
     Attributes:
-        name: of the adapter; `canary_share` as it was given.
+        name: of the adapter; `tenant`, `metrics`, `clock` and `canary_share` as they were given.
         running: weights and manifest of the version in service; None before the first one.
     """
 
@@ -45,11 +45,11 @@ class Publication(Generic[Manifest]):
         canary_share: float = 0.0,
     ) -> None:
         self.running: tuple[bytes, Manifest] | None = None
-        self._tenant = tenant
+        self.tenant = tenant
         self._publisher = publisher
         self.name = publisher.kind.name
-        self._metrics = metrics
-        self._clock = clock
+        self.metrics = metrics
+        self.clock = clock
         self.canary_share = canary_share
         self._trial: tuple[CanaryTrial, bytes, Manifest] | None = None
         self._warned = False
@@ -62,15 +62,15 @@ class Publication(Generic[Manifest]):
     async def resume(self) -> None:
         """Look which version is in service, and end a canary: whoever counted its sessions is gone."""
         self._trial = None
-        await self._publisher.restate(self._tenant)
-        published = await self._publisher.published(self._tenant)
+        await self._publisher.restate(self.tenant)
+        published = await self._publisher.published(self.tenant)
         self.running = published.complete()
         if published.canary is not None and self.running is not None:
             with contextlib.suppress(ChannelMoved):
                 await self._publisher.move(published, self.running[1].version, "the trial was interrupted")
-            self.running = (await self._publisher.published(self._tenant)).complete()
+            self.running = (await self._publisher.published(self.tenant)).complete()
         if self.running is not None:
-            self._metrics.show_adapter(self.name, self.running[1].version)
+            self.metrics.show_adapter(self.name, self.running[1].version)
 
     async def offer(self, weights: bytes, manifest: Manifest, principals: Collection[str]) -> None:
         """Publish a version. Not where a person or another trainer has moved the channel, pinned it or revoked it.
@@ -79,12 +79,12 @@ class Publication(Generic[Manifest]):
             manifest: its ordinal and parent are those of this moment.
             principals: whose sessions it learned; where not two of them would try it and two not, there is no trial.
         """
-        published = await self._publisher.published(self._tenant)
+        published = await self._publisher.published(self.tenant)
         pointed = published.complete()
         pinned = published.pointer is not None and published.pointer.pinned
         is_moved = pointed is not None and (self.running is None or pointed[1].version != self.running[1].version)
         if pinned or is_moved:
-            log.info("tenant %s: a person or another trainer pointed %s elsewhere", self._tenant, self.name)
+            log.info("tenant %s: a person or another trainer pointed %s elsewhere", self.tenant, self.name)
             self.running = pointed
             return
         version = manifest.version
@@ -99,7 +99,7 @@ class Publication(Generic[Manifest]):
             if not self._warned:
                 log.warning(
                     "tenant %s: %d of %d principals would try a version first: too few, it is published without",
-                    self._tenant,
+                    self.tenant,
                     tries,
                     len(principals),
                 )
@@ -112,29 +112,29 @@ class Publication(Generic[Manifest]):
         if share and self.running is not None:
             from models.adapter.gate import CanaryTrial
 
-            trial = CanaryTrial(version, self.running[1].version, share, self._clock.monotonic())
+            trial = CanaryTrial(version, self.running[1].version, share, self.clock.monotonic())
             self._trial = trial, weights, manifest
-            log.info("tenant %s: %s runs on %.0f %% of agents", self._tenant, version[:12], 100 * share)
+            log.info("tenant %s: %s runs on %.0f %% of agents", self.tenant, version[:12], 100 * share)
             return
         self._set_in_service(weights, manifest)
 
     def vote(self, judgment: Judgment) -> None:
         """Count a judged session in the trial, if there is one."""
         if self._trial is not None:
-            self._trial[0].add(judgment, self._clock.monotonic())
+            self._trial[0].add(judgment, self.clock.monotonic())
 
     async def end_trial(self) -> None:
         """End the trial once its sessions or its time decide."""
         if self._trial is None:
             return
         trial, weights, manifest = self._trial
-        decision = trial.decide(self._clock.monotonic())
+        decision = trial.decide(self.clock.monotonic())
         if decision == "waiting":
             return
         self._trial = None
-        log.info("tenant %s: the canary trial decided %s %s", self._tenant, decision, trial.counts)
-        self._metrics.gate_decisions(f"canary_{decision}").inc()
-        published = await self._publisher.published(self._tenant)
+        log.info("tenant %s: the canary trial decided %s %s", self.tenant, decision, trial.counts)
+        self.metrics.gate_decisions(f"canary_{decision}").inc()
+        published = await self._publisher.published(self.tenant)
         promoted = decision == "promote"
         reason = "promoted after its trial" if promoted else "the trial was lost"
         if published.canary is None or published.canary.version != trial.canary:
@@ -147,10 +147,10 @@ class Publication(Generic[Manifest]):
         if promoted:
             self._set_in_service(weights, manifest)
         else:
-            self.running = (await self._publisher.published(self._tenant)).complete()
+            self.running = (await self._publisher.published(self.tenant)).complete()
 
     def _set_in_service(self, weights: bytes, manifest: Manifest) -> None:
         self.running = weights, manifest
-        self._metrics.adapters_published("ok").inc()
-        self._metrics.show_adapter(self.name, manifest.version)
-        log.info("tenant %s: %s %d (%s)", self._tenant, self.name, manifest.ordinal, manifest.version[:12])
+        self.metrics.adapters_published("ok").inc()
+        self.metrics.show_adapter(self.name, manifest.version)
+        log.info("tenant %s: %s %d (%s)", self.tenant, self.name, manifest.ordinal, manifest.version[:12])

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -246,8 +246,7 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
     metrics, health, clock = Metrics("trainer"), Readiness("broker"), SystemClock()
-    endpoint = metrics.serve(settings.metrics_port, settings.metrics_host, health)
-    try:
+    with metrics.serve(settings.metrics_port, settings.metrics_host, health):
         async with (
             AdapterPublisher.from_settings(CallsManifest, settings) as calls,
             AdapterPublisher.from_settings(RetrievalManifest, settings) as retrieval,
@@ -260,9 +259,9 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
                 # If Linux groups processes by session, a nice value counts within the session only, and each role is
                 # one.
                 _AUTOGROUP.write_text(str(niceness))
-            some: dict[str, Any] = {"horizon": horizon_of(settings), "erased": erased}
+            horizon = horizon_of(settings)
             calls_trainers = [
-                CallsTrainer(tenant, Publication(tenant, calls, metrics, clock), metrics, clock, **some)
+                CallsTrainer(Publication(tenant, calls, metrics, clock), horizon=horizon, erased=erased)
                 for tenant in settings.tenants
             ]
             work = [
@@ -275,13 +274,10 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
             if missing:
                 log.warning("only the call model is trained: the retrieval adapter needs %s", ", ".join(missing))
             else:
-                share = settings.canary_share
-                retrieval_trainers = [
-                    RetrievalTrainer(
-                        tenant, Publication(tenant, retrieval, metrics, clock, share), metrics, clock, **some
-                    )
-                    for tenant in settings.tenants
+                published = [
+                    Publication(tenant, retrieval, metrics, clock, settings.canary_share) for tenant in settings.tenants
                 ]
+                retrieval_trainers = [RetrievalTrainer(each, horizon=horizon, erased=erased) for each in published]
                 work.append(train(settings, retrieval_trainers, clock, time.process_time))
             running = [asyncio.create_task(each) for each in work]
             stopping = asyncio.create_task(stop.wait())
@@ -293,8 +289,6 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
                     task.result()  # they end by errors only
             for ended in (stopping, *running):
                 ended.cancel()
-    finally:
-        endpoint.close()
 
 
 def _is_installed(package: str) -> bool:

@@ -28,7 +28,6 @@ from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.calls.gate import GateReport
 from models.calls.window import SESSIONS, KeptSession, SessionWindow
-from sinks.metrics import Metrics
 from streams.stage.base import split
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
@@ -81,21 +80,12 @@ class WindowTrainer(ABC, Generic[Manifest]):
     patience_seconds = 5.0
 
     def __init__(
-        self,
-        tenant: str,
-        publication: Publication[Manifest],
-        metrics: Metrics,
-        clock: Clock,
-        *,
-        horizon: int = SESSIONS,
-        erased: Erased | None = None,
+        self, publication: Publication[Manifest], *, horizon: int = SESSIONS, erased: Erased | None = None
     ) -> None:
-        self.publication = publication
+        self.publication, tenant = publication, publication.tenant
         self.name, self.verdicts = topic(tenant, "trajectories"), topic(tenant, "judgments")
         self.cpu_seconds = 0.0
-        self._tenant = tenant
-        self._metrics = metrics
-        self._clock = clock
+        self._tenant, self._metrics, self._clock = tenant, publication.metrics, publication.clock
         self._horizon = horizon
         self._erased = erased or Erased()
         self._erased_seen = self._erased.count

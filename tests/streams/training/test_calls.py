@@ -50,7 +50,7 @@ def made(
     tenant: str, publisher: AdapterPublisher[CallsManifest], clock: Clock | None = None, **options: Any
 ) -> CallsTrainer:
     metrics, clock = Metrics("trainer"), clock or FakeClock()
-    return CallsTrainer(tenant, Publication(tenant, publisher, metrics, clock), metrics, clock, **options)
+    return CallsTrainer(Publication(tenant, publisher, metrics, clock), **options)
 
 
 @asynccontextmanager

@@ -47,8 +47,7 @@ def made(
     **options: Any,
 ) -> RetrievalTrainer:
     metrics, clock = Metrics("trainer"), clock or FakeClock()
-    publication = Publication(tenant, publisher, metrics, clock, canary_share)
-    return RetrievalTrainer(tenant, publication, metrics, clock, **options)
+    return RetrievalTrainer(Publication(tenant, publisher, metrics, clock, canary_share), **options)
 
 
 AGENT = """
