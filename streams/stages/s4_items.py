@@ -71,7 +71,6 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             operators,
         )
         self._metrics = metrics
-        self._clock = clock
         self._began = clock.monotonic()
         self._half_life_seconds = half_life_seconds
 
