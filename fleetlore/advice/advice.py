@@ -19,9 +19,10 @@ from math import inf
 from typing import NamedTuple
 
 from fleetlore.advice.before_call import lasting
+from fleetlore.advice.changes import holds
 from fleetlore.advice.gate import Tip, tell
 from fleetlore.advice.provenance import fenced
-from fleetlore.advice.situation import Situation
+from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, BESIDE, SAID_AGAIN, WAYS_OUT, Source
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
@@ -117,7 +118,8 @@ def advise(
     found = list(_told(cautions, index, at))
     if at.failed is not None and not at.led_out:
         # Who is told all that is known and fails again has not heeded what is surest.
-        found += _first(AFTER_FAILURE, index, at) or _first(SAID_AGAIN, index, replace(at, shown=frozenset()))
+        ways = _first(AFTER_FAILURE, index, at) or _first(SAID_AGAIN, index, replace(at, shown=frozenset()))
+        found += [tip for tip in ways if not _is_heeded(tip, at, at.failed)]
     if at.call is not None:
         found += _first(BEFORE_CALL, index, at)
     for source in AT_START if at.call is None else BESIDE:
@@ -159,6 +161,12 @@ def _of(found: Iterable[Tip], at: Situation, holdout_share: float, most: int, ma
 def _first(sources: Iterable[Source], index: LoreIndex, at: Situation) -> list[Tip]:
     """The first tip of these sources that may be shown."""
     return list(islice(_told((tip for source in sources for tip in source(index, at)), index, at), 1))
+
+
+def _is_heeded(tip: Tip, at: Situation, failed: FailedCall) -> bool:
+    """Whether the call that is asked about does what a way past the failure says."""
+    another = at.tool == failed.failure.tool and at.call is not None and at.call.arguments != failed.arguments
+    return another and holds(at.arguments, tip.brings)
 
 
 def _told(found: Iterable[Tip], index: LoreIndex, at: Situation) -> Iterator[Tip]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from fleetlore.advice.advice import MAX_TIPS, Advice, advise
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import SOURCES
-from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import stable_hash, withheld
 from fleetlore.wire.lore import Pattern
@@ -94,6 +95,17 @@ def test_after_a_failure_the_same_is_said_once() -> None:
     assert ask(index, None, failed=FAILED, shown={"r"}).ids == ("weaker",)
     assert ask(index, None, failed=FAILED, led_out=True).ids == ()
     assert ask(index, None, failed=FAILED, session="me", shown={"weaker"}).ids == ("r",)
+
+
+def test_who_does_what_led_others_past_a_failure_is_not_told_to() -> None:
+    index = LoreIndex()
+    put(index, "r")
+    failed = replace(FAILED, arguments=arguments_text(ARGUMENTS))
+    assert ask(index, TOOL, {"table": "cars_data", "limit": 5}, failed=failed).ids == ()
+    assert ask(index, TOOL, {"table": "car", "limit": 5}, failed=failed).ids == ("r",)
+    assert ask(index, "other", {"table": "cars_data"}, failed=failed).ids == ("r",)
+    both = replace(FAILED, arguments=arguments_text({"table": "cars_data", "limit": 5}))
+    assert ask(index, TOOL, {"table": "cars_data", "limit": 5}, failed=both).ids == ("r",)  # that very call failed
 
 
 class Likes:
