@@ -42,8 +42,8 @@ _HEADERS = dict(BATCH_HEADERS)
 class EmptyStore:
     """A store that knows of no session yet and keeps none, as it is for a session that closes once."""
 
-    async def open(self) -> bool:
-        return True
+    async def open_within(self, *_: object) -> None:
+        return None
 
     async def close(self) -> None:
         return None

@@ -67,7 +67,7 @@ class Session:
         self._events = SessionEvents(fleet, options, self._ledger, self._watchdog)
         self.id = self._events.session
         self._history = CallHistory(self.goal)
-        self._advice = SessionAdvice(self, self._history, self._ledger)
+        self._advice = SessionAdvice(fleet, options, self.id, self._history, self._ledger)
         self._lifetime = Lifetime(f"session {self.id}")
         self._token: Token[Session | None] | None = None
         self._warned: set[str] = set()

@@ -26,7 +26,8 @@ from fleetlore.wire.principals import principal_of
 
 if TYPE_CHECKING:
     from fleetlore.agent.action import Action, BegunCall
-    from fleetlore.agent.session import Session
+    from fleetlore.agent.fleet import Fleet
+    from fleetlore.agent.session_events import SessionOptions
 
 __all__ = ["CallHistory", "SessionAdvice"]
 
@@ -89,12 +90,20 @@ class CallHistory:
 class SessionAdvice:
     """What one session is shown, and what is foreseen of its calls. The fleet's lock is held by the caller.
 
+    It does not know its `Session`: all that a session holds would then stay until a collector finds the circle, which
+    stops an agent that runs many sessions for a tenth of a second.
+
+    Args:
+        session: id of the session.
+
     Attributes:
         nonce: of the fence around its advice.
     """
 
-    def __init__(self, session: Session, history: CallHistory, ledger: AdviceLedger) -> None:
-        self._session, self._fleet = session, session.fleet
+    def __init__(
+        self, fleet: Fleet, options: SessionOptions, session: str, history: CallHistory, ledger: AdviceLedger
+    ) -> None:
+        self._fleet, self._options, self._session = fleet, options, session
         self._history, self._ledger = history, ledger
         self.nonce = self._fleet.new_nonce()
         # Calls that were held, what tips said to use, and the failure whose way out was shown.
@@ -111,7 +120,7 @@ class SessionAdvice:
             tools: that may be called next, without one.
             unseen: leave out what was shown before.
         """
-        fleet, session, history = self._fleet, self._session, self._history
+        fleet, options, history = self._fleet, self._options, self._history
         fleet.check_lore()
         for each in tools if tool is None else (tool,):
             fleet.replica.uses(each)
@@ -120,10 +129,10 @@ class SessionAdvice:
             arguments,
             tools=tools,
             now=fleet.clock.now(),
-            task=session.task,
-            goal=session.goal,
+            task=options.task,
+            goal=options.goal,
             agent=stable_hash(principal_of(fleet.agent)),
-            session=session.id,
+            session=self._session,
             own_failures=history.failures,
             failed=history.failed,
             led_out=unseen and history.failed is self._led_out,
@@ -164,7 +173,7 @@ class SessionAdvice:
 
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
         """What a search of the store found, the best match first, without what the session may not be shown."""
-        replica, session = self._fleet.replica, self._session.id
+        replica, session = self._fleet.replica, self._session
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
         tips = [item_tip(item, "searched") for item in told if not is_own(item, session)]
         at = Situation(now=self._fleet.clock.now(), agent=stable_hash(principal_of(self._fleet.agent)), session=session)
@@ -177,8 +186,8 @@ class SessionAdvice:
     def _place(self) -> str | None:
         """Where the session is: as it said, or as its words tell where that is sure."""
         model, context = self._fleet.call_model, self._history.context
-        if self._session.place or model is None:
-            return self._session.place or None
+        if self._options.place or model is None:
+            return self._options.place or None
         if self._recognised is None or self._recognised[:2] != (model, context.calls):
             self._recognised = model, context.calls, model.places.recognise(context)
         return self._recognised[2]
@@ -203,5 +212,5 @@ class SessionAdvice:
         if any(tip.source in WAYS_OUT for tip in advice.tips):
             self._led_out = self._history.failed
         for hear in self._fleet.on_advice:
-            hear(self._session.id, advice)
+            hear(self._session, advice)
         return advice

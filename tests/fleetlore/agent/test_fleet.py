@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import time
+import weakref
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -374,6 +377,25 @@ async def test_a_dangerous_call_is_warned_of_once_asked(fleet: Fleet, recorder: 
     async with fleet.session("g") as session:
         assert not session.advise("bash", {"command": "git push"})
         assert session.advise(*force)
+
+
+async def test_what_a_session_held_goes_with_it(fleet: Fleet) -> None:
+    """No circle is left: to find those of many sessions stops an agent for a tenth of a second."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with fleet.session("count the cars") as session:
+            for arguments in ({"table": "cars"}, {"table": "cars_data"}):
+                session.advise("sql", arguments)
+                with suppress(LookupError):
+                    async with session.action("sql", arguments):
+                        raise LookupError("no such table: cars")
+            session.fail()
+        gone = weakref.ref(session)
+        del session
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 async def test_feedback_comes_later_and_from_outside(fleet: Fleet, recorder: Recorder) -> None:
