@@ -56,7 +56,7 @@ demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machin
 test: $(STAMP)  ## Run the tests, in at most four minutes on two cores (ARGS="tests/sinks -x" for some of them)
 	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not cluster and not long' $(ARGS)
 
-test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`: for minutes more
+test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`, in some fifteen minutes
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds

@@ -41,11 +41,11 @@ MEASURED: dict[str, tuple[float, str, str]] = {
     "cpu_agents": (
         150,
         "µs per event",
-        "immunity, 5,000 events/s: agents with emitter, replica, a question before each call",
+        "immunity, when a call was two events: agents with emitter, replica, a question before each call",
     ),
-    "cpu_broker": (35, "µs per event", "immunity, 5,000 events/s: the embedded broker"),
-    "cpu_worker": (135, "µs per event", "immunity, 5,000 events/s: a worker with all stages"),
-    "cpu_milvus": (22, "µs per event", "immunity, 5,000 events/s: Milvus Lite"),
+    "cpu_broker": (35, "µs per event", "immunity, when a call was two events: the embedded broker"),
+    "cpu_worker": (135, "µs per event", "immunity, when a call was two events: a worker with all stages"),
+    "cpu_milvus": (22, "µs per event", "immunity, when a call was two events: Milvus Lite"),
     "cpu_stages": (
         57,
         "µs per event",

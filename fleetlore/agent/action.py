@@ -132,7 +132,7 @@ class Action:
         elif error_text is not None:
             self.error = names.OTHER_ERROR, error_text
         if self.raised is not None:
-            self.error = _as_error(self.raised)
+            self.error, self.raised = _as_error(self.raised), None  # its traceback would keep the call's frames
         unknown = error is not None and self.error is None
         self._session.end_call(self, call, cancelled=unknown, duration_seconds=duration_seconds)
 
