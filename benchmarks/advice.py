@@ -29,7 +29,7 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 PATTERNS = 10_000
 QUESTIONS = 50_000
 QUICK_QUESTIONS = 2_000
-BAR_MICROSECONDS = 100.0
+BAR_MICROSECONDS = 60.0
 NOW = 1_767_225_600.0
 
 Call = tuple[str, Any]

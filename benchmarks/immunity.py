@@ -38,8 +38,8 @@ from streams.offline.drain import wait_drained
 
 RATE = 2_000.0
 LOWER_RATES = (1_600.0, 1_200.0, 800.0, 400.0, 200.0)
-P50_BAR_MS = 150.0
-P99_BAR_MS = 500.0
+P50_BAR_MS = 55.0
+P99_BAR_MS = 125.0
 SETTLE_SECONDS = 2.0
 KEPT_UP = 0.98  # of the rate that was asked for
 MEM0_RATE = 40.0
