@@ -79,7 +79,7 @@ async def test_the_agent_of_the_readme_gets_advice_in_its_second_run(lore: Path)
         if second.startswith("<fleet-memory "):
             break
     assert second.startswith("<fleet-memory ")
-    assert "- Use `index=products-eu` instead of `index=products` in search.\n" in second
+    assert second.count("- Use `index=products-eu` instead of `index=products` in search.\n") == 1
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
