@@ -17,7 +17,7 @@ def _count_fork() -> None:
     _forks += 1
 
 
-# Asked before every call: to ask the kernel for the process' id takes four times as long.
+# Looked at several times a call: the id of the process would be a system call each time.
 if hasattr(os, "register_at_fork"):  # where a process can fork
     os.register_at_fork(after_in_child=_count_fork)
 

@@ -90,8 +90,8 @@ class CallHistory:
 class SessionAdvice:
     """What one session is shown, and what is foreseen of its calls. The fleet's lock is held by the caller.
 
-    It does not know its `Session`: all that a session holds would then stay until a collector finds the circle, which
-    stops an agent that runs many sessions for a tenth of a second.
+    It does not know its `Session`: in a reference cycle all that a session held would stay until the garbage collector
+    finds it, which stops a process of many sessions for a tenth of a second.
 
     Args:
         session: id of the session.

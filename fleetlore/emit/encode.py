@@ -72,7 +72,7 @@ def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> lis
     A tenant with a secret in it is masked too: its events are refused then, for their topic names another.
     """
     masked = list(events)
-    # Once for all events of a session: one look at the names of each by itself takes ten times as long.
+    # Once for all events of a session, and with the data: by themselves its names took 45 µs.
     names = list(dict.fromkeys(event[2] for event in events))
     suspects = may_hold_secret([*(event[-1] for event in events), *names])
     for index in suspects:

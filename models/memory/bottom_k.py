@@ -139,7 +139,7 @@ class _BottomK(ABC, Generic[T]):
         own = self._of_agent.setdefault(agent, [])
         turn = len(own) // TURN
         if own:
-            del self._order[bisect_left(self._order, _place(agent, own))]
+            del self._order[bisect_left(self._order, _rank(agent, own))]
         insort(own, session)
         if not self._order or (turn, own[-1]) > self._order[-1][:2]:
             gone = own.pop()
@@ -148,10 +148,10 @@ class _BottomK(ABC, Generic[T]):
             others = self._of_agent[loser]
             others.pop()
             if others:
-                insort(self._order, _place(loser, others))
+                insort(self._order, _rank(loser, others))
             else:
                 del self._of_agent[loser]
-        insort(self._order, _place(agent, own))
+        insort(self._order, _rank(agent, own))
         del self.kept[gone]
 
     def _index(self) -> None:
@@ -159,7 +159,7 @@ class _BottomK(ABC, Generic[T]):
         for session in sorted(self.kept):
             of_agent[self.kept[session].agent].append(session)
         self._of_agent = dict(of_agent)
-        self._order = sorted([_place(agent, own) for agent, own in of_agent.items()])
+        self._order = sorted([_rank(agent, own) for agent, own in of_agent.items()])
 
     def merge(self, other: Self) -> bool:
         """Merge another sample in; say whether anything changed."""
@@ -212,8 +212,8 @@ class _BottomK(ABC, Generic[T]):
         return [(session, self.kept[session]) for session in sorted(self.kept)]
 
 
-def _place(agent: int, own: list[int]) -> tuple[int, int, int]:
-    """When the last of an agent's sessions is kept: its turn and hash, and the agent."""
+def _rank(agent: int, own: list[int]) -> tuple[int, int, int]:
+    """Of an agent's last session its turn and hash, by which the greatest would go next, and the agent."""
     return (len(own) - 1) // TURN, own[-1], agent
 
 

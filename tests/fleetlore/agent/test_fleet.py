@@ -379,8 +379,8 @@ async def test_a_dangerous_call_is_warned_of_once_asked(fleet: Fleet, recorder: 
         assert session.advise(*force)
 
 
-async def test_what_a_session_held_goes_with_it(fleet: Fleet) -> None:
-    """No circle is left: to find those of many sessions stops an agent for a tenth of a second."""
+async def test_a_session_leaves_no_reference_cycle(fleet: Fleet) -> None:
+    """To collect those of many sessions stops a process for a tenth of a second."""
     gc.collect()
     gc.disable()
     try:
