@@ -2,7 +2,7 @@
 
     FleetloreError
     ├── ConfigError             a setting is missing, malformed or contradicts another
-    ├── NotOpen                 a fleet or session is used outside its `with` block, or after a fork
+    ├── NotOpen                 a fleet or session is used outside its `with` block, after a fork or its loop's end
     ├── CallHeld                a call was not made, for it will fail: give its text to the model as the answer
     ├── InvalidEvent            send it to the dead letters; carries a reason
     ├── BrokerUnavailable       the broker did not answer in time; try again
@@ -32,7 +32,7 @@ class ConfigError(FleetloreError):
 
 
 class NotOpen(FleetloreError):
-    """A fleet or session is used before it was entered, after it was left, or in a process forked meanwhile."""
+    """A fleet or session is used outside its `with` block, in a forked process, or after its event loop has ended."""
 
 
 class CallHeld(FleetloreError):

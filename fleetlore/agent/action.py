@@ -7,6 +7,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
+from fleetlore.agent.lifetime import passes_over
 from fleetlore.fingerprint.normal_form import is_sentence
 from fleetlore.wire import events as names
 
@@ -168,7 +169,8 @@ class Action:
         if self._token is not None:
             with suppress(ValueError):  # left in another context than it was entered in
                 OPEN_ACTION.reset(self._token)
-        self.end(error=error)
+        with suppress(*passes_over(error)):
+            self.end(error=error)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

@@ -199,6 +199,8 @@ class Fleet:
             return
         self._lifetime.leave()
         self.lore_search.close()
+        if self.emitter.is_stranded:  # the loop's end has ended all tasks
+            return await self.emitter.close(0.0)
         await asyncio.gather(*(sender.close(timeout_seconds) for sender in self._senders))
         await asyncio.gather(self.replica.close(), self.adapters.close())
         with _counting:

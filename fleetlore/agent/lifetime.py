@@ -6,7 +6,7 @@ import os
 
 from fleetlore.errors import NotOpen
 
-__all__ = ["Lifetime"]
+__all__ = ["Lifetime", "passes_over"]
 
 _CLOSED = -1
 _forks = 0  # of processes, from the first one that loaded this to this one
@@ -73,3 +73,8 @@ class Lifetime:
 
     def __str__(self) -> str:
         return "new" if self.is_new else "open" if self.is_open else "forked" if self.is_forked else "left"
+
+
+def passes_over(error: BaseException | None) -> tuple[type[NotOpen], ...]:
+    """Return the errors to suppress at the end of a block, so that an agent's own exception passes through."""
+    return () if error is None else (NotOpen,)

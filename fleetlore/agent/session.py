@@ -14,7 +14,7 @@ from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice
 from fleetlore.advice.gate import Tip
 from fleetlore.advice.provenance import AdviceLedger, fence_name
 from fleetlore.agent.action import OPEN_SESSION, Action, BegunCall
-from fleetlore.agent.lifetime import Lifetime
+from fleetlore.agent.lifetime import Lifetime, passes_over
 from fleetlore.agent.session_advice import CallHistory, SessionAdvice
 from fleetlore.agent.session_events import SessionEvents, SessionOptions, asked
 from fleetlore.calls.model import Outlook
@@ -90,9 +90,11 @@ class Session:
             return  # the parent's, which says how it ended
         if not self._ended_as_said and isinstance(error, Exception):
             self.outcome = "failure"
-        with self._locked():
-            self._events.end(self.outcome, self.reward, self._rule)
-            self._lifetime.leave()
+        with suppress(*passes_over(error)), self._locked():
+            try:
+                self._events.end(self.outcome, self.reward, self._rule)
+            finally:
+                self._lifetime.leave()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

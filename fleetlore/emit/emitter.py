@@ -18,12 +18,13 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from aiokafka.errors import MessageSizeTooLargeError
 
 from fleetlore.cluster import Bootstrap
 from fleetlore.emit.encode import Encoded, encode, mask, masks_of, record
+from fleetlore.errors import NotOpen
 from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
 from fleetlore.wire.events import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS, Event
 from fleetlore.wire.principals import signer
@@ -153,8 +154,7 @@ class Emitter:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        """Buffer an event. Its data may be changed at once: what is sent is as it is now. Never blocks and never
-        raises.
+        """Buffer an event. Its data may be changed at once: what is sent is as it is now. Never blocks.
 
         Args:
             at_once: do not let it wait for its batch to fill, because it is a new failure; earlier events still go
@@ -163,6 +163,9 @@ class Emitter:
         Returns:
             False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and
             counted.
+
+        Raises:
+            NotOpen: the event loop that sends the events has ended. The event is dropped and counted.
         """
         foreign = self._loop is not None and self._thread != threading.get_ident()
         if not foreign and self._handed_over:
@@ -171,6 +174,8 @@ class Emitter:
         if self._closed or waiting >= self._max_events or self._waiting_bytes >= self._max_bytes:
             self.dropped += 1
             return False
+        if self.is_stranded:
+            self._refuse()
         try:
             encoded = encode(event)
         except Exception as failure:  # a time that is no time, a name that is no text: never the agent's trouble
@@ -187,11 +192,27 @@ class Emitter:
         self._handed_over.append((session, encoded, at_once))
         try:
             self._loop.call_soon_threadsafe(self._take_over)  # type: ignore[union-attr]
-        except RuntimeError:  # the loop has ended
-            self._handed_over.clear()
-            self.dropped += 1
-            return False
+        except RuntimeError:  # the loop ended in this very moment
+            self._handed_over.pop()
+            self._refuse()
         return True
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether the event loop that sends the events has ended."""
+        return self._loop is not None and self._loop.is_closed()
+
+    def _refuse(self) -> NoReturn:
+        """Count an event and the whole buffer as dropped: no event loop will send them."""
+        self.dropped += 1 + self._waiting + len(self._handed_over)
+        self._handed_over.clear()
+        self._forget_waiting()
+        raise NotOpen("the event loop that this fleet was entered in has ended: its events are lost; enter a new fleet")
+
+    def _forget_waiting(self) -> None:
+        self._waiting = self._waiting_bytes = 0
+        for queue in (self._unassigned, *self._queues):
+            queue.entries.clear()
 
     def _take_over(self) -> None:
         while self._handed_over:
@@ -247,16 +268,15 @@ class Emitter:
         """Flush within the limit, then stop; what could not be delivered is counted as dropped. Never hangs."""
         if self._closed:
             return
-        if self._task is not None:
+        runs = self._task is not None and not self.is_stranded
+        if runs:
             await self.flush(timeout_seconds)
         self._closed = True
-        if self._task is not None:
+        if runs and self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
         self.dropped += self._waiting
-        self._waiting = 0
-        for queue in (self._unassigned, *self._queues):
-            queue.entries.clear()
+        self._forget_waiting()
         if self.dropped:
             log.warning("%d events were dropped: broker %s did not take them in time", self.dropped, self._bootstrap)
 

@@ -11,6 +11,8 @@ from fleetlore.wire.events import Event
 class Recorder:
     """Keeps the events that it is given, or refuses them."""
 
+    is_stranded = False
+
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.hurried: list[Event] = []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -242,3 +244,52 @@ def test_a_forked_process_is_told_at_once(broker: EmbeddedBroker, tenant: str, k
     sent = ["child sent 2", "parent sent 3 0"] if kind == "blocking" else ["parent sent 3 0"]
     assert told[len(forked) :] == sent
     assert "ended after the session" in made.stderr and "Traceback" not in made.stderr
+
+
+# --- an event loop that has ended ---
+
+
+def left_open(address: str) -> tuple[Fleet, Session]:
+    """A fleet and a session that were entered in an event loop that has ended since."""
+    fleet = Fleet("agent", broker=address, ready_seconds=0)
+    session = fleet.session("g")
+
+    async def enter() -> None:
+        await fleet.start()
+        session.__enter__()
+
+    asyncio.run(enter())
+    return fleet, session
+
+
+@pytest.mark.parametrize("thread", ["the loop's", "another"])
+def test_a_fleet_whose_event_loop_has_ended_refuses_events(unused_address: str, thread: str) -> None:
+    fleet, session = left_open(unused_address)
+
+    def use() -> None:
+        for act in (lambda: session.message("user", "hello"), fleet.session("h").__enter__, session.__exit__):
+            with pytest.raises(NotOpen, match=r"event loop .* has ended: its events are lost; enter a new fleet"):
+                act(None, None, None) if act == session.__exit__ else act()
+
+    if thread == "another":
+        with ThreadPoolExecutor() as pool:
+            pool.submit(use).result()
+    else:
+        use()
+    assert fleet.dropped == 4  # the start of the first session, and the three that were refused
+    assert fleet.emitter.waiting == 0
+
+    async def close() -> bool:
+        flushed = await fleet.flush(0.01)
+        await fleet.close(0.01)
+        return flushed
+
+    assert asyncio.run(close())  # everything that waited was given up and counted
+
+
+def test_an_agents_own_exception_passes_though_the_event_loop_has_ended(unused_address: str) -> None:
+    _, session = left_open(unused_address)
+    with pytest.raises(ZeroDivisionError), session.action("sql"):
+        1 / 0  # noqa: B018
+    session.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert not session.is_open
