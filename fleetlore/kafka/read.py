@@ -22,6 +22,8 @@ _FETCH_WAIT_MS = 20
 POLL_MS = 200
 # How soon it looks for a partition's leader that has moved: where it asks for a beginning, aiokafka does not by itself.
 _METADATA_AGE_MS = 5_000
+# A broker that hangs costs a caller this much of its budget of 20 to 60 s. aiokafka's default is 40 s.
+_REQUEST_MS = 8_000
 # The client itself waits for a broker that has gone away without end, and without a word.
 _STALL_SECONDS = 60.0
 
@@ -47,7 +49,11 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
         BrokerUnavailable: no broker answers there.
     """
     consumer = make_consumer(
-        bootstrap, group=group, fetch_max_wait_ms=_FETCH_WAIT_MS, metadata_max_age_ms=_METADATA_AGE_MS
+        bootstrap,
+        group=group,
+        fetch_max_wait_ms=_FETCH_WAIT_MS,
+        metadata_max_age_ms=_METADATA_AGE_MS,
+        request_timeout_ms=_REQUEST_MS,
     )
     try:
         await connect(consumer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -17,8 +18,10 @@ from fleetlore.errors import StackError
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 30.0
-_LOG_LINES = 5
-_LOG_BYTES = 16 * 1024
+_LOG_LINES, _LINE_CHARACTERS = 5, 2_000
+_LOG_BYTES = 64 * 1024
+# A disk with less room counts as full: a database needs at least a page of its index, not a byte.
+_NO_SPACE_BYTES = 1024 * 1024
 # A log that is longer becomes the one before, so each role has at most twice this.
 _MOST_LOG_BYTES = 10 * 1024 * 1024
 
@@ -106,14 +109,19 @@ class Child:
 
     def failure(self, code: int) -> StackError:
         """Return the error to report for its end."""
-        return StackError(f"{self.name} ended with exit code {code}; {self._log_file} says: {self._last_words()}")
-
-    def _last_words(self) -> str:
-        lines: list[str] = []
-        with suppress(OSError), self._log_file.open("rb") as log_file:  # somebody may have made room
+        tail = ""
+        with suppress(OSError), self._log_file.open("rb") as log_file:  # somebody may have deleted it
             log_file.seek(max(0, log_file.seek(0, os.SEEK_END) - _LOG_BYTES))
-            lines = log_file.read().decode(errors="replace").splitlines()
-        return " | ".join(line.strip() for line in lines[-_LOG_LINES:] if line.strip()) or "nothing"
+            tail = log_file.read().decode(errors="replace")
+        data = self._log_file.parents[1]
+        free, folder = min((shutil.disk_usage(each).free, each) for each in (data, *data.iterdir()) if each.is_dir())
+        if free < _NO_SPACE_BYTES or os.strerror(errno.ENOSPC) in tail:
+            return StackError(
+                f"{self.name} ended because the disk of {folder} is full ({free // 1024} KiB free). Nothing that the "
+                f"broker acknowledged is lost. Make room, then run `fleetlore up --data {data}` again"
+            )
+        last = " | ".join(line.strip()[:_LINE_CHARACTERS] for line in tail.splitlines()[-_LOG_LINES:] if line.strip())
+        return StackError(f"{self.name} ended with exit code {code}; {self._log_file} says: {last or 'nothing'}")
 
     def _running(self) -> asyncio.subprocess.Process:
         if self._process is None:

@@ -29,7 +29,9 @@ from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections
 from sinks.milvus import MilvusStore
 from sinks.topics import Allowed, TopicAdmin
-from streams.offline.drain import FLOW, remaining
+from streams.offline.drain import remaining
+from streams.stages.pipeline import FLOW
+from streams.stages.s5_opinions import OpinionsStage
 
 __all__ = ["examine", "roles_of"]
 
@@ -178,11 +180,13 @@ async def _clock(clock: Clock, settings: Settings) -> Finding:
 
 
 async def _lag(settings: Settings) -> Finding:
+    # The judgments have a reader only where a language model gives opinions on them.
+    read = (*FLOW, OpinionsStage.reads) if settings.llm_url else FLOW
     async with observer(settings.cluster, settings.group) as consumer:
         lags = {
             name: await remaining(consumer, name)
             for tenant in settings.tenants
-            for name in (topic(tenant, each) for each in FLOW)
+            for name in (topic(tenant, each) for each in read)
         }
     name, records = max(lags.items(), key=lambda each: each[1])
     said = f"{sum(lags.values())} records are not committed by the group {settings.group!r}"

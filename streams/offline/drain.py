@@ -2,7 +2,7 @@
 
 Topics are checked in the order of the flow. A stage commits only after its values were acknowledged on the next topic.
 So once it has committed its whole topic, all values that it will ever make of that lie on the topics checked later. The
-opinions of a language model (`streams.stages.s5_opinions`) are not waited for: they come late, as feedback does.
+opinions of a language model (`streams.stages.s5_opinions`) are not waited for: they may come much later.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.kafka.read import POLL_MS, end_offsets, observer, partitions_of
 from fleetlore.wire.topics import topic
+from streams.stages.pipeline import FLOW
 
 __all__ = ["BEHIND", "wait_drained"]
 
-FLOW = ("events", "observations", "trajectories", "candidates")
 # Without the first stage's, whose commits wait for sessions that are still open.
 BEHIND = FLOW[1:]
 _POLL_SECONDS = 0.05

@@ -13,12 +13,14 @@ embedded broker does not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from aiokafka import TopicPartition as Asked
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
+from fleetlore.errors import RecordsRefused
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import end_offsets, observer
 from fleetlore.wire.topics import tenant_of, topic
@@ -26,7 +28,9 @@ from sinks.producer import POSITION, BatchProducer
 from streams.stage.base import Outgoing, TopicPartition
 from streams.stage.operators import Forget
 
-# What each compacted topic of the stages is made from. A key has the same partition on both.
+log = logging.getLogger(__name__)
+
+# The source topic of each compacted topic of the stages. A key has the same partition on both.
 SOURCES = {"patterns": "observations", "items": "candidates"}
 # Records of each partition that are looked at from before the start: what came while nobody owned it.
 _LOOK_BACK = 1_000
@@ -74,17 +78,28 @@ class StaleRecords:
                 self._greatest[source] = 0
                 self._found.pop(source, None)
 
-    def take(self) -> list[Outgoing]:
-        """Return what asks for the keys of the partitions that this worker owns; those of others wait a while."""
-        asked: list[Outgoing] = []
+    async def ask(self, deliver: Callable[[Sequence[Outgoing]], Awaitable[None]]) -> None:
+        """Ask for the keys of the partitions that this worker owns; the keys of other partitions wait for their owner.
+
+        A key is dropped only after `deliver` has returned: no later fetch brings it again.
+
+        Raises:
+            BrokerUnavailable: the broker has not taken all requests. The next call repeats them.
+        """
+        owned = [source for source in self._found if self._owned(source)]
+        asked = [
+            Outgoing(tenant_of(source.topic), source.topic.rpartition(".")[2], key, Forget(key, ()).to_json())
+            for source in owned
+            for key in self._found[source]
+        ]
+        try:
+            await deliver(asked)
+        except RecordsRefused as error:
+            log.warning("%s; these keys stay stale until they change", error)
         late = self._clock.monotonic() - WAIT_SECONDS
         for source, keys in list(self._found.items()):
-            if self._owned(source):
-                name = source.topic.rpartition(".")[2]
-                asked += [Outgoing(tenant_of(source.topic), name, key, Forget(key, ()).to_json()) for key in keys]
-            if self._owned(source) or max(keys.values()) < late:
+            if source in owned or max(keys.values()) < late:
                 del self._found[source]
-        return asked
 
 
 async def mend_stale(
@@ -103,7 +118,7 @@ async def mend_stale(
                 stale.see(part.topic, part.partition, record.key, record.headers)
         if stale.found:
             stale.check(await _ends(bootstrap, stale.found))
-            await producer.deliver(stale.take())
+            await stale.ask(producer.deliver)
 
     names = [topic(tenant, name) for tenant in tenants for name in SOURCES]
     follower = Follower(

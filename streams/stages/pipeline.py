@@ -24,7 +24,10 @@ from streams.stages.s4_items import ItemsStage
 if TYPE_CHECKING:
     from models.llm.judge import LlmJudge
 
-__all__ = ["language_model", "pipeline"]
+__all__ = ["FLOW", "language_model", "pipeline"]
+
+# The topics that these stages read, in the order of the flow. Each stage writes only to topics behind its own.
+FLOW = tuple(stage.reads for stage in (SessionsStage, FeedbackStage, PatternsStage, JudgmentsStage, ItemsStage))
 
 
 def pipeline(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, RecordsRefused
 from fleetlore.wire.topics import topic
 from sinks.producer import POSITION
 from streams.runtime.stale_records import SOURCES, WAIT_SECONDS, StaleRecords
@@ -42,10 +42,20 @@ async def mend(pipeline: LogPipeline) -> int:
             for record in pipeline.log.read(topic("acme", name), partition):
                 stale.see(record.topic, partition, record.key, record.headers)
     stale.check({tp: pipeline.log.end_offset(*tp) for tp in stale.found})
-    asked = stale.take()
+    asked = await requests(stale)
     await pipeline.producer.deliver(asked)
     await pipeline.drain()
     return len(asked)
+
+
+async def requests(stale: StaleRecords) -> list[Outgoing]:
+    asked: list[Outgoing] = []
+
+    async def deliver(values: Sequence[Outgoing]) -> None:
+        asked.extend(values)
+
+    await stale.ask(deliver)
+    return asked
 
 
 async def stale(pipeline: LogPipeline) -> dict[str, list[str]]:
@@ -106,32 +116,55 @@ def seen(stale: StaleRecords, *positions: int, partition: int = 0) -> StaleRecor
     return stale
 
 
-def test_positions_of_each_partition_only_grow() -> None:
+async def test_positions_of_each_partition_only_grow() -> None:
     stale = seen(seen(StaleRecords(lambda tp: True), 3, 3, 7, 9), 1, partition=1)
     stale.see(PATTERNS, 0, b"key", [])
     stale.see(PATTERNS, 0, None, [(POSITION, b"1")])
     stale.see(PATTERNS, 0, b"key", [(POSITION, b"x")])
-    assert stale.found == [] and stale.take() == []
-    assert [each.key for each in seen(stale, 8, 9, 4).take()] == ["k8", "k4"]
-    assert stale.take() == []
+    assert stale.found == [] and await requests(stale) == []
+    assert [each.key for each in await requests(seen(stale, 8, 9, 4))] == ["k8", "k4"]
+    assert await requests(stale) == []
 
 
-def test_the_owner_asks_and_what_nobody_owns_waits_for_one() -> None:
+async def test_the_owner_asks_and_what_nobody_owns_waits_for_one() -> None:
     pipeline = LogPipeline()
     mine: set[TopicPartition] = set()
     stale = seen(StaleRecords(mine.__contains__, pipeline.clock), 9, 8)
-    assert stale.take() == [] and stale.found
+    assert await requests(stale) == [] and stale.found
     mine.add(TopicPartition(OBSERVATIONS, 0))
-    assert [(each.topic, each.key) for each in stale.take()] == [("observations", "k8")]
+    assert [(each.topic, each.key) for each in await requests(stale)] == [("observations", "k8")]
     mine.clear()
     seen(stale, 7)
     pipeline.clock.advance(WAIT_SECONDS + 1)
-    assert stale.take() == [] and not stale.found
+    assert await requests(stale) == [] and not stale.found
 
 
-def test_a_source_that_was_made_anew_has_positions_of_its_own() -> None:
+async def test_a_source_that_was_made_anew_has_positions_of_its_own() -> None:
     stale = seen(StaleRecords(lambda tp: True), 900, 3)
     stale.check({TopicPartition(OBSERVATIONS, 0): 4})
-    assert stale.take() == []
-    assert seen(stale, 4, 5).take() == []
-    assert [each.key for each in seen(stale, 2).take()] == ["k2"]
+    assert await requests(stale) == []
+    assert await requests(seen(stale, 4, 5)) == []
+    assert [each.key for each in await requests(seen(stale, 2))] == ["k2"]
+
+
+async def test_a_key_is_asked_for_again_until_the_broker_has_the_request() -> None:
+    stale = seen(StaleRecords(lambda tp: True), 9, 8)
+
+    async def refuse(values: Sequence[Outgoing]) -> None:
+        raise BrokerUnavailable("away")
+
+    for _ in range(2):
+        with pytest.raises(BrokerUnavailable):
+            await stale.ask(refuse)
+    assert [each.key for each in await requests(stale)] == ["k8"]
+    assert await requests(stale) == []
+
+
+async def test_a_key_that_the_broker_never_takes_does_not_hold_up_the_others() -> None:
+    stale = seen(StaleRecords(lambda tp: True), 9, 8)
+
+    async def refuse(values: Sequence[Outgoing]) -> None:
+        raise RecordsRefused(((OBSERVATIONS, b"k8"),), "too large")
+
+    await stale.ask(refuse)
+    assert await requests(stale) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka import read
 from fleetlore.kafka.read import observer, partitions_of, read_to_end, records_of
 from fleetlore.wire.topics import topic
 
@@ -61,3 +63,16 @@ async def test_a_broker_that_goes_away_while_a_topic_is_read_is_said(
                 if read == 1:
                     own_broker.kill()
     assert 0 < read < 40
+
+
+async def test_a_broker_that_hangs_does_not_use_up_the_whole_budget_of_a_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert read._REQUEST_MS < 10_000, "the shortest budget of a caller is 20 s, and it asks twice"
+    monkeypatch.setattr(read, "_REQUEST_MS", 100)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        address = f"127.0.0.1:{hanging.getsockname()[1]}"
+        async with asyncio.timeout(read._STALL_SECONDS / 2):
+            with pytest.raises(BrokerUnavailable):
+                async with observer(address):
+                    pass

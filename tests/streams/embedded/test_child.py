@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -33,6 +35,35 @@ def test_a_supervisor_loads_the_standard_library_alone() -> None:
     program = "import sys, streams.embedded.supervisor; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert not {name.partition(".")[0] for name in said.split()} & {"fleetlore", "ssl", "orjson", "msgspec"}
+
+
+async def ended(data: Path, says: str) -> str:
+    (data / "logs").mkdir()
+    (data / "kafka").mkdir()
+    child = Child("broker", (sys.executable, "-c", f"print({says!r}); raise SystemExit(1)"), data / "logs")
+    await child.start()
+    return str(child.failure(await child.ended()))
+
+
+async def test_a_full_disk_is_named_by_its_folder_and_not_by_the_trace_of_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def usage(folder: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=4096 if folder.name == "kafka" else 1 << 30)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    said = await ended(tmp_path, "Shutdown broker because all log dirs in /x have failed")
+    assert f"the disk of {tmp_path / 'kafka'} is full (4 KiB free)" in said and "log dirs" not in said
+    assert "acknowledged" in said and f"`fleetlore up --data {tmp_path}`" in said
+
+
+async def test_a_role_that_found_no_room_says_so_where_there_is_some_by_now(tmp_path: Path) -> None:
+    trace = "java.io.IOException: No space left on device\n" + "  at org.apache.kafka.X.y(X.java:1)\n" * 100
+    assert "is full" in await ended(tmp_path, trace)
+
+
+async def test_a_role_that_ends_for_another_reason_is_reported_by_its_last_lines(tmp_path: Path) -> None:
+    assert "says: one | two" in await ended(tmp_path, "one\n\ntwo")
 
 
 TALKS = "import itertools, time\nfor line in itertools.count(): print(line, flush=True); time.sleep(0.001)"

@@ -73,6 +73,21 @@ async def test_what_is_missing_is_broken_and_what_is_there_is_well(
     assert (found["lag"], found["clock"]) == ("look", "look")
 
 
+@pytest.mark.parametrize(
+    ("read", "llm_url"), [("feedback", ""), ("judgments", "http://127.0.0.1:1"), ("judgments", "")]
+)
+async def test_the_lag_of_every_topic_that_a_stage_reads_is_looked_at(
+    settings: Settings, tenant: str, monkeypatch: pytest.MonkeyPatch, read: str, llm_url: str
+) -> None:
+    monkeypatch.setattr(doctor, "LAG_RECORDS", 2)
+    await ensure_topics(settings)
+    async with connected(make_producer(settings.broker)) as producer:
+        for _ in range(3):
+            await producer.send_and_wait(topic(tenant, read), b"{}", partition=0)
+    found = await states(settings.with_(llm_url=llm_url))
+    assert found["lag"] == ("ok" if read == "judgments" and not llm_url else "look")
+
+
 async def test_a_role_that_does_not_answer_is_named(unused_address: str, tmp_path: Path) -> None:
     settings = Settings(broker=unused_address, milvus=f"http://{unused_address}")
     waiting = Readiness("broker")
