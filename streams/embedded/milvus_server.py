@@ -1,8 +1,15 @@
-"""Run Milvus Lite with a compaction that does what it is asked to, and what is searched flushed now and then.
+"""Run Milvus Lite so that it keeps what it acknowledged, compacts on request and flushes what is searched.
 
-As it comes, Milvus Lite answers a request to compact and does nothing: it merges four files of like size where there
-are four, so in a small store rows that were deleted or replaced lie in its files for months, and erased ones with them.
-Here a request rewrites all files of a collection without them. Its own code does so, one partition at a time in memory.
+Milvus Lite 3.2.2 needs four corrections, which `correct` makes:
+
+- Where a flush or a write to its log fails (a full disk), rows that it had acknowledged are in no memory any more, and
+  the next flush deletes the log that still holds them. Here the process ends at the first such failure, and the next
+  start replays the log.
+- Ten threads serve requests, but the engine is made for one writer: two writes at once may take the same sequence
+  numbers or tear the log, and two requests after a start may open a collection twice. Here they take turns.
+- A read that overlaps a flush may see a row neither in memory nor in the new file. Here it is repeated.
+- A request to compact is answered and ignored, so deleted rows lie in the files of a small store for months. Here it
+  rewrites all files of a collection without them, one partition at a time in memory.
 """
 
 from __future__ import annotations
@@ -10,11 +17,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from threading import Event, Thread
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from threading import Event, RLock, Thread
+from typing import Any, NoReturn
 
 from milvus_lite.adapter.grpc.servicer import MilvusServicer
 from milvus_lite.cmdline import main
+from milvus_lite.db import MilvusLite
+from milvus_lite.engine.collection import Collection
 from pymilvus.grpc_gen import common_pb2, milvus_pb2
 
 from fleetlore.store.connection import connect, message_of, milvus_errors
@@ -22,9 +33,78 @@ from sinks.collections import COLLECTIONS
 
 log = logging.getLogger(__name__)
 
-# A flush costs Milvus Lite some 0.3 ms of CPU a row; of rows that are written again and again it needs the last alone.
+# A flush costs about 0.3 ms of CPU a row. Rows that change often are best flushed once, in their last form.
 _FLUSH_SECONDS = 60.0
 _TIMEOUT_SECONDS = 30.0
+
+_Method = Callable[..., Any]
+
+
+def correct() -> None:
+    """Patch Milvus Lite in this process, as the module describes."""
+    opening, writing = RLock(), RLock()
+    for name in ("get_collection", "create_collection", "drop_collection"):
+        setattr(MilvusLite, name, _in_turn(getattr(MilvusLite, name), opening))
+    for name in ("insert", "delete"):
+        setattr(Collection, name, _in_turn(getattr(Collection, name), writing))
+    for name in ("get", "query", "search"):
+        setattr(Collection, name, _of_one_state(getattr(Collection, name)))
+    Collection._trigger_flush = _in_turn(_flush_or_end(Collection._trigger_flush), writing)
+    Collection._apply = _write_or_end(Collection._apply)
+    MilvusServicer.ManualCompaction = _manual_compaction
+
+
+def _in_turn(method: _Method, lock: RLock) -> _Method:
+    @wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        with lock:
+            return method(*arguments, **options)
+
+    return call
+
+
+def _of_one_state(read: _Method) -> _Method:
+    @wraps(read)
+    def call(collection: Any, *arguments: Any, **options: Any) -> Any:
+        while True:
+            memtable = collection._memtable
+            found = read(collection, *arguments, **options)
+            if collection._memtable is memtable:
+                return found
+
+    return call
+
+
+def _flush_or_end(flush: _Method) -> _Method:
+    @wraps(flush)
+    def call(collection: Any) -> None:
+        # The lock makes readers wait until the rows that leave the memory are found in the new file.
+        with collection._maintenance_lock:
+            try:
+                flush(collection)
+            except Exception as error:
+                _end(collection, error)
+
+    return call
+
+
+def _write_or_end(write: _Method) -> _Method:
+    @wraps(write)
+    def call(collection: Any, operation: Any) -> None:
+        try:
+            write(collection, operation)
+        except (OSError, MemoryError) as error:
+            # Half a batch may lie in the log, and a replay stops there: rows behind it would be lost.
+            _end(collection, error)
+
+    return call
+
+
+def _end(collection: Any, error: BaseException) -> NoReturn:
+    """End the process at once, without any clean-up that writes or deletes files."""
+    message = "collection %s cannot be written, so Milvus ends; its next start replays its log: %s"
+    log.critical(message, collection.name, error)
+    os._exit(os.EX_IOERR)
 
 
 def _manual_compaction(servicer: Any, request: Any, context: Any) -> Any:
@@ -51,10 +131,10 @@ def _rewrite(collection: Any) -> None:
 
 
 def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_SECONDS) -> None:
-    """Flush what is searched, until stopped. A flush that fails is tried again with the next.
+    """Flush the collections that are searched by words, until stopped.
 
-    Milvus Lite weighs the words of rows that are not flushed anew for each search, at 0.13 ms of CPU a row, and by
-    itself it flushes at 128 MiB: a search of 10,000 items took 1.3 s of CPU, and takes 0.1 s.
+    For each search, Milvus Lite weighs the words of rows that are not flushed anew, at 0.13 ms of CPU a row, and it
+    flushes by itself only at 128 MiB: a search of 10,000 items took 1.3 s of CPU, and takes 0.1 s.
     """
     while not stopped.wait(every_seconds):
         try:
@@ -69,7 +149,7 @@ def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_
 
 
 if __name__ == "__main__":
-    MilvusServicer.ManualCompaction = _manual_compaction
+    correct()
     address = f"http://127.0.0.1:{sys.argv[sys.argv.index('--port') + 1]}"
     # Here, and not in `fleetlore up`: a process that supervises needs no client of a store, which takes 50 MB.
     Thread(target=keep_searchable, args=(address, Event()), daemon=True).start()

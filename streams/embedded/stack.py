@@ -35,7 +35,7 @@ from streams.embedded.kafka import KafkaMissing, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 
-__all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
+__all__ = ["SESSION_TIMEOUT_SECONDS", "Stack", "milvus_command"]
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Stack:
         key = create_signing_key(self.settings.signing_key)
         self.settings = self.settings.with_(public_key=key.public_base64)
         broker = Child("broker", await asyncio.to_thread(self._broker_command), logs)
-        milvus = Child("milvus", _milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
+        milvus = Child("milvus", milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
         for child in (broker, milvus):
             await self._launch(child, restarts=0)
         await self._answering(broker)
@@ -335,7 +335,7 @@ class Stack:
         write_whole(self.data / STACK_FILE, orjson.dumps(content, option=orjson.OPT_INDENT_2))
 
 
-def _milvus_command(folder: Path, port: int) -> list[str]:
+def milvus_command(folder: Path, port: int) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     where = ("--data-dir", str(folder), "--host", "127.0.0.1", "--port", str(port))
     return [sys.executable, "-m", "streams.embedded.milvus_server", "server", *where]
