@@ -4,8 +4,8 @@ It reads under a group of its own, so the live group's offsets stay where they a
 in memory (`streams.offline.memory_pipeline`), so the live topics see none of them. The switch loses nothing and lets no
 two writers write one row:
 
-1. The version catches up with the end of `events`, and its position is committed. It is not written by the backfill
-   again.
+1. The version catches up with the end of `events`, forgets what operators have erased or distrusted since it was
+   filled, and its position is committed. It is not written by the backfill again.
 2. The aliases move. A live worker follows with its first batch after `RESOLVE_SECONDS`, and forgets what it remembers
    of the old collections; batches that had begun before still write there.
 3. So what was read since the commit of 1 may lie in the old collections only. It goes through the first stage once
@@ -39,7 +39,9 @@ from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
+from streams.offline.erase import forget_erased
 from streams.offline.memory_pipeline import Chain
+from streams.offline.operator_word import publish_again
 from streams.offline.republish import republish
 from streams.stage.base import Record
 from streams.stage.operators import Operators
@@ -114,6 +116,8 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
             await backfill.fill()
             if not allow_loss:
                 await backfill.check_loss()
+            # An erasure that is written later looks at the rows 2 s later, and finds those of this version.
+            await backfill.heed()
         await backfill.store.on_client(lambda client: make_live(client, name))
         await asyncio.sleep(RESOLVE_SECONDS)
         # Also of tenants that no worker serves, who have events and may have no more.
@@ -160,8 +164,7 @@ class _Backfill:
             self._reader = await stack.enter_async_context(observer(self._settings.cluster, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
             self.tenants = _tenants(await self._watcher.topics())
-            for each in self._operators.topics:
-                await each.read(self._settings.cluster, self.tenants)
+            await self._read_operators()
             names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
             self._opened = stack.pop_all()
@@ -218,6 +221,20 @@ class _Backfill:
             event_seconds=round(max(0.0, newest - oldest), 3),
         )
 
+    async def heed(self) -> None:
+        """Bring the version to what operators have decided up to now.
+
+        Raises:
+            StackError: states still know what was erased; run it again.
+        """
+        await self._read_operators()
+        erased, distrusted = self._operators.topics
+        deliver, settle = self._chain.deliver, self._chain.settle
+        for tenant in self.tenants:
+            await forget_erased(self._settings, self.store, tenant, erased, deliver, settle)
+            for decision in distrusted.decided(tenant):
+                await publish_again(self._settings, self.store, tenant, decision, deliver)
+
     async def check_loss(self) -> None:
         """Check that the version holds about what the live one does.
 
@@ -239,6 +256,10 @@ class _Backfill:
                 for stage, records in self._chain.first_of(batch):
                     await producer.deliver((await stage.process(records)).outgoing)
                 await self._commit(await self._committable())
+
+    async def _read_operators(self) -> None:
+        for each in self._operators.topics:
+            await each.read(self._settings.cluster, self.tenants)
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
         """Yield the records up to the current end of the topics, and an empty batch if a session is still open."""

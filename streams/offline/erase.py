@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
@@ -33,15 +33,16 @@ from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge.record import JudgeRecord
 from models.judge.session_state import SessionState
 from sinks.adapter_publisher import AdapterPublisher
+from sinks.milvus import MilvusStore
 from streams.offline.drain import BEHIND, wait_drained
-from streams.offline.operator_word import States, ask_owners, beside_workers, requests, states_that
+from streams.offline.operator_word import Deliver, States, ask_owners, beside_workers, requests, states_that
 from streams.stage.base import Effects, Outgoing, Record, Store
-from streams.stage.operators import ERASURES, Erasure, Forget
+from streams.stage.operators import ERASURES, Erased, Erasure, Forget
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s3_judgments import LABEL
 
-__all__ = ["Wanted", "erase"]
+__all__ = ["Wanted", "erase", "forget_erased"]
 
 # Whose records name sessions; each is kept for so many days.
 _BY_TIME = {
@@ -55,6 +56,9 @@ _PART = re.compile(r"\.[0-9a-f]{12}")
 _HEARD_SECONDS = 2.0
 # Rounds in which what was under way at the first is found.
 _ROUNDS = 5
+
+# Whether a session is meant, by its id, its agent, its user and the time of its end.
+_Means = Callable[[str, str, str, float], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +79,8 @@ class Wanted:
         if sum((bool(self.session), bool(self.agent), bool(self.user), self.everything)) != 1:
             raise ConfigError("give one of --session, --agent and --user, or --tenant alone for all that it has")
 
-    def means(self, session: str, agent: str, user: str) -> bool:
-        """Whether a session is meant, or goes on with one that is (`resume=True`)."""
+    def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
+        """Return whether a session is meant, or continues one that is (`resume=True`), at whatever time it ended."""
         if self.session:
             first = self.session
             return session == first or (session.startswith(first) and bool(_PART.fullmatch(session, len(first))))
@@ -113,6 +117,7 @@ class Found:
         rows: ids of judgments in Milvus.
         definitions: hashes of what their models were given besides.
         topics: by name, of those that name one.
+        others: hashes of further sessions, whose names are not known.
     """
 
     parts: dict[str, int] = field(default_factory=dict)
@@ -120,6 +125,7 @@ class Found:
     rows: list[str] = field(default_factory=list)
     definitions: set[bytes] = field(default_factory=set)
     topics: dict[str, OnTopic] = field(default_factory=dict)
+    others: frozenset[int] = frozenset()
 
     def add(self, session: str, part: int, ended: float) -> None:
         """A session, or one of its parts, is meant."""
@@ -136,7 +142,7 @@ class Found:
 
     @property
     def hashes(self) -> set[int]:
-        return {each for of_session in self.by_session.values() for each in of_session}
+        return {each for of_session in self.by_session.values() for each in of_session} | self.others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,22 +198,11 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
             await asyncio.sleep(_HEARD_SECONDS)
             # Now: what is published from here on has not learned of it.
             versions = await learned_versions(settings, tenant, found, erase=True)
-            for _ in range(_ROUNDS):
+
+            async def settle() -> None:
                 await wait_drained(settings, tenant, timeout_seconds, BEHIND)
-                # What a worker had judged before it heard of the erasure.
-                await _look_at_rows(store, wanted, found)
-                if not (left := await touched(store, tenant, found.hashes)):
-                    break
-                asked = forgets(tenant, left, found.by_session)
-                await ask_owners(settings, producer, tenant, asked, left.items, found.hashes)
-            else:
-                raise StackError(
-                    f"states of tenant {tenant} still know what was erased after {_ROUNDS} rounds: run it again"
-                )
-            await store.delete("judgments", found.rows)
-            for collection, ids in (await touched(store, tenant, ())).empty.items():
-                await store.delete(collection, ids)
-            compacting = await store.purge()
+
+            compacting = await _forget(settings, store, tenant, wanted.means, found, producer.deliver, settle)
     rows = {"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)}
     return Erasing(
         scope=wanted.scope,
@@ -222,6 +217,58 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         versions=versions,
         remains=remaining(settings, compacting=compacting and any(rows.values())),
     )
+
+
+async def forget_erased(
+    settings: Settings,
+    store: MilvusStore,
+    tenant: str,
+    erased: Erased,
+    deliver: Deliver,
+    settle: Callable[[], Awaitable[object]],
+) -> None:
+    """Take out of a store what was erased after it was filled.
+
+    Args:
+        deliver, settle: bring requests to the owners of the states, and wait until they are done.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
+        StackError: the owners did not do their part; run it again.
+    """
+    if erased.has_any(tenant):
+        found = Found(others=erased.sessions(tenant))
+
+        def means(session: str, agent: str, _: str, ended: float) -> bool:
+            return erased.drops(tenant, session, agent, ended)
+
+        await _forget(settings, store, tenant, means, found, deliver, settle)
+
+
+async def _forget(
+    settings: Settings,
+    store: MilvusStore,
+    tenant: str,
+    means: _Means,
+    found: Found,
+    deliver: Deliver,
+    settle: Callable[[], Awaitable[object]],
+) -> bool:
+    """Ask the owners until no state knows what is meant, and delete its rows; return what `MilvusStore.purge` does."""
+    for _ in range(_ROUNDS):
+        await settle()
+        # These were judged before their worker knew of the erasure.
+        await _look_at_rows(store, tenant, means, found)
+        if not (left := await touched(store, tenant, found.hashes)):
+            break
+        asked = forgets(tenant, left, found.by_session)
+        await ask_owners(settings, deliver, tenant, asked, left.items, found.hashes)
+    else:
+        raise StackError(f"states of tenant {tenant} still know what was erased after {_ROUNDS} rounds: run it again")
+    await store.delete("judgments", found.rows)
+    for collection, ids in (await touched(store, tenant, ())).empty.items():
+        await store.delete(collection, ids)
+    return await store.purge()
 
 
 async def touched(store: Store, tenant: str, sessions: Iterable[int]) -> States:
@@ -320,7 +367,7 @@ async def _find(settings: Settings, store: Store, wanted: Wanted) -> Found:
     found = Found()
     if wanted.session:
         found.add(wanted.session, 0, 0.0)
-    await _look_at_rows(store, wanted, found)
+    await _look_at_rows(store, wanted.tenant, wanted.means, found)
     users: dict[str, str] = {}
     async for record in records_of(settings.cluster, topic(wanted.tenant, "events")):
         for event in _events(record):
@@ -348,18 +395,19 @@ async def _find(settings: Settings, store: Store, wanted: Wanted) -> Found:
     return found
 
 
-async def _look_at_rows(store: Store, wanted: Wanted, found: Found) -> None:
+async def _look_at_rows(store: Store, tenant: str, means: _Means, found: Found) -> None:
     """Add the sessions that have been judged."""
     found.rows = []
-    async for row in store.rows("judgments", wanted.tenant, "state"):
+    async for row in store.rows("judgments", tenant, "state"):
         id = row["id"].partition("/")[2]
         if not id:
             continue  # a record of a judge
         known = SessionState.from_json(row["state"]).trajectory
         # Without a trajectory it is a correction whose session has not come.
         session, agent, user = (id, "", "") if known is None else (known.session, known.agent, known.user)
-        if wanted.means(session, agent, user):
-            found.add(session, 0 if known is None else known.part, 0.0 if known is None else known.ended)
+        part, ended = (0, 0.0) if known is None else (known.part, known.ended)
+        if means(session, agent, user, ended):
+            found.add(session, part, ended)
             found.rows.append(row["id"])
 
 

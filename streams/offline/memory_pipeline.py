@@ -86,6 +86,13 @@ class Chain:
                 self._write(await stage.process([]))
         return effects
 
+    async def deliver(self, values: Sequence[Outgoing]) -> None:
+        """Process values as the topics would bring them, and wait until their rows are acknowledged."""
+        waiting: dict[str, list[Record]] = {}
+        self._hand_on(values, waiting)
+        await self.run([record for records in waiting.values() for record in records])
+        await self.settle()
+
     def first_of(self, batch: Sequence[Record]) -> list[tuple[Stage, list[Record]]]:
         """The stages that read the topics of a batch, each with its records."""
         by_topic: dict[str, list[Record]] = {}

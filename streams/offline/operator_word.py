@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -24,12 +24,15 @@ from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import Outgoing, Store, split
 from streams.stage.operators import Reconsider
 
-__all__ = ["decide", "is_known", "reconsider"]
+__all__ = ["Deliver", "decide", "is_known", "publish_again", "reconsider"]
 
 # The second finds what was under way at the first.
 _ROUNDS = 2
 
 _CHUNK = 1_000
+
+# Brings values to the owners of the states: by way of the topics, or to stages in this process.
+Deliver = Callable[[Sequence[Outgoing]], Awaitable[object]]
 
 
 @dataclass(slots=True)
@@ -106,21 +109,21 @@ def requests(tenant: str, found: States, request: Callable[[str, tuple[int, ...]
 
 async def ask_owners(
     settings: Settings,
-    producer: BatchProducer,
+    deliver: Deliver,
     tenant: str,
     asked: Sequence[Outgoing],
     items: Collection[str],
     gone: Collection[int] = (),
 ) -> None:
-    """Send the requests, and what lies on the log for some items, but for sessions that are gone (hashes)."""
-    await producer.deliver(asked)
+    """Deliver the requests, then what the log holds for `items`, without the sessions that are gone (hashes)."""
+    await deliver(asked)
     chunk: list[Outgoing] = []
     async for record in records_of(settings.cluster, topic(tenant, "candidates")):
         chunk += contributed(tenant, record.value or b"", items, gone)
         if len(chunk) >= _CHUNK:
-            await producer.deliver(chunk)
+            await deliver(chunk)
             chunk = []
-    await producer.deliver(chunk)
+    await deliver(chunk)
 
 
 class _Contribution(msgspec.Struct, gc=False):
@@ -167,11 +170,20 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         await decide(settings, tenant, decided)
         for _ in range(_ROUNDS):
-            known = await known_to(store, tenant, decided.id)
-            asked = reconsiderations(tenant, known, decided)
-            await ask_owners(settings, producer, tenant, asked, known.items)
+            known = await publish_again(settings, store, tenant, decided, producer.deliver)
             await wait_drained(settings, tenant, timeout_seconds, BEHIND)
         return known
+
+
+async def publish_again(settings: Settings, store: Store, tenant: str, decided: Decision, deliver: Deliver) -> States:
+    """Ask the owners of the states to which an agent contributed to publish them again; return those states.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
+    """
+    known = await known_to(store, tenant, decided.id)
+    await ask_owners(settings, deliver, tenant, reconsiderations(tenant, known, decided), known.items)
+    return known
 
 
 def reconsiderations(tenant: str, known: States, decided: Decision) -> list[Outgoing]:

@@ -167,6 +167,14 @@ class Erased(_OperatorTopic):
         """Whether the session of this hash is erased."""
         return session in self._sessions.get(tenant, ())
 
+    def sessions(self, tenant: str) -> frozenset[int]:
+        """Return the hashes of a tenant's erased sessions."""
+        return frozenset(self._sessions.get(tenant, ()))
+
+    def has_any(self, tenant: str) -> bool:
+        """Return whether anything of a tenant is erased."""
+        return tenant in self._sessions or tenant in self._agents
+
     def holds(self, tenant: str, session: str) -> bool:
         """Whether a session, or a part of one, is erased."""
         return self.has(tenant, _hash(session))
@@ -189,8 +197,12 @@ class Distrusted(_OperatorTopic):
     topic = DECISIONS
 
     def __init__(self) -> None:
-        self._newest: defaultdict[str, dict[str, tuple[float, bool]]] = defaultdict(dict)
+        self._newest: defaultdict[str, dict[str, Decision]] = defaultdict(dict)
         self._agents: dict[str, frozenset[int]] = {}
+
+    def decided(self, tenant: str) -> list[Decision]:
+        """Return the newest decision about each agent of a tenant."""
+        return list(self._newest.get(tenant, {}).values())
 
     def agents(self, tenant: str) -> frozenset[int]:
         """Hashes of the names of a tenant's distrusted agents."""
@@ -199,11 +211,11 @@ class Distrusted(_OperatorTopic):
     def add(self, tenant: str, decided: Decision) -> None:
         """Take a decision in; the newest about an agent counts, in whatever order they come."""
         known, agent = self._newest[tenant], principal_of(decided.id)
-        said = decided.time, decided.on
-        if decided.kind != "agent" or said <= known.get(agent, (0.0, False)):
+        before = known.get(agent)
+        if decided.kind != "agent" or (before and (decided.time, decided.on) <= (before.time, before.on)):
             return
-        known[agent] = said
-        self._agents[tenant] = frozenset(stable_hash(agent) for agent, (_, on) in known.items() if on)
+        known[agent] = decided
+        self._agents[tenant] = frozenset(stable_hash(agent) for agent, each in known.items() if each.on)
 
     def _decode(self, tenant: str, value: bytes) -> None:
         self.add(tenant, Decision.from_json(value))

@@ -10,6 +10,7 @@ from random import Random
 
 import orjson
 import pytest
+from msgspec import structs
 from pymilvus import MilvusClient
 from typer.testing import CliRunner
 
@@ -21,20 +22,26 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError, StoreUnavailable
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
+from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.topics import NAMES, topic
 from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
+from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.embedded.stack import Stack
 from streams.offline.backfill import losses, run_backfill, switch
 from streams.offline.drain import wait_drained
 from streams.offline.replay import Knowledge, interleave, read_knowledge
 from streams.offline.republish import republish
+from streams.stage.base import Outgoing
+from streams.stage.operators import ERASURES, Erasure
 from tests.chaos.emitting import in_order
+from tests.streams.broker_pipeline import BrokerPipeline
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 TENANT = "default"
@@ -241,6 +248,55 @@ async def test_a_switch_that_would_lose_the_lore_is_refused(own_milvus: str, own
     assert await fresh(own_milvus, "items") == "items_main"
     assert await command("switch", "v2", *both, "--allow-loss") == (0, "v2 is live.\n")
     assert await fresh(own_milvus, "items") == "items_v2"
+
+
+def erasure(session: str = "", agent: str = "") -> Outgoing:
+    gone = Erasure(time=1.0, sessions=(stable_hash(session),)) if session else None
+    gone = gone or Erasure(time=1.0, agent=stable_hash(agent), before=time.time())
+    return Outgoing("", ERASURES, gone.key, gone.to_json())
+
+
+def distrust(agent: str, on: bool) -> Outgoing:
+    decided = Decision(kind="agent", id=agent, on=on, by="jo", why="", time=2.0 if on else 3.0)
+    return Outgoing("", DECISIONS, decided.key, decided.to_json())
+
+
+@pytest.mark.parametrize(
+    ("words", "without"),
+    [
+        ([erasure(session="bad-1")], {"bad-1"}),
+        ([erasure(agent="a1")], {"good-1", "bad-1"}),
+        ([distrust("a1", on=True)], {"good-1", "bad-1"}),
+        ([distrust("a1", on=True), distrust("a1", on=False)], set[str]()),
+    ],
+)
+async def test_a_switch_heeds_what_operators_decided_since_the_version_was_filled(
+    own_milvus: str,
+    lone_pipeline: Callable[..., Awaitable[BrokerPipeline]],
+    reference: Reference,
+    words: list[Outgoing],
+    without: set[str],
+) -> None:
+    pipeline = await lone_pipeline(own_milvus)
+    settings, tenant = pipeline.settings, pipeline.tenant
+    live = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
+    await live.open()
+    fleet = pipeline.story.fleet()
+    events = [event for session in fleet for event in session]
+    assert without < {event.session for event in events}
+    await pipeline.send(events)
+    await run_backfill(settings, "v2")
+    async with BatchProducer(settings.cluster) as producer:
+        await producer.deliver([structs.replace(each, tenant=tenant) for each in words])
+    await switch(settings, "v2")
+
+    never = await reference(tenant, [event for event in events if event.session not in without])
+    found = await read_knowledge(live, tenant)
+    assert (found.patterns, found.items) == (never.patterns, never.items)
+    if words[0].topic == ERASURES:
+        assert found.state_hash == never.state_hash and not without & {session for session, *_ in found.judgments}
+    assert await republish(settings, live) == 0
+    await live.close()
 
 
 @pytest.mark.parametrize(
