@@ -1,7 +1,7 @@
 """Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
 
-`advice_sheet`, `heard` and `silent` have options of their own: what the first measures is told by a reader, and the
-others read logged sessions. `gateway` prints its figures alone, for docs/results/joining.md.
+`heard` reads logged sessions and has options of its own. `gateway` prints its figures alone, for
+docs/results/joining.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ NAMES = (
     "scale",
     "redaction",
     "patterns",
-    "label_noise",
     "recall",
     "retrieval",
     "subscribers",
@@ -46,7 +45,7 @@ NAMES = (
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}; all of them if left out.")] = "all",
     logs: Annotated[
-        Path | None, typer.Option("--logs", help="Folder of logged runs, for `label_noise`, `recall` and `retrieval`.")
+        Path | None, typer.Option("--logs", help="Folder of logged runs, for `recall` and `retrieval`.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
     quick: Annotated[
@@ -61,7 +60,7 @@ def main(
             load = os.getloadavg()[0]
             console.rule(each, align="left")
             report: Report = importlib.import_module(f"benchmarks.{each}").run(
-                quick, **({"folder": logs} if logs and each in ("label_noise", "recall", "retrieval") else {})
+                quick, **({"folder": logs} if logs and each in ("recall", "retrieval") else {})
             )
             for part in report.all:
                 console.print(part.headline(), highlight=False, markup=False)
@@ -92,18 +91,10 @@ def _machine(load: float) -> Row:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["advice_sheet"]:
-        from benchmarks.advice_sheet.command import app
-
-        app(sys.argv[2:], prog_name="python -m benchmarks advice_sheet")
     if sys.argv[1:2] == ["heard"]:
         from benchmarks import heard
 
         heard.app(sys.argv[2:], prog_name="python -m benchmarks heard")
-    if sys.argv[1:2] == ["silent"]:
-        from benchmarks.silent import command
-
-        command.app(sys.argv[2:], prog_name="python -m benchmarks silent")
     if sys.argv[1:2] == ["gateway"]:
         import asyncio
 

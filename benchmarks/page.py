@@ -13,9 +13,7 @@ from pathlib import Path
 from benchmarks.report import shown
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(
-    ROOT / "docs" / f"{name}.md" for name in ("results/performance", "research/memory-notes", "results/retrieval")
-)
+PAGES = tuple(ROOT / "docs" / "results" / f"{name}.md" for name in ("performance", "retrieval"))
 RESULTS = Path(__file__).parent / "results"
 _TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

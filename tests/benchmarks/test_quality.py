@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import label_noise, recall
+from benchmarks import recall
 from fleetlore.errors import ConfigError
 
 SMOKE = Path(__file__).parents[3] / "shared" / "data" / "smoke"
@@ -14,18 +14,7 @@ SMOKE = Path(__file__).parents[3] / "shared" / "data" / "smoke"
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no logged runs"):
-        label_noise.run(True, tmp_path)
-    with pytest.raises(ConfigError, match="holds no logged runs"):
         recall.run(True, tmp_path)
-
-
-@pytest.mark.real_data
-@pytest.mark.skipif(not SMOKE.is_dir(), reason=f"the folder of real trajectories is missing: {SMOKE}")
-def test_flipped_labels_cost_less_than_they_are() -> None:
-    report = label_noise.run(True, SMOKE)
-    rows = {(row.name, row.note[:2]): row.figure for row in report.rows}
-    assert rows["all: right", "0%"] == rows["all: right, appended", "0%"] == 1.0
-    assert report.figure > 0.6
 
 
 @pytest.mark.real_data
