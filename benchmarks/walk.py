@@ -114,13 +114,7 @@ class StubMilvus:
     def describe_collection(self, name: str) -> dict[str, Any]:
         return {"collection_name": name}
 
-    def get(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
-        return []
-
-    def query_iterator(self, *_: Any, **__: Any) -> StubMilvus:
-        return self
-
-    def next(self) -> list[dict[str, Any]]:
+    def query(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
         return []
 
     def upsert(self, target: str, columns: Sequence[dict[str, Any]], **_: Any) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "COLLECTIONS",
     "FIRST_VERSION",
     "alias_of",
+    "can_be_id",
     "check_collections",
     "check_droppable",
     "drop_version",
@@ -37,6 +38,8 @@ FIRST_VERSION = "main"
 _SCHEMA = 4
 MADE_BY = "fleetlore.made_by"
 TEXT_BYTES = 8_192
+# 63 bytes of a tenant, a slash, 256 characters of a session's id in four bytes each, and the number of its part.
+_MAX_ID_BYTES = 1_100
 # Partitions of a collection: tenants are spread over them by hash.
 _PARTITIONS = 16
 
@@ -76,6 +79,14 @@ def versioned_name(collection: str, version: str) -> str:
 def alias_of(name: str) -> str:
     """The alias of a collection, given that or the name of one of its versions."""
     return name.partition("_")[0]
+
+
+def can_be_id(text: str) -> bool:
+    """Return whether a row can have this id: valid Unicode of a bounded length."""
+    try:
+        return 0 < len(text.encode()) <= _MAX_ID_BYTES
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
 
 
 def create_collections(client: MilvusClient, encoder: Encoder, version: str | None) -> bool:
@@ -201,7 +212,7 @@ def _create_alias(client: MilvusClient, real: str, name: str) -> None:
 
 def _create(client: MilvusClient, name: str, collection: Collection, made_by: str) -> None:
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-    schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=1100)
+    schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_MAX_ID_BYTES)
     schema.add_field("tenant", DataType.VARCHAR, max_length=64, is_partition_key=True)
     for column, length in collection.columns:
         schema.add_field(column, DataType.VARCHAR, max_length=length)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from math import inf
@@ -28,13 +29,14 @@ from fleetlore.config import Settings
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.retrieval.encoder import Encoder, shared_encoder
 from fleetlore.store.connection import connect, message_of
-from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR
+from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR, quoted
 from sinks.collections import (
     COLLECTIONS,
     PLACEHOLDER,
     TEXT_BYTES,
     Collection,
     alias_of,
+    can_be_id,
     create_collections,
     versioned_name,
 )
@@ -42,11 +44,15 @@ from sinks.metrics import Metrics
 
 __all__ = ["RESOLVE_SECONDS", "MilvusStore", "row_id"]
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 # Milvus Lite writes three times as many rows a second in thousands as in hundreds.
 MAX_ROWS_PER_CALL = 1_000
 _MAX_IDS_PER_GET = 500
+# An id that no row has: each begins with a tenant's name.
+_NO_ROW = "/"
 _TIMEOUT_SECONDS = 30.0
 _ROWS_PER_PAGE = 1_000
 _OPEN_PAUSE_SECONDS = 0.2
@@ -218,19 +224,48 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        """Return rows by id, with the fields asked for; missing ids are left out."""
-        found: dict[str, dict[str, Any]] = {}
-        for start in range(0, len(ids), _MAX_IDS_PER_GET):
-            chunk = list(ids[start : start + _MAX_IDS_PER_GET])
-            rows = await self._call(partial(self._get, collection, chunk, fields))
-            found.update((row["id"], row) for row in rows)
-        return found
+        """Return rows by id, with the fields asked for; missing ids are left out.
+
+        An id that Milvus refuses to look for counts as missing: its session must not stop all others.
+        """
+        found: list[dict[str, Any]] = []
+
+        def read(chunk: list[str]) -> None:
+            filter, named = _among(chunk), ["id", *fields]
+            found.extend(self._open_client().query(self._target(collection), filter=filter, output_fields=named))
+
+        for id, detail in await self._by_ids(read, ids):
+            log.error("%s has no row %r: Milvus at %s refuses to look for it: %s", collection, id, self._uri, detail)
+        wanted = set(ids)
+        return {row["id"]: row for row in found if row["id"] in wanted}
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Delete rows by id; missing ids are passed over."""
-        for start in range(0, len(ids), _MAX_IDS_PER_GET):
-            chunk = list(ids[start : start + _MAX_IDS_PER_GET])
-            await self._call(partial(self._delete, collection, chunk))
+        """Delete rows by id; missing ids are passed over.
+
+        Raises:
+            RowRefused: Milvus refuses to look for some of the rows; all others are deleted.
+        """
+
+        def delete(chunk: list[str]) -> None:
+            self._open_client().delete(self._target(collection), filter=_among(chunk))
+
+        if refused := await self._by_ids(delete, ids):
+            raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
+
+    async def _by_ids(self, work: Callable[[list[str]], object], ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Ask for rows by id, a chunk at a time; return (id, reason) of the ids that Milvus refuses."""
+
+        def ask(chunk: list[str]) -> list[tuple[str, str]]:
+            refused = _all_but_refused(work, chunk)
+            if refused:
+                work([_NO_ROW])  # if this is refused as well, the ids are not the reason
+            return [(id, message_of(error)[:_DETAIL_CHARACTERS]) for id, error in refused]
+
+        possible = [id for id in ids if can_be_id(id)]
+        refused: list[tuple[str, str]] = []
+        for start in range(0, len(possible), _MAX_IDS_PER_GET):
+            refused += await self._call(partial(ask, possible[start : start + _MAX_IDS_PER_GET]))
+        return refused
 
     async def purge(self) -> bool:
         """Have Milvus write what it has taken and compact its files, so that deleted rows leave them.
@@ -249,22 +284,30 @@ class MilvusStore:
 
     async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
         """Yield all rows of a tenant whose columns are `equal` to what is asked for, in no order."""
-        condition = " and ".join(f'{name} == "{value}"' for name, value in {"tenant": tenant, **equal}.items())
-        iterator = await self._call(
-            lambda: self._open_client().query_iterator(
-                self._target(collection),
-                # Ids alone are short, and an embedded Milvus scans all rows for every page.
-                batch_size=_ROWS_PER_PAGE if fields else _IDS_PER_PAGE,
-                filter=condition,
+        condition = " and ".join(f"{name} == {quoted(value)}" for name, value in {"tenant": tenant, **equal}.items())
+        target = self._target(collection)
+        if target in _COLLECTIONS:
+            target = (await self._ask(collection))[1]  # all pages are of one version
+        last = ""
+
+        def page() -> list[dict[str, Any]]:
+            # pymilvus' own iterator writes the last id of a page into its next filter unescaped.
+            found: list[dict[str, Any]] = self._open_client().query(
+                target,
+                filter=f"id > {quoted(last)} and {condition}",
                 output_fields=["id", *fields],
+                # Ids alone are short, and an embedded Milvus scans all rows for every page.
+                limit=_ROWS_PER_PAGE if fields else _IDS_PER_PAGE,
+                # The page is the first one in the order of the ids.
+                iterator="True",
+                reduce_stop_for_best="True",
             )
-        )
-        try:
-            while page := await self._call(iterator.next):
-                for row in page:
-                    yield row
-        finally:
-            await self._call(iterator.close)
+            return found
+
+        while rows := await self._call(page):
+            for row in rows:
+                yield row
+            last = rows[-1]["id"]
 
     def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
         """Write rows; return (id, reason) of the refused ones.
@@ -283,7 +326,8 @@ class MilvusStore:
             }
             for row, found_by in zip(rows, self._found_by(shape, rows), strict=True)
         ]
-        return self._write(self._target(collection), ready)
+        refused = _all_but_refused(partial(self._send, self._target(collection)), ready)
+        return [(row["id"], message_of(error)[:_DETAIL_CHARACTERS]) for row, error in refused]
 
     def _found_by(self, shape: Collection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The columns that a search reads."""
@@ -294,19 +338,6 @@ class MilvusStore:
             return [{TEXT: text} for text in texts]
         vectors = self._encoder.encode(texts)[:, :DIMENSIONS].tolist()
         return [{TEXT: text, VECTOR: vector} for text, vector in zip(texts, vectors, strict=True)]
-
-    def _write(self, target: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-        """Write rows. If Milvus refuses, halve them until the refused ones are known: one must not stop the others."""
-        try:
-            self._send(target, rows)
-            return []
-        except (MilvusException, RpcError) as error:
-            if not _is_refusal(error):
-                raise
-            if len(rows) == 1:
-                return [(rows[0]["id"], message_of(error)[:_DETAIL_CHARACTERS])]
-        middle = len(rows) // 2
-        return self._write(target, rows[:middle]) + self._write(target, rows[middle:])
 
     def _send(self, target: str, rows: list[dict[str, Any]]) -> None:
         """Upsert column by column, by the call under pymilvus' ORM.
@@ -342,15 +373,6 @@ class MilvusStore:
         known = self._resolved.get(collection)
         return known[1] if known else collection
 
-    def _get(self, collection: str, ids: list[str], fields: tuple[str, ...]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._open_client().get(
-            self._target(collection), ids, output_fields=["id", *fields]
-        )
-        return found
-
-    def _delete(self, collection: str, ids: list[str]) -> None:
-        self._open_client().delete(self._target(collection), ids=ids)
-
     def _open_client(self) -> MilvusClient:
         if self._client is None:
             self._client = connect(self._uri, self._token, self._timeout_seconds)
@@ -370,6 +392,24 @@ class MilvusStore:
             self._open_client().load_collection(self._target(collection.name))
 
 
+def _among(ids: Sequence[str]) -> str:
+    return f"id in [{', '.join(map(quoted, ids))}]"
+
+
+def _all_but_refused(work: Callable[[list[T]], object], values: list[T]) -> list[tuple[T, Exception]]:
+    """Do work on values and return those that Milvus refuses, which one by one is found out: one stops no other."""
+    try:
+        work(values)
+        return []
+    except (MilvusException, RpcError) as error:
+        if not _is_refusal(error):
+            raise
+        if len(values) == 1:
+            return [(values[0], error)]
+    middle = len(values) // 2
+    return _all_but_refused(work, values[:middle]) + _all_but_refused(work, values[middle:])
+
+
 def _is_refusal(error: MilvusException | RpcError) -> bool:
     """Return whether Milvus will refuse these rows every time."""
     if isinstance(error, DataNotMatchException | ParamError):
@@ -382,5 +422,5 @@ def _is_refusal(error: MilvusException | RpcError) -> bool:
 
 def _clip(text: str, limit: int) -> str:
     """Cut to `limit` bytes of UTF-8, which is what Milvus counts, without splitting a character."""
-    encoded = text.encode()
-    return text if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore")
+    encoded = text.encode("utf-8", "replace")  # half a surrogate pair, which Milvus refuses, becomes a question mark
+    return encoded[:limit].decode("utf-8", "ignore")

@@ -398,10 +398,10 @@ async def _find(settings: Settings, store: Store, wanted: Wanted) -> Found:
 async def _look_at_rows(store: Store, tenant: str, means: _Means, found: Found) -> None:
     """Add the sessions that have been judged."""
     found.rows = []
-    async for row in store.rows("judgments", tenant, "state"):
+    async for row in store.rows("judgments", tenant, "label", "state"):
+        if row["label"] == LABEL:
+            continue
         id = row["id"].partition("/")[2]
-        if not id:
-            continue  # a record of a judge
         known = SessionState.from_json(row["state"]).trajectory
         # Without a trajectory it is a correction whose session has not come.
         session, agent, user = (id, "", "") if known is None else (known.session, known.agent, known.user)

@@ -28,6 +28,7 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train
+from sinks.collections import can_be_id
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
@@ -137,7 +138,7 @@ class Chain:
 
 
 class MemoryStore:
-    """A `streams.stage.base.Store` of dictionaries.
+    """A `streams.stage.base.Store` of dictionaries; `tests/contract/test_store.py` holds it to Milvus.
 
     Attributes:
         collections: rows by collection and id.
@@ -157,8 +158,14 @@ class MemoryStore:
         return collection
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        self.collections.setdefault(collection, {}).update({row["id"]: row for row in rows})
-        self.written.update({(collection, row["id"]): None for row in rows})
+        taken = {row["id"]: row for row in rows}
+        refused = tuple(id for id in taken if not can_be_id(id))
+        for id in refused:
+            del taken[id]
+        self.collections.setdefault(collection, {}).update(taken)
+        self.written.update({(collection, id): None for id in taken})
+        if refused:
+            raise RowRefused(collection, refused, "too long or no Unicode")
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
         for id in ids:
@@ -166,12 +173,16 @@ class MemoryStore:
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
         rows = self.collections.get(collection, {})
-        return {id: rows[id] for id in ids if id in rows}
+        return {id: _fields_of(rows[id], fields) for id in ids if id in rows}
 
     async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
         for row in list(self.collections.get(collection, {}).values()):
-            if all(row.get(name) == value for name, value in {"tenant": tenant, **equal}.items()):
-                yield row
+            if all((row.get(name) or "") == value for name, value in {"tenant": tenant, **equal}.items()):
+                yield _fields_of(row, fields)
+
+
+def _fields_of(row: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    return {"id": row["id"], **{name: row.get(name) or "" for name in fields}}
 
 
 class EventClock:

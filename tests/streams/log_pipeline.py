@@ -311,7 +311,9 @@ class LogPipeline:
         return in_order(await read_knowledge(self.store, self.tenant))  # type: ignore[arg-type]
 
     async def bodies(self, collection: str) -> list[dict[str, Any]]:
-        return [orjson.loads(row["body"]) async for row in self.store.rows(collection, self.tenant) if row["body"]]
+        return [
+            orjson.loads(row["body"]) async for row in self.store.rows(collection, self.tenant, "body") if row["body"]
+        ]
 
     async def dead_letters(self) -> list[DeadLetter]:
         return [

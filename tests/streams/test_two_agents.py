@@ -35,7 +35,8 @@ async def state_after(events: list[Event], restarts: list[int]) -> State:
         await pipeline.drain()
     knowledge = await pipeline.knowledge()
     states = {
-        row["id"]: ItemState.from_json(row["state"].encode()) async for row in pipeline.store.rows("items", "acme")
+        row["id"]: ItemState.from_json(row["state"].encode())
+        async for row in pipeline.store.rows("items", "acme", "state")
     }
     sides = {
         id: sorted(str(each.side) for each in state.contributors.kept.values() if each.side != "withdrawn")

@@ -34,7 +34,7 @@ async def rows(pipeline: LogPipeline) -> list[dict[str, Any]]:
     return tally(
         [
             JudgeRecord.from_json(row["state"])
-            async for row in pipeline.store.rows("judgments", pipeline.tenant, label=LABEL)
+            async for row in pipeline.store.rows("judgments", pipeline.tenant, "state", label=LABEL)
         ]
     )
 

@@ -1,0 +1,117 @@
+"""A session whose id holds quotes, backslashes or a filter of its own is one like any other, and touches no other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+
+from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.wire.events import Event
+from models.judge.session_state import SessionState
+from sinks.milvus import MilvusStore, row_id
+from streams.offline.erase import Wanted, erase
+from streams.offline.replay import Knowledge
+from tests.odd_texts import INJECTION, ODD_IDS
+from tests.streams.broker_pipeline import BrokerPipeline
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story
+
+pytestmark = pytest.mark.timeout(300)
+
+Pipeline = LogPipeline | BrokerPipeline
+
+WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+# A slash begins the name of this tool, and so one stands in the id of its judge record, as in that of a session.
+SLASHED = ("/bin/x", {"command": "x"}, "", "ERROR: no such file")
+
+
+@pytest.fixture
+async def on_milvus(milvus: str) -> AsyncIterator[Callable[[str], LogPipeline]]:
+    """Makes the pipeline of a tenant on a log in memory, with Milvus as its store."""
+    store = MilvusStore(milvus, "", StaticEncoder())
+    await store.open()
+
+    def make(tenant: str) -> LogPipeline:
+        pipeline = LogPipeline(tenant)
+        pipeline.store = store  # type: ignore[assignment]
+        pipeline.start()
+        return pipeline
+
+    yield make
+    await store.close()
+
+
+def sessions(story: Story) -> list[list[Event]]:
+    made = [story.session(id, WRONG, RIGHT, SLASHED, agent=f"agent of {id}"[:256]) for id in ODD_IDS]
+    return [*made, *story.fleet()]
+
+
+def flat(sessions: Sequence[Sequence[Event]]) -> list[Event]:
+    return [event for session in sessions for event in session]
+
+
+async def test_each_is_judged_and_again_after_a_correction_and_a_restart(
+    pipeline: Pipeline, reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+) -> None:
+    events = [*flat(sessions(pipeline.story)), *(pipeline.story.feedback(id, "failure") for id in ODD_IDS)]
+    await pipeline.send(events)
+    await pipeline.drain()
+    knowledge = await pipeline.knowledge()
+    labels = {session: label for session, label, _ in knowledge.judgments}
+    assert {id: labels.get(id) for id in ODD_IDS} == dict.fromkeys(ODD_IDS, "failure")
+    assert labels.keys() - set(ODD_IDS) == {each[0].session for each in pipeline.story.fleet()}
+    assert await pipeline.dead_letters() == []
+    assert knowledge == await reference(pipeline.tenant, events)
+
+
+async def test_a_row_that_nobody_asked_for_stops_no_worker(
+    on_milvus: Callable[[str], LogPipeline], tenant: str
+) -> None:
+    innocent, crafted = on_milvus(f"{tenant}-2"), on_milvus(tenant)
+    await innocent.send(flat(innocent.story.fleet()))
+    await innocent.drain()
+    before = await innocent.knowledge()
+    evil = INJECTION.replace("victim", innocent.tenant)
+    for _ in range(2):
+        await crafted.send([*crafted.story.session(evil, WRONG, RIGHT), *crafted.story.session("later", RIGHT)])
+        await crafted.drain()
+        crafted.crash()
+    assert {session for session, *_ in (await crafted.knowledge()).judgments} == {evil, "later"}
+    state = (await crafted.store.get("judgments", [row_id(tenant, evil)], "state"))[row_id(tenant, evil)]["state"]
+    known = SessionState.from_json(state).trajectory
+    assert known is not None and known.session == evil
+    assert await innocent.knowledge() == before
+
+
+async def test_a_tail_of_a_session_with_such_an_id_goes_on_from_the_store(
+    on_milvus: Callable[[str], LogPipeline], tenant: str
+) -> None:
+    whole, cut = on_milvus(f"{tenant}-2"), on_milvus(tenant)
+    for pipeline in (whole, cut):
+        events = pipeline.story.session('user\'s "task" \\', WRONG, RIGHT, WRONG)
+        filler = pipeline.story.session("filler", RIGHT, start=BASE_TIME + 9_000)  # moves the partitions' clocks on
+        await pipeline.send(events[:3])
+        for n in range(8):
+            await pipeline.send(pipeline.story.session(f"{filler[0].session}{n}", RIGHT, start=BASE_TIME + 9_000))
+        await pipeline.drain()
+        if pipeline is cut:
+            pipeline.crash()
+        await pipeline.send(events[3:])
+        await pipeline.drain()
+    judged = [(await each.knowledge()).judgments for each in (whole, cut)]
+    assert judged[0] == judged[1] and ('user\'s "task" \\', "success", 5) in judged[0]
+
+
+async def test_erasing_one_deletes_no_other_row(broker_pipeline: BrokerPipeline) -> None:
+    pipeline = broker_pipeline
+    made = sessions(pipeline.story)
+    await pipeline.send(flat(made))
+    await pipeline.drain()
+    others = {each[0].session for each in made}
+    for session in (INJECTION.replace("victim", pipeline.tenant), *ODD_IDS[:4], "bin/x"):
+        wanted = Wanted(tenant=pipeline.tenant, session=session)
+        report = await erase(pipeline.settings, wanted, dry_run=False, timeout_seconds=120)
+        assert report.rows["judgments"] == (session in others)
+        others.discard(session)
+        assert {judged for judged, *_ in (await pipeline.knowledge()).judgments} == others
