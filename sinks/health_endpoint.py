@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import platform
 from contextlib import suppress
 from functools import partial
@@ -27,7 +28,11 @@ from fleetlore.errors import ConfigError
 
 __all__ = ["Readiness", "package_version"]
 
+log = logging.getLogger(__name__)
+
 _STALL_SECONDS = 60.0
+# Hints wait for the batch under way, so a role whose batch takes longer is not ready.
+_SLOW_SECONDS = 5.0
 
 
 def package_version() -> str:
@@ -68,6 +73,16 @@ class Readiness:
         while True:
             self.beat()
             await asyncio.sleep(self._beat_seconds)
+
+    async def watch(self, part: str, batch: asyncio.Task[None], slow_seconds: float = _SLOW_SECONDS) -> None:
+        """Wait until a batch has ended. The part is not ready while the batch takes longer than `slow_seconds`."""
+        began = self._clock.monotonic()
+        _, slow = await asyncio.wait([batch], timeout=slow_seconds)
+        if slow:
+            self.unready(part, f"a batch has been under way for more than {slow_seconds:g} s")
+            await asyncio.wait([batch])
+            self.ready(part)
+            log.warning("%s: a batch took %.1f s, and hints waited for it", part, self._clock.monotonic() - began)
 
     def fail(self, reason: str) -> None:
         """Report an error that the role cannot survive."""

@@ -36,7 +36,7 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.milvus import MilvusStore
 from streams.offline.drain import BEHIND, wait_drained
 from streams.offline.operator_word import Deliver, States, ask_owners, beside_workers, requests, states_that
-from streams.stage.base import Effects, Outgoing, Record, Store
+from streams.stage.base import Effects, ListedStore, Outgoing, Record
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from streams.stages.s1_sessions.parse import read_events
@@ -271,7 +271,7 @@ async def _forget(
     return await store.purge()
 
 
-async def touched(store: Store, tenant: str, sessions: Iterable[int]) -> States:
+async def touched(store: ListedStore, tenant: str, sessions: Iterable[int]) -> States:
     """Look through all states of a tenant for those that know erased sessions (hashes), records of judges too.
 
     Raises:
@@ -362,7 +362,7 @@ def has_learned(version: AdapterManifest, found: Found) -> bool:
     return any(version.created >= each for each in unplaced)
 
 
-async def _find(settings: Settings, store: Store, wanted: Wanted) -> Found:
+async def _find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
     """Look through the judgments and the log."""
     found = Found()
     if wanted.session:
@@ -395,7 +395,7 @@ async def _find(settings: Settings, store: Store, wanted: Wanted) -> Found:
     return found
 
 
-async def _look_at_rows(store: Store, tenant: str, means: _Means, found: Found) -> None:
+async def _look_at_rows(store: ListedStore, tenant: str, means: _Means, found: Found) -> None:
     """Add the sessions that have been judged."""
     found.rows = []
     async for row in store.rows("judgments", tenant, "label", "state"):

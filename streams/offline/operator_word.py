@@ -21,7 +21,7 @@ from models.memory.pattern_state import PatternState
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.offline.drain import BEHIND, wait_drained
-from streams.stage.base import Outgoing, Store, split
+from streams.stage.base import ListedStore, Outgoing, split
 from streams.stage.operators import Reconsider
 
 __all__ = ["Deliver", "decide", "is_known", "publish_again", "reconsider"]
@@ -76,7 +76,9 @@ async def beside_workers(
         ) from None
 
 
-async def states_that(know: Callable[[PatternState | ItemState], Collection[int]], store: Store, tenant: str) -> States:
+async def states_that(
+    know: Callable[[PatternState | ItemState], Collection[int]], store: ListedStore, tenant: str
+) -> States:
     """Look through all patterns and items of a tenant.
 
     Args:
@@ -175,7 +177,9 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
         return known
 
 
-async def publish_again(settings: Settings, store: Store, tenant: str, decided: Decision, deliver: Deliver) -> States:
+async def publish_again(
+    settings: Settings, store: ListedStore, tenant: str, decided: Decision, deliver: Deliver
+) -> States:
     """Ask the owners of the states to which an agent contributed to publish them again; return those states.
 
     Raises:
@@ -206,7 +210,7 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
         return False
 
 
-async def known_to(store: Store, tenant: str, agent: str) -> States:
+async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
     """Look through all states of a tenant for those to which an agent contributed.
 
     Raises:

@@ -46,6 +46,8 @@ _WRITE_SHARE = 0.5
 # Share of the group's time for a rebalance that batches under way may use.
 _REBALANCE_SHARE = 0.7
 _OPEN_SECONDS = 60.0
+# A worker is ready while these stages process their batches in time. Other stages may wait for a language model.
+_HINT_STAGES = frozenset({"sessions", "patterns"})
 
 
 class _WithoutKafka(BootStrategy):  # type: ignore[misc]
@@ -128,7 +130,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         # A task of its own, so that it can be ended without ending the agent.
         self._idle.discard(stage.name)
         self._running[stage.name] = asyncio.create_task(self._process(stage, batch))
-        await asyncio.wait([self._running[stage.name]])
+        if stage.name in _HINT_STAGES:
+            await self._health.watch(stage.name, self._running[stage.name])
+        else:
+            await asyncio.wait([self._running[stage.name]])
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
         """Run one batch; an error ends the worker without a commit.

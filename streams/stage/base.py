@@ -21,6 +21,7 @@ from fleetlore.wire.principals import Principals
 __all__ = [
     "DeadLetter",
     "Effects",
+    "ListedStore",
     "Outgoing",
     "Record",
     "Stage",
@@ -125,7 +126,10 @@ class Effects:
 
 
 class Store(Protocol):
-    """Rows by id. `sinks.milvus.MilvusStore` is the real store."""
+    """Rows by id. `sinks.milvus.MilvusStore` is the real store.
+
+    It cannot list its rows: a stage that did so before its first batch would process nothing for minutes.
+    """
 
     async def resolve(self, collection: str) -> str: ...
 
@@ -134,6 +138,10 @@ class Store(Protocol):
     async def delete(self, collection: str, ids: Sequence[str]) -> None: ...
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]: ...
+
+
+class ListedStore(Store, Protocol):
+    """A store that can list the rows of a tenant, for commands and for what an erasure needs."""
 
     def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]: ...
 

@@ -228,12 +228,15 @@ class BoundedCache(Generic[_Key, _State]):
 
 
 class StateCache(Generic[_State]):
-    """The states of one collection, by tenant and id: an LRU cache that reads the store where it misses.
+    """The states of one collection, by tenant and id: an LRU cache that asks the store for the ids it misses.
 
-    It is dropped when partitions move, and when the collection's name comes to mean another collection.
+    The store is asked by primary key, once a batch, for new states too. A list of all ids would save the question about
+    a new state, but to read it takes minutes at a million rows, and no batch could be processed meanwhile.
+
+    The cache is dropped when partitions move and when the collection's alias moves to another collection.
 
     Attributes:
-        source: which collection the name stood for at the last `load`.
+        source: the collection that the alias stood for at the last `load`.
     """
 
     def __init__(
@@ -248,8 +251,6 @@ class StateCache(Generic[_State]):
         self._collection = collection
         self._restore = restore
         self._states: BoundedCache[str, _State] = BoundedCache(weigh, most_bytes)
-        # By tenant: hashes of the ids of all rows, so that no new state is asked for.
-        self._stored: dict[str, set[int]] = {}
         self.source = ""
 
     async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:
@@ -263,12 +264,9 @@ class StateCache(Generic[_State]):
         if source != self.source:
             self.forget()
             self.source = source
-        for tenant in {tenant for tenant, _ in rows.values()}:
-            if tenant not in self._stored:
-                self._stored[tenant] = {hash(row["id"]) async for row in self._store.rows(self._collection, tenant)}
         self._states.trim()
         known = {row: state for row in rows if (state := self._states.get(row)) is not None}
-        unknown = [row for row, (tenant, _) in rows.items() if row not in known and hash(row) in self._stored[tenant]]
+        unknown = [row for row in rows if row not in known]
         if unknown:
             for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
                 if fields["state"]:  # else nothing is left of it, but an erased session was in it
@@ -282,13 +280,10 @@ class StateCache(Generic[_State]):
 
     def remember(self, tenant: str, id: str, state: _State) -> None:
         """Keep a new state, which the caller is about to write; `load` was asked for it before."""
-        row = row_id(tenant, id)
-        self._states.put(row, state)
-        self._stored[tenant].add(hash(row))
+        self._states.put(row_id(tenant, id), state)
 
     def forget(self) -> None:
         self._states.clear()
-        self._stored.clear()
 
 
 class WriteBuffer(Generic[_State]):

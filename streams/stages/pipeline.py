@@ -13,7 +13,7 @@ from fleetlore.config import Settings
 from fleetlore.wire.principals import Principals
 from models.judge.chain import JudgeChain
 from sinks.metrics import Metrics
-from streams.stage.base import Stage, Store
+from streams.stage.base import ListedStore, Stage
 from streams.stage.operators import Operators
 from streams.stages.feedback import FeedbackStage
 from streams.stages.s1_sessions.stage import SessionsStage
@@ -31,7 +31,7 @@ FLOW = tuple(stage.reads for stage in (SessionsStage, FeedbackStage, PatternsSta
 
 
 def pipeline(
-    store: Store,
+    store: ListedStore,
     metrics: Metrics,
     clock: Clock,
     settings: Settings,

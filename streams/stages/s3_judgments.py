@@ -30,7 +30,17 @@ from models.memory.candidate import Candidate, Shown, shown_items
 from models.memory.identities import without_identities
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
-from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
+from streams.stage.base import (
+    Effects,
+    ListedStore,
+    Outgoing,
+    Record,
+    Stage,
+    TopicPartition,
+    Values,
+    dead_letter,
+    yielding,
+)
 from streams.stage.merging_stage import BoundedCache
 from streams.stage.operators import Erased, Forget
 
@@ -87,7 +97,7 @@ class JudgmentsStage(Stage):
 
     def __init__(
         self,
-        store: Store,
+        store: ListedStore,
         judge: JudgeChain,
         metrics: Metrics,
         model: LlmJudge | None = None,
@@ -265,7 +275,7 @@ class JudgeRecords:
     few, so they stay in memory once they were read.
     """
 
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: ListedStore, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
         self._records: BoundedCache[RecordKey, JudgeRecord] = BoundedCache(_weigh, _MOST_BYTES)

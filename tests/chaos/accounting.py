@@ -19,7 +19,7 @@ from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
 from streams.offline.replay import TIMES, count_dead_letters, read_knowledge
 from streams.runtime.stale_records import SOURCES
-from streams.stage.base import Store
+from streams.stage.base import ListedStore
 
 MEND_SECONDS = 30.0
 
@@ -94,7 +94,7 @@ async def _stale_lore(settings: Settings, store: MilvusStore, tenant: str) -> li
 
 
 async def stale_keys(
-    store: Store, tenant: str, newest: Mapping[str, Mapping[str, bytes | None]]
+    store: ListedStore, tenant: str, newest: Mapping[str, Mapping[str, bytes | None]]
 ) -> dict[str, list[str]]:
     """Keys of the compacted topics whose newest record is not what the store has, times left out.
 

@@ -77,6 +77,36 @@ def test_ready_when_every_part_is(endpoint: Endpoint) -> None:
     assert get(endpoint, "/readyz")[::2] == (503, "broker: draining\n")
 
 
+async def test_a_role_is_not_ready_while_a_batch_takes_long(
+    endpoint: Endpoint, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for part in ("broker", "milvus"):
+        endpoint.health.ready(part)
+    end = asyncio.Event()
+    batch: asyncio.Task[None] = asyncio.create_task(_until(end))
+    watch = asyncio.create_task(endpoint.health.watch("patterns", batch, slow_seconds=0))
+    while endpoint.health.waiting() is None:
+        await asyncio.sleep(0)
+    body = "patterns: a batch has been under way for more than 0 s\n"
+    assert get(endpoint, "/readyz")[::2] == (503, body)
+    clock.seconds += 13.25
+    end.set()
+    await watch
+    assert get(endpoint, "/readyz")[::2] == (200, "ok\n")
+    assert caplog.messages == ["patterns: a batch took 13.2 s, and hints waited for it"]
+
+
+async def test_a_batch_that_ends_in_time_is_not_reported(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    for part in ("broker", "milvus"):
+        endpoint.health.ready(part)
+    await endpoint.health.watch("patterns", asyncio.create_task(asyncio.sleep(0)))
+    assert (endpoint.health.waiting(), caplog.messages) == (None, [])
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
 def test_an_outage_elsewhere_does_not_end_the_process(endpoint: Endpoint) -> None:
     endpoint.health.unready("milvus", "no answer")
     assert get(endpoint, "/livez")[0] == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,9 +107,6 @@ async def test_states_of_another_collection_are_forgotten(log_pipeline: Callable
 
         async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
             return {id: {"from": self.name, "state": "{}"} for id in ids if id == "acme/both"}
-
-        async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
-            yield {"id": "acme/both"}
 
         async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None: ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -29,11 +28,6 @@ class Empty:
 
     async def get(self, *_: object) -> dict[str, dict[str, Any]]:
         return {}
-
-    async def rows(self, *_: object, **__: object) -> AsyncIterator[dict[str, Any]]:
-        none: tuple[dict[str, Any], ...] = ()
-        for row in none:
-            yield row
 
 
 def record(offset: int, session: str) -> Record:

@@ -61,10 +61,6 @@ class Rows:
     async def get(self, *_: object) -> dict[str, object]:
         return {}
 
-    async def rows(self, *_: object, **__: object):  # type: ignore[no-untyped-def]
-        for row in ():
-            yield row
-
 
 def seen(tool: str, session: int, hour: int, calls: int = 40, failures: int = 0) -> Observation:
     return Observation(Subject(f"id {tool}", "tool", tool), session, 2, calls, failures, 3600.0 * hour, 3600.0 * hour)
