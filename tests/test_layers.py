@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[1]
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(each.split())
     for each in (
-        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback fleetlore.words",
-        "fleetlore.cluster",
+        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback fleetlore.refusals fleetlore.shares "
+        "fleetlore.words",
+        "fleetlore.cluster fleetlore.http_server",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",

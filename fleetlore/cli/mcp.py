@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.options import Joined, command, extra
-from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:  # comes with the extras [mcp] and [otel]
     from starlette.types import ASGIApp
@@ -45,7 +44,7 @@ def mcp(joined: Joined, port: _Port = None, agent: _Agent = "mcp") -> None:
                 if port is None:
                     await server.run_stdio_async()
                 else:
-                    await serve_http(server.streamable_http_app(), port)
+                    await serve_here(server.streamable_http_app(), port)
 
     asyncio.run(serve())
 
@@ -91,22 +90,18 @@ def mcp_proxy(
     async def forward() -> None:
         assert url is not None and port is not None
         async with Fleet(agent, **of_fleet) as fleet:
-            await serve_http(forwarding_app(fleet, url, goal=goal, task=task), port)
+            await serve_here(forwarding_app(fleet, url, goal=goal, task=task), port)
 
     asyncio.run(forward())
 
 
-async def serve_http(app: ASGIApp, port: int) -> None:
+async def serve_here(app: ASGIApp, port: int) -> None:
     """Serve an ASGI application on this machine alone, and to no page in its browser."""
-    import uvicorn
-
+    from fleetlore.http_server.gate import listen
+    from fleetlore.http_server.server import serve_http
     from fleetlore.loopback import without_pages
 
-    config = uvicorn.Config(without_pages(app), host="127.0.0.1", port=port, log_level="warning")
-    try:
-        await uvicorn.Server(config).serve()
-    except SystemExit:  # uvicorn has said why
-        raise ConfigError(f"127.0.0.1:{port} cannot be listened on; is the port taken?") from None
+    await serve_http(without_pages(app), listen("127.0.0.1", port))
 
 
 def _log_to_stderr() -> None:

@@ -21,6 +21,7 @@ from fleetlore.loopback import is_loopback, without_pages
 from fleetlore.wire.principals import ANYONE, principal_of, signs_as
 
 if TYPE_CHECKING:
+    from fleetlore.http_server.gate import Listener
     from fleetlore.relay.requests import Tokens
 
 
@@ -86,9 +87,10 @@ def relay(
     if tokens is None and signed == ANYONE:
         raise ConfigError("a relay that signs what its callers say has to tell them apart: give --tokens")
     with extra("relay", "`relay` needs"):
-        import uvicorn
         from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+        from fleetlore.http_server.gate import listen
+        from fleetlore.http_server.server import serve_http
         from fleetlore.relay.app import relay_app
         from fleetlore.relay.requests import read_tokens
     from fleetlore.agent.fleet import Fleet
@@ -111,22 +113,9 @@ def relay(
             app: Any = relay_app(fleets, known, providers)
             if not path and is_loopback(host):  # a page reads what a name of its own answers that leads here
                 app = TrustedHostMiddleware(without_pages(app), [host, "127.0.0.1", "localhost"])
-            config = uvicorn.Config(
-                app,
-                host=host,
-                port=port,
-                log_level="warning",
-                server_header=False,
-                timeout_graceful_shutdown=2,  # streams do not end by themselves
-                ssl_certfile=certificate,
-                ssl_keyfile=key,
-            )
-            sockets = [stack.enter_context(_unix_socket(Path(path)))] if path else None
+            sockets = [stack.enter_context(_unix_socket(Path(path)))] if path else listen(host, port)
             typer.echo(f"relay {http}" if path else f"relay {'https' if certificate else 'http'}://{http}")
-            try:
-                await uvicorn.Server(config).serve(sockets)
-            except SystemExit:  # uvicorn has said why
-                raise ConfigError(f"{http} cannot be listened on; is the port taken?") from None
+            await serve_http(app, sockets, certificate=certificate, key=key)
 
     asyncio.run(serve())
 
@@ -140,13 +129,15 @@ def address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def _unix_socket(path: Path) -> Iterator[socket.socket]:
+def _unix_socket(path: Path) -> Iterator[Listener]:
     """A socket that listens there, for this user and its group; one that a killed relay left is taken away.
 
     Raises:
         ConfigError: another process serves there, or the path cannot be used.
     """
-    with socket.socket(socket.AF_UNIX) as made:
+    from fleetlore.http_server.gate import Listener
+
+    with Listener(socket.AF_UNIX) as made:
         try:
             if path.is_socket():
                 with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionRefusedError):

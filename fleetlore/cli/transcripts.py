@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.mcp import serve_http
+from fleetlore.cli.mcp import serve_here
 from fleetlore.cli.options import Asked, Joined, command, extra
 from fleetlore.cli.output import moment, print_json
 from fleetlore.errors import BrokerUnavailable
@@ -261,6 +261,6 @@ def otel(
             traces = Traces(fleet)
             if grpc_port is not None:
                 await stack.enter_async_context(serving(traces, f"127.0.0.1:{grpc_port}"))
-            await serve_http(receiving_app(traces), port)
+            await serve_here(receiving_app(traces), port)
 
     asyncio.run(receive())

@@ -17,8 +17,10 @@ from fleetlore.advice.advice import Advice
 from fleetlore.advice.tool_facts import facts_of_tools
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
+from fleetlore.http_server.server import PROBLEM
 from fleetlore.join.conversations import Conversations
 from fleetlore.recall.index import LoreIndex
+from fleetlore.refusals import refusals
 from fleetlore.relay import schemas
 from fleetlore.relay.native import Native
 from fleetlore.relay.requests import NUMBERLESS, Caller, events_of
@@ -29,7 +31,6 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 __all__ = ["OPERATIONS", "PROBLEM", "Api", "Operation", "answer", "body_of", "problem"]
 
 MAX_BODY = 4 * 1024 * 1024
-PROBLEM = "application/problem+json"
 _RETRY_SECONDS = 1
 _LOOK_SECONDS = 0.25
 # A proxy between closes what is silent for long.
@@ -117,7 +118,8 @@ class Api:
     async def health(self, caller: Caller) -> schemas.HealthAnswer:
         fleet = self.fleet(caller)
         waiting = fleet.emitter.waiting
-        return schemas.HealthAnswer(fleet.replica.loaded, fleet.sent, waiting, fleet.dropped, len(self.sessions))
+        held = len(self.sessions)
+        return schemas.HealthAnswer(fleet.replica.loaded, fleet.sent, waiting, fleet.dropped, held, refusals())
 
     def _session(self, caller: Caller, about: schemas.AdviseRequest | schemas.BriefRequest) -> Session:
         words = {"goal": about.goal, "task": about.task, "place": about.place}

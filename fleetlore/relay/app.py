@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -111,7 +111,7 @@ def relay_app(
     )
 
 
-_MALFORMED = (FleetloreError, msgspec.DecodeError)
+_MALFORMED = (FleetloreError, msgspec.DecodeError, ClientDisconnect)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -123,6 +123,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
             return problem(403 if error.reason in _NOT_YOURS else 400, error.detail, reason=error.reason)
         case FleetloreError() | msgspec.DecodeError():
             return problem(400, str(error))
+        case ClientDisconnect():
+            return problem(400, "the client went away before its request was whole")
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(500, "this is a bug of the relay; its log has the trace")
 

@@ -267,6 +267,9 @@ class HealthAnswer(msgspec.Struct):
     waiting: Annotated[int, Meta(description="Events in the buffer.")]
     dropped: Annotated[int, Meta(description="Events that were given up.")]
     sessions: Annotated[int, Meta(description="Sessions whose state is held.")]
+    refused: Annotated[
+        dict[str, int], Meta(description="Requests that this process refused and state that it forgot, by reason.")
+    ]
 
 
 class Problem(msgspec.Struct, omit_defaults=True):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 from typing import Annotated
 
 import typer
 
 from fleetlore.cli.options import Stack, Tenant, command
-from fleetlore.errors import ConfigError
 from streams.embedded.signing import with_key
 
 DEFAULT_PORT = 7070
@@ -40,8 +38,8 @@ def console(
     Until Ctrl-C.
     """
     settings = with_key(stack.settings, stack.data)
-    import uvicorn
-
+    from fleetlore.http_server.gate import listen
+    from fleetlore.http_server.server import serve_http
     from fleetlore.loopback import is_loopback
     from streams.console.actions import Actions
     from streams.console.pages import Console
@@ -55,29 +53,15 @@ def console(
     async def serve() -> None:
         async with Sources(settings, tenant, endpoints) as sources:
             page = Console(sources, token, actions)
-            listening = _listen(host, port)
-            number = listening.getsockname()[1]
+            listening = listen(host, port)
+            number = listening[0].getsockname()[1]
             # On every address it is on this one too, and this one can be opened.
             shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host) or (f"[{host}]" if ":" in host else host)
             # One that was given is known to who may see the page, and a log is read by others too.
             printed = f"?token={token}" if token and not settings.console_token else ""
             typer.echo(f"console http://{shown}:{number}/{printed}")
-            config = uvicorn.Config(page.app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
-            await uvicorn.Server(config).serve([listening])
+            await serve_http(page.app, listening)
             if actions is not None:
                 await actions.close()
 
     asyncio.run(serve())
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen()  # who reads the address that is printed next may open it at once
-    except OSError as error:
-        listening.close()
-        raise ConfigError(f"{host}:{port} cannot be used: {error.strerror}; choose another with --port") from None
-    return listening

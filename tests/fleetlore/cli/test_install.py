@@ -19,8 +19,8 @@ from fleetlore.cli.app import build_app
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.requests import read_tokens
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.test_hooks import RECORDED
+from tests.served import serving
 
 FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "cursor": ".cursor/hooks.json"}
 RELAYS = ("http://relay:7411", "https://relay:7411", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1")

@@ -16,8 +16,8 @@ from fleetlore import Fleet
 from fleetlore.relay.app import relay_app
 from tests.fleetlore.join.framework_doors import ROOT, SERVER
 from tests.fleetlore.join.world import FOUND, GOAL, Scripted, World
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.provider import Provider
+from tests.served import serving
 
 # Comes with the SDK.
 CLAUDE_CODE = str(Path(claude_agent_sdk.__file__).parent / "_bundled/claude")

@@ -17,8 +17,8 @@ from fleetlore.relay.app import relay_app
 from tests.fleetlore.join.framework_doors import Door
 from tests.fleetlore.join.sdk_agents import AGENTS, KEY, OPENAI, PARAMETERS, client_of, made, run
 from tests.fleetlore.join.world import GOAL, TASK, Scripted, World
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.provider import Provider
+from tests.served import serving
 
 LITELLM_LISTS = ("callbacks", "input_callback", "success_callback", "failure_callback", "service_callback")
 LITELLM_LISTS += ("_async_input_callback", "_async_success_callback", "_async_failure_callback")

@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
-import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.auth.utils import (
     build_protected_resource_metadata_discovery_urls,
@@ -36,7 +35,7 @@ from fleetlore.join.mcp.server import lore_server
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire import events
 from fleetlore.wire.topics import topic
-from streams.embedded.broker import free_port
+from tests import served
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import GOAL
 
@@ -173,14 +172,8 @@ CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x
 
 @asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", ws="none"))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    yield f"http://127.0.0.1:{port}/mcp"
-    server.should_exit = True
-    await task
+    async with served.serving(app) as address:
+        yield f"{address}/mcp"
 
 
 @asynccontextmanager

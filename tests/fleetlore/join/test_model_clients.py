@@ -15,8 +15,8 @@ from fleetlore.wire import events as names
 from tests.fleetlore.join.model_doors import wrapped
 from tests.fleetlore.join.sdk_agents import AGENTS, client_of, run
 from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, TASK, WRONG, Scripted, World
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.provider import Provider
+from tests.served import serving
 
 TOOLS: Any = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}]
 

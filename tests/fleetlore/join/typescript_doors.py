@@ -14,8 +14,8 @@ from fleetlore.clock import SystemClock
 from tests.fleetlore.join.framework_doors import Door
 from tests.fleetlore.join.model_doors import relaying
 from tests.fleetlore.join.world import Scripted, World
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.provider import Provider
+from tests.served import serving
 
 CLIENT = Path(__file__).parents[3] / "clients/typescript"
 MARKS = [

@@ -22,7 +22,7 @@ from fleetlore.wire import events as names
 from fleetlore.wire.lore import MemoryItem, Pattern
 from tests.build import memory_item, met
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.relay.conftest import serving
+from tests.served import serving
 
 ERROR = "index products does not exist, it was split into products-eu and products-us"
 WRONG = {"index": "products"}

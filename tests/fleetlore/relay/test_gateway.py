@@ -23,8 +23,8 @@ from fleetlore.relay.requests import Caller
 from fleetlore.wire import events as names
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.provider import Provider
+from tests.served import serving
 
 ERROR = "LookupError: index products does not exist"
 NONE = About()

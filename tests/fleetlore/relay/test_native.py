@@ -17,7 +17,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import uvicorn
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
@@ -29,6 +28,7 @@ from fleetlore.wire import events as names
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
+from tests import served
 from tests.doubles.proxy import Proxy
 from tests.fleetlore.relay.test_api import WRONG
 from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, running, sent
@@ -55,16 +55,8 @@ async def serving(path: str, *fleets: Fleet, tokens: Tokens | None = None) -> As
     """A relay in this process, on a Unix socket."""
     app = relay_app({fleet.tenant: fleet for fleet in fleets}, tokens)
     with _unix_socket(Path(path)) as listening:
-        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        task = asyncio.create_task(server.serve([listening]))
-        while not server.started:
-            await asyncio.sleep(0.01)
-        try:
+        async with served.serving(app, listening=[listening]):
             yield
-        finally:
-            server.should_exit = True
-            await task
 
 
 @asynccontextmanager

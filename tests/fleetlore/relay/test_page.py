@@ -13,8 +13,8 @@ import pytest
 from fleetlore import Fleet
 from fleetlore.relay.app import relay_app
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.test_api import know
+from tests.served import serving
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/guide/join/any-language.md").read_text()

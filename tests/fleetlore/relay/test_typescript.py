@@ -12,8 +12,8 @@ from fleetlore.relay.app import relay_app
 from fleetlore.wire import events as names
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.typescript_doors import CLIENT, MARKS, node
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.test_api import know
+from tests.served import serving
 
 MAX_LINES, MAX_AGENT_LINES, MOST_SECONDS = 300, 12, 180.0
 pytestmark = MARKS

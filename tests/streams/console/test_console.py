@@ -93,7 +93,7 @@ def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert (
         run.stderr
-        == f"fleetlore: 127.0.0.1:{port} cannot be used: Address already in use; choose another with --port\n"
+        == f"fleetlore: 127.0.0.1:{port} cannot be listened on: Address already in use; choose another port\n"
     )
 
 

@@ -1,0 +1,238 @@
+"""Bound the open connections and the held bytes of a listener, for each client address and in total.
+
+At a bound the oldest connection whose request is not whole gives way. It belongs to the client that uses the most, so
+one client cannot displace the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import resource
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from ipaddress import IPv6Address
+from typing import Any
+
+from fleetlore.errors import ConfigError
+from fleetlore.refusals import refused
+
+__all__ = ["BACKLOG", "Gate", "HttpLimits", "Listener", "Slot", "listen"]
+
+_MAX_FILES = 65_536
+# The event loop accepts this many connections in one go, before it closes any.
+BACKLOG = 128
+# Open files that are no connections of clients: logs, connections to brokers, libraries.
+_OTHER_FILES = 64
+# The part of each bound that one client address may use. The rest stays free for other addresses.
+_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of one listener.
+
+    Attributes:
+        connections: open ones, those in a TLS handshake included.
+        header_seconds: until the headers are whole, counted from the connection's start or the answer before.
+        body_seconds: the period over which a body's and an answer's speed is measured.
+        held_bytes: of all requests that are not answered yet.
+        request_bytes: of one request.
+    """
+
+    connections: int = 4096
+    header_seconds: float = 10.0
+    body_seconds: float = 20.0
+    held_bytes: int = 128 * 1024 * 1024
+    request_bytes: int = 65 * 1024 * 1024
+
+    def within_open_files(self) -> HttpLimits:
+        """Raise the process's limit of open files as far as it goes, and lower `connections` to what it allows."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+        if soft != resource.RLIM_INFINITY and soft < files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        # A request to the relay's gateway opens a second connection, to the provider.
+        return replace(self, connections=min(self.connections, (files - 2 * BACKLOG - _OTHER_FILES) // 2))
+
+
+class Listener(socket.socket):
+    """A listening socket that counts the connections it accepts, in a TLS handshake too."""
+
+    gate: Gate
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        for _ in range(BACKLOG):
+            accepted, address = super().accept()
+            slot = Slot(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+            slot.client = _client(self.family, address)
+            if self.gate.admit(slot):
+                return slot, address
+            slot.close()
+        raise BlockingIOError  # the event loop asks again in its next turn
+
+
+class Slot(socket.socket):
+    """The socket of an accepted connection.
+
+    Attributes:
+        client: where it came from (`_client`).
+        held: bytes of the request at hand.
+        end: answers with a reason and closes the connection; set once the TLS handshake is done.
+        late: the time limit of the handshake.
+    """
+
+    client: str
+    gate: Gate | None = None
+    held = 0
+    end: Callable[[HTTPStatus, str, str], None] | None = None
+    late: asyncio.TimerHandle | None = None
+
+    def refuse(self, status: HTTPStatus, reason: str, detail: str) -> None:
+        """End the connection, with an answer where one can be sent."""
+        if self.end is not None:
+            return self.end(status, reason, detail)
+        refused(reason, detail)
+        self.forget()
+        with suppress(OSError):  # the client was faster
+            self.shutdown(socket.SHUT_RDWR)  # ends the handshake
+
+    def forget(self) -> None:
+        """Count the connection no more."""
+        if self.late is not None:
+            self.late.cancel()
+        if self.gate is not None:
+            self.gate.leave(self)
+            self.gate = None
+
+    def close(self) -> None:
+        self.forget()
+        super().close()
+
+
+class _Budget:
+    """A bound, of which one client may use three quarters."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.total = 0
+        self.used: Counter[str] = Counter()
+
+    def add(self, client: str, count: int) -> None:
+        self.total += count
+        self.used[client] += count
+        if not self.used[client]:
+            del self.used[client]
+
+    def exceeded_by(self, client: str, more: int = 0) -> str | None:
+        """Return the client that has to give way before `client` uses that much more, or None if there is room."""
+        if self.used[client] + more > self.limit * _SHARE:
+            return client
+        if self.total + more > self.limit:
+            return max(self.used, key=self.used.__getitem__)
+        return None
+
+
+class Gate:
+    """The open connections of one server."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.limits = limits
+        self.slots: dict[int, Slot] = {}  # by file descriptor
+        self.connections = _Budget(limits.connections)
+        self.held = _Budget(limits.held_bytes)
+        # By client, the longest waiting first: connections whose request is not whole.
+        self._unfinished: dict[str, dict[Slot, None]] = {}
+
+    def admit(self, slot: Slot) -> bool:
+        """Let a new connection in; False if there is no room and nothing that could give way."""
+        while (client := self.connections.exceeded_by(slot.client, 1)) is not None:
+            oldest = next(iter(self._unfinished.get(client, ())), None)
+            if oldest is None:
+                refused("connection_limit", "too many connections, all of them with requests under way")
+                return False
+            detail = "too many connections: this one waited longest for its request"
+            oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, "connection_limit", detail)
+        slot.gate = self
+        self.slots[slot.fileno()] = slot
+        self.connections.add(slot.client, 1)
+        self.mark(slot, unfinished=True)
+        late = partial(slot.refuse, HTTPStatus.REQUEST_TIMEOUT, "handshake_timeout", "the TLS handshake took too long")
+        slot.late = asyncio.get_running_loop().call_later(self.limits.header_seconds, late)
+        return True
+
+    def hold(self, slot: Slot, count: int) -> bool:
+        """Count bytes of a request; False if it was refused."""
+        slot.held += count
+        self.held.add(slot.client, count)
+        if slot.held > self.limits.request_bytes:
+            detail = f"a request has at most {self.limits.request_bytes} bytes"
+            slot.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "request_too_large", detail)
+        while slot.gate is not None and (client := self.held.exceeded_by(slot.client)) is not None:
+            oldest = next((each for each in self._unfinished.get(client, ()) if each.held), slot)
+            detail = "requests under way hold too much memory: send it again later"
+            oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, "memory_limit", detail)
+        return slot.gate is not None
+
+    def release(self, slot: Slot) -> None:
+        """Count the bytes of a request no more: it was answered or given up."""
+        self.held.add(slot.client, -slot.held)
+        slot.held = 0
+
+    def mark(self, slot: Slot, *, unfinished: bool) -> None:
+        """Note whether the server waits for the client's request. One that waits already keeps its turn."""
+        if unfinished:
+            self._unfinished.setdefault(slot.client, {})[slot] = None
+        elif slot in (waiting := self._unfinished.get(slot.client, {})):
+            del waiting[slot]
+            if not waiting:
+                del self._unfinished[slot.client]
+
+    def leave(self, slot: Slot) -> None:
+        del self.slots[slot.fileno()]
+        self.mark(slot, unfinished=False)
+        self.release(slot)
+        self.connections.add(slot.client, -1)
+
+
+def listen(host: str, port: int) -> list[Listener]:
+    """Return sockets that listen on all addresses of a host; port 0 picks a free one.
+
+    Raises:
+        ConfigError: it cannot be listened on.
+    """
+    bound: list[Listener] = []
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            made = Listener(family, kind, protocol)
+            try:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                made.bind(address)
+                made.listen(BACKLOG)  # whoever reads the address that is printed next may open it at once
+            except OSError as error:
+                made.close()
+                if error.errno != errno.EADDRNOTAVAIL or (not bound and len(found) == 1):
+                    raise
+            else:
+                bound.append(made)
+    except OSError as error:
+        for each in bound:
+            each.close()
+        raise ConfigError(f"{host}:{port} cannot be listened on: {error.strerror}; choose another port") from None
+    return bound
+
+
+def _client(family: int, address: Any) -> str:
+    """Name the client of a connection. One client of IPv6 has a network of addresses; a Unix socket has no address."""
+    if family == socket.AF_INET6:
+        found = IPv6Address(address[0].partition("%")[0])
+        return str(found.ipv4_mapped or int(found) >> 64)
+    return str(address[0]) if family == socket.AF_INET else ""

@@ -1,0 +1,33 @@
+"""Count what this process refuses and forgets, by reason, and log it without letting a flood fill the log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+
+__all__ = ["refusals", "refused"]
+
+log = logging.getLogger(__name__)
+
+_counting = threading.Lock()
+_refused: Counter[str] = Counter()
+
+
+def refused(reason: str, detail: str) -> None:
+    """Count a refusal. The first, second, fourth, eighth … of a reason is logged: a flood of millions is 20 lines.
+
+    Args:
+        reason: one of a bounded set of words, fit for a metric label.
+    """
+    with _counting:
+        _refused[reason] += 1
+        count = _refused[reason]
+    if count & (count - 1) == 0:
+        log.warning("refused %d times so far (%s): %s", count, reason, detail)
+
+
+def refusals() -> dict[str, int]:
+    """Return how often each reason occurred since the process began."""
+    with _counting:
+        return dict(_refused)

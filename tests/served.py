@@ -1,0 +1,30 @@
+"""Serve an application in the test's process, as the commands serve it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fleetlore.http_server.gate import HttpLimits, Listener, listen
+from fleetlore.http_server.server import server
+
+__all__ = ["serving"]
+
+
+@asynccontextmanager
+async def serving(
+    app: Any, limits: HttpLimits | None = None, *, listening: Sequence[Listener] = (), **options: Any
+) -> AsyncIterator[str]:
+    """The address of an application, on a real socket: a free port where none is given."""
+    listening = listening or listen("127.0.0.1", 0)
+    running = server(app, listening, limits, **options)
+    task = asyncio.create_task(running.serve(list(listening)))
+    while not running.started:
+        await asyncio.sleep(0.001)
+    try:
+        yield "http://127.0.0.1:{1}".format(*listening[0].getsockname()) if listening[0].family == 2 else ""
+    finally:
+        running.should_exit = True
+        await task
