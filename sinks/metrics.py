@@ -307,6 +307,13 @@ class Metrics:
         "Versions learned, whether or not they pass the gate. Worry when it stands still while sessions come.",
         "adapter",
     )
+    trainer_newest_session = _gauge(
+        "training",
+        "Unix time at which the newest session ended that the call model has learned. Worry when it is more than 20 s "
+        "behind while sessions end.",
+        "tenant",
+        unit="timestamp_seconds",
+    )
     gate_decisions = _counter(
         "training",
         "Candidate adapters that the promotion gate has decided on. Worry when many in a row are rejected.",

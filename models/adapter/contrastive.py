@@ -9,7 +9,7 @@ and does not hold what it lacked. Cases that hold it count as neither. A version
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,10 +88,19 @@ class _Projections(nn.Module):
         return functional.normalize(self.get_submodule(side)(vectors), dim=1)
 
 
-def train(cases: Sequence[Case], encoder: Encoder, config: TrainingConfig | None = None) -> TrainedRetrieval | None:
-    """Learn a version from cases; None where none of them is answered by another. Some seconds of one core."""
+def train(
+    cases: Sequence[Case],
+    encoder: Encoder,
+    config: TrainingConfig | None = None,
+    pace: Callable[[], object] = lambda: None,
+) -> TrainedRetrieval | None:
+    """Learn a version from cases; None where none of them is answered by another. Some seconds of one core.
+
+    Args:
+        pace: called after each step.
+    """
     config = config or TrainingConfig()
-    pairs = _pairs(cases, encoder)
+    pairs = _pairs(cases, encoder, pace)
     if not pairs:
         return None
     queries, answers = (
@@ -110,13 +119,15 @@ def train(cases: Sequence[Case], encoder: Encoder, config: TrainingConfig | None
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        pace()
     return TrainedRetrieval(_weights(model, config.rank, encoder.dimensions), len(pairs), config)
 
 
-def _pairs(cases: Sequence[Case], encoder: Encoder) -> list[_Pairs]:
+def _pairs(cases: Sequence[Case], encoder: Encoder, pace: Callable[[], object]) -> list[_Pairs]:
     memory, ranking = Memory(cases), Ranking([case.answer for case in cases], encoder)
     found = []
     for place, case in enumerate(cases):
+        pace()
         answers = sorted(memory.answers(case))
         if not answers:
             continue

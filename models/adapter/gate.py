@@ -144,11 +144,13 @@ def judge_retrieval(
     published: RetrievalAdapter | None = None,
     until: float = 0.0,
     ended: Sequence[float] = (),
+    pace: Callable[[], object] = lambda: None,
 ) -> GateReport:
     """Rank each later part of the cases (the oldest first) by what was learned from the parts before it.
 
     Args:
         published: the version in service, which had seen what ended `until`; `ended` says when, for each case.
+        pace: called for each case that is ranked.
     """
     ranked: list[_Ranked] = []
     for begin, end in pairwise(_FOLDS):
@@ -157,7 +159,8 @@ def judge_retrieval(
         if adapter is None:
             continue
         seen = [place for place in range(first, last) if published is not None and ended[place] <= until]
-        ranked += rank(cases[:first], cases[first:last], encoder, adapter, published, {each - first for each in seen})
+        before = {each - first for each in seen}
+        ranked += rank(cases[:first], cases[first:last], encoder, adapter, published, before, pace)
     figures = {"queries": float(len(ranked))}
     if len(ranked) < LEAST:
         return GateReport("too_few", figures)
@@ -185,6 +188,7 @@ def rank(
     adapter: RetrievalAdapter,
     published: RetrievalAdapter | None = None,
     seen: frozenset[int] | set[int] = frozenset(),
+    pace: Callable[[], object] = lambda: None,
 ) -> list[_Ranked]:
     """Rank the known cases' ways out for each query that one of them answers.
 
@@ -194,6 +198,7 @@ def rank(
     memory, ranking = Memory(known), Ranking([case.answer for case in known], encoder)
     ranked = []
     for place, case in enumerate(queries):
+        pace()
         right = memory.answers(case)
         if not right:
             continue

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory
 
-__all__ = ["SESSIONS", "KeptSession", "SessionWindow"]
+__all__ = ["SESSIONS", "KeptSession", "SessionWindow", "first_offsets"]
 
 SESSIONS = 10_000
 # One agent has at most this share of the window: however much it sends, the others say more.
@@ -72,13 +72,6 @@ class SessionWindow:
         """Drop the sessions for which `unwanted` is true."""
         self._kept = {id: each for id, each in self._kept.items() if not unwanted(each)}
 
-    def first_offsets(self) -> dict[int, int]:
-        """By partition, the oldest record that holds a session of the window."""
-        firsts: dict[int, int] = {}
-        for each in self._kept.values():
-            firsts[each.partition] = min(each.offset, firsts.get(each.partition, each.offset))
-        return firsts
-
     def chosen(self) -> list[KeptSession]:
         """The sessions to learn from, oldest first.
 
@@ -98,6 +91,14 @@ class SessionWindow:
         agents = {each.agent for each in self._kept.values()}
         newest = _newest(self._kept.values(), dict.fromkeys(agents, most), self._most)
         self._kept = {each.id: each for each in newest}
+
+
+def first_offsets(sessions: Iterable[KeptSession]) -> dict[int, int]:
+    """By partition, the oldest record that holds one of the sessions."""
+    firsts: dict[int, int] = {}
+    for each in sessions:
+        firsts[each.partition] = min(each.offset, firsts.get(each.partition, each.offset))
+    return firsts
 
 
 def _newest(sessions: Iterable[KeptSession], most_of: dict[str, int], most: int) -> Iterable[KeptSession]:

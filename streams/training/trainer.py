@@ -1,8 +1,8 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out.
 
-Each tenant has two adapters here: the call model, and the retrieval adapter, which takes torch. Both are learned anew
-from the newest sessions of the log, so there are no offsets to commit, and a killed trainer goes on where the log is.
-They take a bounded share of a core; the retrieval adapter gets what the call model leaves of it.
+Each tenant has two adapters here: the call model, and the retrieval adapter, which takes torch. Both are learned from
+the newest sessions of the log, so there are no offsets to commit, and a killed trainer goes on where the log is. The
+process keeps to a share of a core, whatever it does (`streams.training.budget`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import contextlib
 import importlib.util
 import logging
 import os
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -30,13 +29,15 @@ from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 from models.adapter.pairs import Case, cases_of
 from models.calls.gate import GateReport, judge_candidate
-from models.calls.training import CallTraining, TrainedCalls
+from models.calls.passes import Passes
+from models.calls.training import TrainedCalls
 from models.calls.window import KeptSession
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
 from streams.stage.operators import Erased
+from streams.training.budget import CpuBudget
 from streams.training.publication import Publication
 from streams.training.window import Decided, WindowTrainer, horizon_of, train
 
@@ -51,7 +52,7 @@ _AUTOGROUP = Path("/proc/self/autogroup")
 # The workers on the same cores go first. How much it takes is bounded by `trainer_cpu_share`: a process of niceness 19
 # would get next to nothing where they are busy.
 _NICENESS = 5
-# What the retrieval adapter is learned with.
+# Packages that the retrieval adapter is learned with.
 _LEARNING = ("torch", "peft", "fleetlore_encoder")
 
 # Refusals are not urgent, and each waiting fetch costs the broker some work.
@@ -81,6 +82,10 @@ _ACCEPTED = frozenset({"applied", "revoked"})
 _PROBE_SEED = 1
 # Learning takes seconds for each thousand cases; the newest say most.
 _MOST_CASES = 1_000
+# The call model learns about so long before it makes a version, so that a newest session is at most 20 s old.
+_SLICE_SECONDS = 5.0
+# CPU of a session until a slice has measured it: a session of ten calls costs 0.003, and busy machines are slower.
+_SESSION_CPU_SECONDS = 0.01
 
 
 class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
@@ -90,16 +95,44 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
     new_sessions = 50
     patience_seconds = 60.0
     _candidate: TrainedRetrieval
+    # Newest cases, and when the session of each ended.
+    _cases: tuple[list[Case], list[float]]
 
     def _teaches(self, session: Trajectory) -> bool:
         return next(cases_of(session), None) is not None
 
     def _learned(self, chosen: list[KeptSession]) -> bytes | None:
-        candidate = _learned(_newest(chosen)[0])
+        self._cases = self._newest(chosen)
+        candidate = self._trained(self._cases[0])
         if candidate is None:
             return None
         self._candidate = candidate
         return candidate.weights
+
+    def _newest(self, chosen: Sequence[KeptSession]) -> tuple[list[Case], list[float]]:
+        """The last cases of sessions, and when the session of each ended."""
+        found: list[tuple[Case, float]] = []
+        for each in reversed(chosen):
+            if len(found) >= _MOST_CASES:
+                break
+            session = each.session()
+            found += reversed([(case, session.ended) for case in cases_of(session)])
+            self._budget.pace()
+        newest = found[:_MOST_CASES][::-1]
+        return [case for case, _ in newest], [ended for _, ended in newest]
+
+    def _trained(self, cases: Sequence[Case]) -> TrainedRetrieval | None:
+        """Learn a version, or return None if no case is answered by another."""
+        # Importing torch takes seconds of CPU: not before there is something to learn.
+        with self._budget.paced_imports():
+            import torch
+
+            from models.adapter.contrastive import train
+
+        # Two threads add up in another order than one, and another last bit is another hash. And they would spin while
+        # other processes need the cores.
+        torch.set_num_threads(1)
+        return train(cases, shared_encoder(), pace=self._budget.pace)
 
     def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[RetrievalManifest]:
         import torch
@@ -107,10 +140,10 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
         from models.adapter.gate import judge_retrieval
 
         encoder = shared_encoder()
-        cases, ended = _newest(chosen)
+        cases, ended = self._cases
 
         def learn(some: Sequence[Case]) -> RetrievalAdapter | None:
-            trained = _learned(some)
+            trained = self._trained(some)
             return trained and trained.adapter(encoder.dimensions)
 
         published, until = None, 0.0
@@ -119,13 +152,13 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
             if manifest.encoder_sha256 == encoder.sha256:
                 published = RetrievalAdapter(running, manifest.rank, manifest.scale, encoder.dimensions)
                 until = manifest.until
-        report = judge_retrieval(cases, learn, encoder, published, until, ended)
+        report = judge_retrieval(cases, learn, encoder, published, until, ended, self._budget.pace)
         if not report.passed:
             return report, None
         candidate, config = self._candidate, self._candidate.config
         probe = probe_answers(candidate.adapter(encoder.dimensions), _PROBE_SEED, encoder.dimensions)
         manifest = RetrievalManifest(
-            **self._stated(version, weights, report.figures),
+            **self._stated(version, weights, report.figures, chosen),
             sessions=len({case.session for case in cases}),
             agents=len({case.agent for case in cases}),
             tools=tuple(sorted({case.tool for case in cases})),
@@ -142,48 +175,43 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
         return report, manifest
 
 
-def _learned(cases: Sequence[Case]) -> TrainedRetrieval | None:
-    """Learn a version; None where no case is answered by another."""
-    # Importing torch takes seconds of CPU: not before there is something to learn.
-    import torch
-
-    from models.adapter.contrastive import train
-
-    # Two threads add up in another order than one, and another last bit is another hash. And they would spin while
-    # other processes need the cores.
-    torch.set_num_threads(1)
-    return train(cases, shared_encoder())
-
-
-def _newest(chosen: Sequence[KeptSession]) -> tuple[list[Case], list[float]]:
-    """The last cases of sessions, and when the session of each ended."""
-    sessions = [each.session() for each in chosen]
-    found = [(case, session.ended) for session in sessions for case in cases_of(session)][-_MOST_CASES:]
-    return [case for case, _ in found], [ended for _, ended in found]
-
-
 class CallsTrainer(WindowTrainer[CallsManifest]):
-    """Learns on where all that came is newer than what was learned; it gives the same version as to begin anew."""
+    """Learns in slices, so that the newest sessions count soon, however many there are (`models.calls.passes`)."""
 
     _candidate: TrainedCalls
-    _training: CallTraining | None = None
-    _sessions: Sequence[KeptSession] = ()
+
+    def __init__(self, publication: Publication[CallsManifest], **options: Any) -> None:
+        super().__init__(publication, **options)
+        self._passes = Passes()
+        self._per_second = self._budget.share / _SESSION_CPU_SECONDS
+        self._behind = False
+
+    def _forget(self) -> None:
+        self._passes = Passes()
+
+    def _is_behind(self) -> bool:
+        return self._behind
 
     def _learned(self, chosen: list[KeptSession]) -> bytes:
-        if self._training is None or chosen[: len(self._sessions)] != self._sessions:
-            self._training, self._sessions = CallTraining(), []
-        for each in chosen[len(self._sessions) :]:
-            self._training.learn(each.session())
-        self._sessions = chosen
-        self._candidate = self._training.version()
+        began = self._clock.monotonic()
+        learned = self._passes.learn(chosen, max(1, int(_SLICE_SECONDS * self._per_second)), self._budget.pace)
+        self._behind = self._passes.sessions != chosen
+        # A shorter slice may have lived on the burst, and says little.
+        if (seconds := self._clock.monotonic() - began) >= 1.0:
+            self._per_second = learned / seconds
+        self._candidate = self._passes.version()
+        self._budget.pace()
+        if self._candidate.sessions:
+            self._metrics.trainer_newest_session(self._tenant).set(self._passes.sessions[-1].ended)
         return self._candidate.weights
 
     def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[CallsManifest]:
-        report, candidate = self._report(chosen), self._candidate
+        report, candidate = self._report(), self._candidate
+        self._budget.pace()
         if not report.passed:
             return report, None
         manifest = CallsManifest(
-            **self._stated(version, weights, report.figures),
+            **self._stated(version, weights, report.figures, self._passes.sessions),
             sessions=candidate.sessions,
             agents=candidate.agents,
             tools=candidate.tools,
@@ -191,22 +219,26 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
         )
         return report, manifest
 
-    def _report(self, chosen: Sequence[KeptSession]) -> GateReport:
+    def _report(self) -> GateReport:
         if self.publication.running is None:
             return judge_candidate(self._candidate.foreseen)
         weights, manifest = self.publication.running
-        until = CallModel.from_bytes(weights).until
-        report = judge_candidate(
-            self._candidate.foreseen, weights, (each.session() for each in chosen if each.ended > until)
-        )
+        report = judge_candidate(self._candidate.foreseen, weights, self._since(CallModel.from_bytes(weights).until))
         if (
             report.passed
             and self._candidate.sessions < manifest.sessions
-            and "log_loss_published" not in report.figures
+            and (self._passes.catches_up or "log_loss_published" not in report.figures)
         ):
-            # The log lost what the published version learned. One that knows less must be measured against it.
+            # The log lost what the published version learned, or this trainer began a moment ago. A candidate that
+            # knows less must know the whole window, and be measured against the published version.
             return GateReport("too_few", report.figures)
         return report
+
+    def _since(self, until: float) -> Iterator[Trajectory]:
+        for each in self._passes.sessions:
+            if each.ended > until:
+                yield each.session()
+                self._budget.pace()
 
 
 def refusal_of(ack: bytes | None) -> str | None:
@@ -238,8 +270,8 @@ async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Me
 async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
     """Train until SIGTERM or SIGINT, then return; see `streams.runtime.lifecycle`.
 
-    What is being learned then is dropped, and the next trainer learns it again. Its thread goes on, so end the process
-    then. Without torch and peft only the call model is trained.
+    The next trainer learns the unfinished version again. The learning threads go on, so end the process then. Without
+    torch and peft only the call model is trained.
 
     Raises ConfigError without a signing key, BrokerUnavailable if the broker does not answer at the start.
     """
@@ -253,22 +285,16 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
         ):
             erased = Erased()
             await erased.read(settings.cluster, settings.tenants)
-            # Settings are right and the broker answers: what is wrong of them is said at once.
+            # Only now, so that wrong settings and a broker that is away are reported at once.
             os.nice(niceness)
             with contextlib.suppress(OSError):
                 # If Linux groups processes by session, a nice value counts within the session only, and each role is
                 # one.
                 _AUTOGROUP.write_text(str(niceness))
-            horizon = horizon_of(settings)
-            calls_trainers = [
-                CallsTrainer(Publication(tenant, calls, metrics, clock), horizon=horizon, erased=erased)
-                for tenant in settings.tenants
-            ]
-            work = [
-                erased.follow(settings.cluster, settings.tenants, clock, settings.fetch_wait_ms),
-                count_refusals(settings, settings.tenants, metrics),
-                train(settings, calls_trainers, clock),
-                health.keep_beating(),
+            budget = CpuBudget(settings.trainer_cpu_share, clock=clock)
+            options: dict[str, Any] = {"horizon": horizon_of(settings), "erased": erased, "budget": budget}
+            groups: list[list[WindowTrainer[Any]]] = [
+                [CallsTrainer(Publication(tenant, calls, metrics, clock), **options) for tenant in settings.tenants]
             ]
             missing = [name for name in _LEARNING if not _is_installed(name)]
             if missing:
@@ -277,8 +303,13 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
                 published = [
                     Publication(tenant, retrieval, metrics, clock, settings.canary_share) for tenant in settings.tenants
                 ]
-                retrieval_trainers = [RetrievalTrainer(each, horizon=horizon, erased=erased) for each in published]
-                work.append(train(settings, retrieval_trainers, clock, time.process_time))
+                groups.append([RetrievalTrainer(each, **options) for each in published])
+            work = [
+                erased.follow(settings.cluster, settings.tenants, clock, settings.fetch_wait_ms),
+                count_refusals(settings, settings.tenants, metrics),
+                train(settings, clock, budget, *groups),
+                health.keep_beating(),
+            ]
             running = [asyncio.create_task(each) for each in work]
             stopping = asyncio.create_task(stop.wait())
             health.ready("broker")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire.trajectory import Trajectory
-from models.calls.window import AGENT_SESSIONS, SessionWindow
+from models.calls.window import AGENT_SESSIONS, SessionWindow, first_offsets
 from tests.build import call, trajectory
 
 
@@ -74,4 +74,4 @@ def test_old_records_are_forgotten_by_partition() -> None:
         made.add(session(number), number % 2, number)
     made.forget_before(0, 3)
     assert chosen(made) == ["s1", "s3", "s4", "s5"]
-    assert made.first_offsets() == {0: 4, 1: 1}
+    assert first_offsets(made.chosen()) == {0: 4, 1: 1}

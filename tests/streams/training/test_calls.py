@@ -25,8 +25,10 @@ from models.calls.training import train
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from streams.stage.operators import Erased
+from streams.training.budget import CpuBudget
 from streams.training.publication import Publication
 from streams.training.trainer import CallsTrainer
+from streams.training.window import take
 from streams.training.window import train as train_on
 from tests.build import call, trajectory
 from tests.streams.training.conftest import record, send
@@ -58,7 +60,7 @@ async def training(settings: Settings) -> AsyncIterator[None]:
     async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
         trainer = made(settings.tenants[0], publisher, SystemClock())
         trainer.patience_seconds = 0.5
-        task = asyncio.create_task(train_on(settings, [trainer], SystemClock()))
+        task = asyncio.create_task(train_on(settings, SystemClock(), CpuBudget(8.0), [trainer]))
         try:
             yield
         finally:
@@ -108,7 +110,7 @@ async def publisher(settings: Settings) -> AsyncIterator[AdapterPublisher[CallsM
 
 
 async def trained(trainer: CallsTrainer, first: int, count: int) -> None:
-    trainer.take(record(trainer.name, sessions(first, count), first))
+    take([trainer], record(trainer.name, sessions(first, count), first))
     await trainer.learn()
     assert not trainer.due()
 
@@ -181,15 +183,15 @@ async def test_it_waits_for_some_sessions_or_some_seconds(
     clock = FakeClock()
     trainer = made(settings.tenants[0], publisher, clock)
     assert not trainer.due()
-    trainer.take(record(trainer.name, sessions(0, 19), 0))
+    take([trainer], record(trainer.name, sessions(0, 19), 0))
     assert not trainer.due()
-    trainer.take(record(trainer.name, sessions(0, 19), 1))  # the same ones again
+    take([trainer], record(trainer.name, sessions(0, 19), 1))  # the same ones again
     clock.advance(4.9)
     assert not trainer.due()
     clock.advance(0.2)
     assert trainer.due()
     other = made(settings.tenants[0], publisher, clock)
-    other.take(record(other.name, sessions(0, 20), 0))
+    take([other], record(other.name, sessions(0, 20), 0))
     assert other.due()
 
 
@@ -298,6 +300,6 @@ async def test_a_version_without_an_erased_session_takes_the_place_of_the_revoke
     clock.advance(6.0)
     assert trainer.due()
     await trainer.learn()
-    trainer.take(record(trainer.name, [gone], 60))  # it comes again
+    take([trainer], record(trainer.name, [gone], 60))  # it comes again
     await trainer.learn()
     assert list((await publisher.published(tenant)).versions) == [version_of(stay)]

@@ -26,6 +26,7 @@ from streams.offline.erase import Found, OnTopic, has_learned
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
 from streams.training.trainer import RetrievalTrainer
+from streams.training.window import take
 from tests.build import call, judgment
 from tests.models.adapter.inflected import sessions
 from tests.streams.training.conftest import record, send
@@ -82,7 +83,7 @@ async def test_what_a_fleet_learned_is_followed_by_an_agent_without_torch(
     await send(settings, some)
     trainer = made(tenant, publisher)
     await trainer.publication.resume()
-    trainer.take(record(trainer.name, some, 0))
+    take([trainer], record(trainer.name, some, 0))
     await trainer.learn()
 
     listing = (await read_adapters(settings.broker, tenant)).of(RETRIEVAL)
@@ -135,10 +136,10 @@ async def test_sessions_without_a_case_wake_nobody(
     clock = FakeClock()
     trainer = made(settings.tenants[0], publisher, clock)
     plain = [replace(each, steps=each.steps[1:]) for each in sessions(0, 60)]
-    trainer.take(record(trainer.name, plain, 0))
+    take([trainer], record(trainer.name, plain, 0))
     clock.advance(1e4)
     assert not trainer.due()
-    trainer.take(record(trainer.name, sessions(0, 1), 1))
+    take([trainer], record(trainer.name, sessions(0, 1), 1))
     assert not trainer.due()
     clock.advance(61.0)
     assert trainer.due()
@@ -156,12 +157,12 @@ async def test_a_share_of_the_agents_tries_a_version_first(
     (tenant,) = settings.tenants
     clock, share = FakeClock(), 0.5
     trainer = made(tenant, publisher, clock, share)
-    trainer.take(record(trainer.name, sessions(0, COUNT), 0))
+    take([trainer], record(trainer.name, sessions(0, COUNT), 0))
     await trainer.learn()
     stable = trainer.publication.running
     assert stable is not None and not trainer.publication.on_trial  # the first one has no rival
     monkeypatch.setattr("models.adapter.gate.TOLERANCE", 1.0)
-    trainer.take(record(trainer.name, sessions(COUNT, 20), 1))
+    take([trainer], record(trainer.name, sessions(COUNT, 20), 1))
     await trainer.learn()
     registry = await publisher.published(tenant)
     assert trainer.publication.on_trial and registry.canary is not None and registry.pointer is not None
@@ -172,7 +173,7 @@ async def test_a_share_of_the_agents_tries_a_version_first(
         for agent in (f"agent{n}" for n in range(8)):
             tries = in_cohort(agent, share, tried)
             votes.append(voted(agent, number, tried if tries else stable[1].version, label if tries else "success"))
-        trainer.take(record(trainer.verdicts, votes, number))
+        take([trainer], record(trainer.verdicts, votes, number))
         clock.advance(VOTE_SECONDS)
         await trainer.publication.end_trial()
         if not trainer.publication.on_trial:
@@ -196,8 +197,9 @@ async def test_a_fleet_of_few_principals_tries_nothing_and_is_told_so_once(
     for number in range(3):
         some = sessions(0, COUNT) if not number else sessions(COUNT + 20 * number, 20)
         # Of these one is on one side alone, whatever is drawn.
-        trainer.take(
-            record(trainer.name, [replace(each, agent=f"p{i % 3}:{i}") for i, each in enumerate(some)], number)
+        take(
+            [trainer],
+            record(trainer.name, [replace(each, agent=f"p{i % 3}:{i}") for i, each in enumerate(some)], number),
         )
         await trainer.learn()
         running = trainer.publication.running
@@ -215,11 +217,11 @@ async def test_what_a_person_rolled_back_and_pinned_stays(
 ) -> None:
     (tenant,) = settings.tenants
     trainer = made(tenant, publisher)
-    trainer.take(record(trainer.name, sessions(0, COUNT), 0))
+    take([trainer], record(trainer.name, sessions(0, COUNT), 0))
     await trainer.learn()
     (version,) = (await publisher.published(tenant)).versions
     await publisher.rollback(tenant, version, pinned=True)
-    trainer.take(record(trainer.name, sessions(COUNT, 20), 1))
+    take([trainer], record(trainer.name, sessions(COUNT, 20), 1))
     await trainer.learn()
     published = await publisher.published(tenant)
     assert list(published.versions) == [version] and published.pointer is not None and published.pointer.pinned
@@ -232,7 +234,7 @@ async def test_an_erased_session_is_learned_no_more(
     (tenant,) = settings.tenants
     erased = Erased()
     trainer = made(tenant, publisher, erased=erased)
-    trainer.take(record(trainer.name, sessions(0, COUNT), 0))
+    take([trainer], record(trainer.name, sessions(0, COUNT), 0))
     await trainer.learn()
     (tainted,) = (await publisher.published(tenant)).versions.values()
     gone = Found()

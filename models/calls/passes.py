@@ -1,0 +1,90 @@
+"""Learn the window of sessions in slices: the newest at once, and the whole window in a second pass.
+
+A pass learns sessions in the order of the window and only goes on. It cannot take a late session, nor let one go that
+left the window. So the pass that serves may differ from the window, and then a second pass learns the window from
+nothing, with most of each slice, until it takes the first one's place. A version is a function of the set of sessions
+that its pass learned, however they were sliced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from models.calls.training import CallTraining, TrainedCalls
+from models.calls.window import KeptSession
+
+__all__ = ["Passes"]
+
+# The share of a slice for the newest sessions while a second pass learns the window.
+_NEWEST_SHARE = 0.25
+
+
+class _Pass:
+    """Sessions learned one after the other, and those that come next."""
+
+    def __init__(self, waiting: Sequence[KeptSession] = ()) -> None:
+        self.training = CallTraining()
+        self.sessions: list[KeptSession] = []
+        self.waiting = list(waiting)
+
+    def extend(self, chosen: Sequence[KeptSession], most: int) -> None:
+        """Let the sessions wait that are newer than all before, a sample of `most` if they are more."""
+        known = [*self.sessions, *self.waiting]
+        ids = {each.id for each in known}
+        newer = [each for each in chosen if each.id not in ids and (not known or each > known[-1])]
+        count = min(most, len(newer))
+        # Evenly spread and with the newest. Ids do not decide: a sender chooses them.
+        self.waiting += [newer[-1 - place * len(newer) // count] for place in reversed(range(count))]
+
+    def learn(self, most: int, pace: Callable[[], object]) -> int:
+        """Learn at most so many of the waiting sessions, and return how many it was."""
+        learned, self.waiting = self.waiting[:most], self.waiting[most:]
+        for each in learned:
+            self.training.learn(each.session())
+            self.sessions.append(each)
+            pace()
+        return len(learned)
+
+
+class Passes:
+    """The pass that serves, and the one that learns the window anew."""
+
+    def __init__(self) -> None:
+        self._serving = _Pass()
+        self._anew: _Pass | None = None
+
+    @property
+    def sessions(self) -> Sequence[KeptSession]:
+        """The sessions that the version has learned, oldest first."""
+        return self._serving.sessions
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether a second pass is still learning the window."""
+        return self._anew is not None
+
+    def learn(self, chosen: Sequence[KeptSession], most: int, pace: Callable[[], object] = lambda: None) -> int:
+        """Learn about `most` sessions of the window, and return how many it was.
+
+        Args:
+            chosen: the window, oldest first.
+            pace: called after each session.
+        """
+        if self._serving.sessions == chosen[: len(self._serving.sessions)]:
+            self._anew = None
+            self._serving.extend(chosen, most)
+            return self._serving.learn(most, pace)
+        if self._anew is None:
+            self._anew = _Pass(chosen)
+        if len(self._anew.waiting) > most:
+            newest = max(1, int(most * _NEWEST_SHARE))
+            self._anew.extend(chosen, newest)
+            self._serving.extend(chosen, newest)
+            return self._serving.learn(newest, pace) + self._anew.learn(most - newest, pace)
+        self._anew.extend(chosen, most - len(self._anew.waiting))
+        self._serving, self._anew = self._anew, None
+        return self._serving.learn(most, pace)
+
+    def version(self) -> TrainedCalls:
+        """The version that has learned `sessions`."""
+        return self._serving.training.version()

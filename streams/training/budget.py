@@ -1,0 +1,86 @@
+"""Keep the trainer's process to its share of a core."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fleetlore.clock import Clock, SystemClock
+
+__all__ = ["CpuBudget"]
+
+# CPU seconds at once after a rest. In any 10 s a share of .25 then stays below .30 of a core, with the largest piece of
+# work (a version, 0.2 s) in it.
+_BURST_SECONDS = 0.15
+# Reading goes before learning: it waits only if the debt is longer than this.
+_READING_DEBT_SECONDS = 0.25
+
+
+class CpuBudget:
+    """CPU seconds of this process: `share` of a core, and a burst after a rest.
+
+    A nice value alone does not bound the share: the trainer would fill every gap in which other processes wait for each
+    other. Learners call `pace` after each small piece of work. It returns once the share has paid for all CPU of the
+    process, reading and publishing included. So in any T seconds the process spends at most the burst, `share * T` and
+    one piece of work.
+
+    Args:
+        spent: CPU seconds of the process so far.
+        sleep: blocks the calling thread.
+    """
+
+    def __init__(
+        self,
+        share: float,
+        *,
+        burst_seconds: float = _BURST_SECONDS,
+        clock: Clock | None = None,
+        spent: Callable[[], float] = time.process_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.share = share
+        self._burst = self._credit = burst_seconds
+        self._clock = clock or SystemClock()
+        self._spent, self._sleep = spent, sleep
+        self._last = self._clock.monotonic(), spent()
+        self._lock = threading.Lock()
+
+    def debt_seconds(self) -> float:
+        """Return how long the process must rest until its share has paid for what it spent."""
+        with self._lock:
+            now, spent = self._clock.monotonic(), self._spent()
+            then, before = self._last
+            self._last = now, spent
+            # The rest before a piece of work earns no more than the burst, and only then the work is paid.
+            self._credit = min(self._burst, self._credit + self.share * (now - then)) - (spent - before)
+            return max(0.0, -self._credit / self.share)
+
+    def reading_debt_seconds(self) -> float:
+        """Return how long the process must rest before it reads on."""
+        return max(0.0, self.debt_seconds() - _READING_DEBT_SECONDS)
+
+    def pace(self) -> None:
+        """Block the calling thread until nothing is owed."""
+        while (debt := self.debt_seconds()) > 0:
+            self._sleep(max(debt, 0.001))
+
+    @contextlib.contextmanager
+    def paced_imports(self) -> Iterator[None]:
+        """Call `pace` before each module that this thread imports: torch and peft take 9 s of CPU in one go."""
+        thread, pace = threading.get_ident(), self.pace
+
+        class Pace:
+            @staticmethod
+            def find_spec(*_: Any) -> None:
+                if threading.get_ident() == thread:
+                    pace()
+
+        sys.meta_path.insert(0, Pace)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(Pace)

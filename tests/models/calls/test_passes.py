@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetlore.wire.trajectory import Trajectory
+from models.calls.passes import Passes
+from models.calls.training import train
+from models.calls.window import SessionWindow
+from tests.build import call, trajectory
+
+
+def session(number: int, events: int = 3, later: float = 0.0) -> Trajectory:
+    """A session whose calls depend on its number and revision; one in five fails."""
+    random = Random(number * 31 + events)
+    steps = [
+        call(
+            "sql",
+            f"SELECT {random.randrange(4)}",
+            "3 rows",
+            "no such table: 'car'" if random.randrange(5) == 0 else None,
+        )
+        for _ in range(2)
+    ]
+    return trajectory(*steps, session=f"s{number}", agent=f"a{number % 5}", ended=number + later, events=events)
+
+
+def window(most: int = 1_000) -> SessionWindow:
+    return SessionWindow(most)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    # Sessions in any order, some again in a later revision that may end later; after each, how many a slice learns.
+    st.lists(st.tuples(st.integers(0, 30), st.integers(3, 5), st.sampled_from([0.0, 0.5, 9.5]), st.integers(1, 12))),
+    st.sampled_from([12, 1_000]),
+)
+def test_a_version_is_a_function_of_the_sessions_that_it_learned(
+    came: list[tuple[int, int, float, int]], most: int
+) -> None:
+    kept, passes = window(most), Passes()
+    for offset, (number, events, later, slice) in enumerate(came):
+        kept.add(session(number, events, later), 0, offset)
+        assert passes.learn(kept.chosen(), slice) <= slice
+        assert sorted({each.id: each for each in passes.sessions}.values()) == passes.sessions, "in order, each once"
+    assert passes.version().weights == train(each.session() for each in passes.sessions).weights
+    for _ in range(40):  # no more come: in the end it is the version of the window
+        if passes.sessions == (chosen := kept.chosen()):
+            break
+        passes.learn(chosen, 3)
+    assert passes.sessions == chosen and not passes.catches_up
+    assert passes.version().weights == train(each.session() for each in chosen).weights
+
+
+def test_more_than_a_slice_is_sampled_with_the_newest_and_learned_whole_beside_it() -> None:
+    kept, passes = window(), Passes()
+    for number in range(40):
+        kept.add(session(number), 0, number)
+    chosen = kept.chosen()
+    assert passes.learn(chosen, 8) == 8
+    assert [each.ended for each in passes.sessions] == [4, 9, 14, 19, 24, 29, 34, 39]
+    slices = 0
+    while passes.sessions != chosen:
+        passes.learn(chosen, 8)
+        slices += 1
+    assert slices <= 7
+
+
+def test_new_sessions_count_while_the_window_is_learned_anew() -> None:
+    kept, passes = window(100), Passes()
+    for number in range(400):
+        kept.add(session(number), 0, number)
+        if number % 20 == 19:
+            passes.learn(kept.chosen(), 12)
+            assert passes.sessions[-1].id == f"s{number}"
+
+
+def test_it_rests_after_each_session() -> None:
+    kept, passes, rests = window(), Passes(), []
+    for number in range(9):
+        kept.add(session(number), 0, number)
+    passes.learn(kept.chosen(), 20, lambda: rests.append(len(passes.sessions)))
+    assert rests == list(range(1, 10))
