@@ -1,8 +1,8 @@
 """Send events as fast as they are processed: `python -m benchmarks.feeder BROKER GROUP SECONDS`.
 
 Waits while more than `BACKLOG_RECORDS` lie on the topic that `GROUP` has not committed; so the pipeline is never idle,
-and what is measured is the pipeline and not a queue that grows. Ends with one JSON line when the broker has
-acknowledged everything.
+and what is measured is the pipeline and not a queue that grows. The logged runs get the time at which they are sent.
+Ends with one JSON line when the broker has acknowledged everything.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ async def feed(broker: str, group: str, seconds: float) -> dict[str, float]:
         events = ended(in_time)
         while burst := list(islice(events, BURST_EVENTS)):
             await gate.wait()
+            now = time.time()
             for event in burst:
-                emitter.emit(event)
+                emitter.emit(event._replace(time=now))
             while emitter.waiting > BUFFER_EVENTS - BURST_EVENTS:
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0)
