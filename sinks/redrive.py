@@ -13,7 +13,7 @@ from typing import Any
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import observer, partitions_of, read_dead_letters, record_at
-from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, RawRecord, mark
+from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, UNREADABLE, DeadLetterRecord, Mark, RawRecord, mark
 from fleetlore.wire.topics import TOPICS, tenant_of, topic
 from sinks.producer import BatchProducer
 
@@ -120,6 +120,8 @@ async def _record(consumer: Any, tenant: str, letter: DeadLetterRecord, partitio
     """Return the record to send for a dead letter, or why there is none. `partitions` caches the counts by topic."""
     if letter.reason == ROW_REFUSED:
         return "it is a row that the store refused, and no record; a backfill writes rows again"
+    if letter.reason == UNREADABLE and not letter.value:
+        return f"no client could read it; its bytes lie at {letter.topic}[{letter.partition}]@{letter.offset}"
     if not _reads(tenant, letter.topic):
         return f"{letter.topic} is no topic that the workers of tenant {tenant} read"
     if letter.topic not in partitions:

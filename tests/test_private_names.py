@@ -15,6 +15,7 @@ THEIRS = ("aiokafka", "faust", "mode")
 # Each with its reason.
 USED = {
     "_client": "`connections`: a stop that hangs is ended by closing them, and only they know topics of all",
+    "_proc_fetch_request": "`fleetlore.kafka.batches`: the only place where a fetch's bytes become records",
     "bootstrap_conn": "`_close_first_connection`: the connection of a cancelled start, which no `stop` knows",
 }
 MOST = 3

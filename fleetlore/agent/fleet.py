@@ -339,7 +339,8 @@ def metrics() -> dict[str, float]:
         `advice_total` calls of `advise` and `brief`, `advice_shown_total` and `advice_withheld_total` lines;
         `advice_seconds_p50` and `advice_seconds_p99` of the last 4,096 calls, 0 before the first one;
         `replica_age_seconds`, since the broker last answered the copy of the lore that waits longest, 0 without a
-        fleet.
+        fleet; `replica_loaded`, 1 where every copy holds all lore that existed when it began, otherwise 0;
+        `records_unreadable`, records of the lore that the copies skipped.
     """
     with _counting:
         fleets, seconds, counted = list(_fleets), list(_seconds), Counter(_counted)
@@ -352,4 +353,6 @@ def metrics() -> dict[str, float]:
         "advice_seconds_p50": float(p50),
         "advice_seconds_p99": float(p99),
         "replica_age_seconds": max((fleet.replica.age_seconds for fleet in fleets), default=0.0),
+        "replica_loaded": float(all(fleet.replica.loaded for fleet in fleets)),
+        "records_unreadable": sum(fleet.replica.unreadable for fleet in fleets),
     }

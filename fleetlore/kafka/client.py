@@ -26,6 +26,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownError
 
 from fleetlore.cluster import TOKEN, Bootstrap, Cluster, Relay
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.batches import Consumer
 from fleetlore.kafka.by_relay import RelayConsumer, RelayProducer
 
 STOP_SECONDS = 1.0
@@ -62,7 +63,7 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
         "auto_offset_reset": "earliest",
         **settings,
     }
-    return _made(AIOKafkaConsumer, bootstrap, *topics, **settings)
+    return _made(Consumer, bootstrap, *topics, **settings)
 
 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:

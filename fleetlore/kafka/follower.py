@@ -17,7 +17,8 @@ from aiokafka.errors import KafkaError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, ConfigError
+from fleetlore.kafka.batches import readable
 from fleetlore.kafka.by_relay import RelayConsumer
 from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer
@@ -50,6 +51,9 @@ class Follower:
         outdated: called where what is known may be forgotten elsewhere: it was away (or the process slept) for so
             long that tombstones may have gone, or the log has been replaced by a shorter one, then with its first
             records. It reads from the beginning.
+
+    Attributes:
+        skipped: records, or whole batches, that could not be read.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Follower:
         outdated: Callable[[], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self.skipped = 0
         self._bootstrap = bootstrap
         self._topics = topics
         self._take = take
@@ -121,6 +126,10 @@ class Follower:
                     followed_since = self._clock.monotonic()
                     self._consumer = consumer
                     await self._follow(consumer)
+            except ConfigError as failure:  # it stays until a person acts
+                if not reported:
+                    log.error("%s: %s", self._what, failure)
+                    reported = True
             except Exception as failure:  # whatever it was: the process goes on with what it knows
                 if self._clock.monotonic() - followed_since > LONGEST_DELAY_SECONDS:
                     delays, reported = backoff(), False  # it had worked: this is another outage
@@ -205,7 +214,9 @@ class Follower:
                 if fetched and self._replaced:
                     self._replaced = False
                     self._outdated()  # not before: until the new log is filled, old lore is better than none
-            await self._take(fetched)
+            read = {part: readable(records) for part, records in fetched.items()}
+            await self._take({part: records for part, records in read.items() if records})
+            self.skipped += sum(len(fetched[part]) - len(records) for part, records in read.items())
             self._heard = self._clock.now()
             for part, records in fetched.items():
                 self._positions[part] = records[-1].offset + 1

@@ -14,6 +14,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.batches import readable
 from fleetlore.kafka.client import connect, connections, disconnect, make_consumer, no_broker
 from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, read_dead_letter
 from fleetlore.wire.topics import topic
@@ -132,7 +133,8 @@ async def read_until(
     while unread := [partition for partition, end in ends.items() if await consumer.position(partition) < end]:
         fetched = await consumer.getmany(*unread, timeout_ms=POLL_MS, max_records=most)
         if fetched:
-            yield [record for records in fetched.values() for record in records]
+            if read := [record for records in fetched.values() for record in readable(records)]:
+                yield read
             came = time.monotonic()
         elif time.monotonic() - came > stall_seconds:
             raise BrokerUnavailable(f"the broker gave no more records of {unread[0].topic} for {stall_seconds:g} s")

@@ -198,7 +198,6 @@ class LoreReplica:
     Attributes:
         index: all lore known so far.
         topics: followed.
-        unreadable: records skipped because this version of fleetlore cannot read them.
     """
 
     def __init__(
@@ -212,7 +211,7 @@ class LoreReplica:
         lock: threading.RLock | None = None,
     ) -> None:
         self.index = LoreIndex()
-        self.unreadable = 0
+        self._refused = 0
         self.topics = (topic(tenant, "patterns"), topic(tenant, "items"), topic(tenant, "decisions"))
         self._clock = clock or SystemClock()
         self._lock = lock or threading.RLock()
@@ -240,6 +239,11 @@ class LoreReplica:
     def loaded(self) -> bool:
         """Whether all lore that existed when the broker first answered is known here."""
         return self._follower.loaded and not self._gathered
+
+    @property
+    def unreadable(self) -> int:
+        """How many records were skipped: damaged, or written by another version of fleetlore."""
+        return self._refused + self._follower.skipped
 
     @property
     def left_out(self) -> int:
@@ -383,8 +387,8 @@ class LoreReplica:
             self._cannot_read(topic_name)
 
     def _cannot_read(self, topic_name: str) -> None:
-        self.unreadable += 1
-        if self.unreadable == 1:
+        self._refused += 1
+        if self._refused == 1:
             log.warning("a record on %s cannot be read by this version of fleetlore; skipped", topic_name)
 
     def _obey(self, value: bytes | None) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "RECORD_REFUSED",
     "REDRIVEN",
     "ROW_REFUSED",
+    "UNREADABLE",
     "DeadLetterRecord",
     "Mark",
     "RawRecord",
@@ -40,6 +41,8 @@ _MARK = "dlq.mark"
 ROW_REFUSED = "row_refused"
 # As that one, but the broker would not take what a stage made of the record.
 RECORD_REFUSED = "record_refused"
+# The Kafka client cannot read the record, or its whole batch: see `fleetlore.kafka.batches`.
+UNREADABLE = "unreadable"
 
 # The original still lies in the log at the place the headers name; a copy of megabytes would only break the producer.
 MAX_VALUE_BYTES = 256 * 1024

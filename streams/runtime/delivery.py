@@ -28,7 +28,7 @@ from fleetlore.errors import (
     StoreUnavailable,
 )
 from fleetlore.kafka.client import backoff
-from fleetlore.wire.dead_letter import RECORD_REFUSED, ROW_REFUSED, RawRecord
+from fleetlore.wire.dead_letter import RECORD_REFUSED, ROW_REFUSED, UNREADABLE, RawRecord
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.collections import alias_of
 from sinks.metrics import Metrics
@@ -159,7 +159,11 @@ class Delivery:
         started = self._clock.monotonic()
         batch = [record for record in batch if record.topic not in self.stopped] if self.stopped else batch
         self._last |= {(stage.name, tenant_of(record.topic)): record for record in batch}
-        effects = await self._retried(lambda: stage.process(batch), stage.name)
+        given = [record for record in batch if not record.unreadable]
+        effects = await self._retried(lambda: stage.process(given), stage.name)
+        for record in batch:
+            if record.unreadable:
+                effects.dead_letters.append(DeadLetter(record, record.value or b"", UNREADABLE, record.unreadable))
         self._second_writes.take(stage.name, effects)
         self._feed_breaker(batch, effects)
         positions = self._positions(stage, batch)

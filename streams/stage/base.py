@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from fleetlore.errors import InvalidEvent
+from fleetlore.kafka.batches import Unreadable
 from fleetlore.wire.principals import Principals
 
 __all__ = [
@@ -52,6 +53,7 @@ class Record(NamedTuple):
     Attributes:
         time: when the broker appended it (`LogAppendTime`), in seconds since the Unix epoch: the same for every reader.
             Infinite where no broker has taken it.
+        unreadable: why it could not be read; then it goes to no stage. Empty for every other record.
     """
 
     topic: str
@@ -61,12 +63,14 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Mapping[str, bytes]
     time: float = inf
+    unreadable: str = ""
 
     @classmethod
     def of(cls, read: Any) -> Record:
         """What a client of aiokafka read."""
         time = read.timestamp / 1000
-        return cls(read.topic, read.partition, read.offset, read.key, read.value, dict(read.headers), time)
+        why = read.checksum if isinstance(read, Unreadable) else ""
+        return cls(read.topic, read.partition, read.offset, read.key, read.value, dict(read.headers), time, why)
 
     @property
     def tp(self) -> TopicPartition:

@@ -13,7 +13,7 @@ import pytest
 from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
 from fleetlore.stats.hashing import withheld
 from fleetlore.wire import events
-from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, dead_letter
+from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, UNREADABLE, dead_letter
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.lore import Level, MemoryItem, Pattern
 from streams.runtime.circuit_breaker import NOT_LOST
@@ -65,7 +65,7 @@ def test_the_tables_name_what_the_code_knows() -> None:
     # A reason is also the first choice or the second of a conditional: InvalidEvent("a" if … else "b", …)
     calls = re.findall(r"InvalidEvent\(\s*((?:\"\w+\"(?: if [^,]*? else )?)+)", source)
     reasons = {reason for call in calls for reason in re.findall(r"\"(\w+)\"", call)}
-    assert rows_of("reason") == {*reasons, *NOT_LOST, ROW_REFUSED, RECORD_REFUSED}
+    assert rows_of("reason") == {*reasons, *NOT_LOST, ROW_REFUSED, RECORD_REFUSED, UNREADABLE}
     place: dict[str, Any] = {
         "to": "d",
         "topic": "t",

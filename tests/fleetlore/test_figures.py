@@ -21,6 +21,8 @@ async def test_metrics_say_what_was_sent_shown_and_how_old_the_lore_is(own_broke
         assert await fleet.flush(10)
         now = fleetlore.metrics()
         assert now["fleets"] == before["fleets"] + 1
+        assert await fleet.ready(20)
+        assert (fleetlore.metrics()["replica_loaded"], now["records_unreadable"]) == (1, 0)
         assert now["events_sent_total"] - before["events_sent_total"] == fleet.sent == 3
         assert now["events_dropped_total"] == before["events_dropped_total"]
         assert now["advice_total"] - before["advice_total"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import orjson
 import pytest
@@ -13,7 +13,7 @@ from sinks.metrics import Metrics
 from streams.runtime.circuit_breaker import Breaker
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
-from streams.stage.base import DeadLetter, Effects, TopicPartition
+from streams.stage.base import DeadLetter, Effects, Record, TopicPartition
 from tests.streams.runtime.world import EVENTS, PARTITION, World, record
 
 
@@ -224,3 +224,24 @@ async def test_rows_written_behind_that_are_all_refused_stop_their_tenant(
     await delivery.run(world, [record(1)._replace(topic=name) for name in (EVENTS, other.topic)])
     assert ledger.take() == {other: 2}
     assert world.dead_letters == []
+
+
+async def test_a_record_that_could_not_be_read_reaches_no_stage_and_is_a_dead_letter_with_its_place(
+    world: World, delivery: Delivery, ledger: Ledger, metrics: Metrics
+) -> None:
+    given: list[int] = []
+
+    async def process(batch: Sequence[Record]) -> Effects:
+        given.extend(each.offset for each in batch)
+        return Effects()
+
+    world.process = process  # type: ignore[method-assign]
+    odd = record(4, value=b"raw")._replace(unreadable="the name of a header is not UTF-8")
+    await delivery.run(world, [record(3), odd, record(5)])
+    assert given == [3, 5]
+    [letter] = world.dead_letters
+    headers = dict(letter.headers)
+    assert letter.value == b"raw" and headers["dlq.reason"] == b"unreadable" and b"UTF-8" in headers["dlq.detail"]
+    assert (headers["dlq.topic"], headers["dlq.partition"], headers["dlq.offset"]) == (EVENTS.encode(), b"0", b"4")
+    assert ledger.take() == {PARTITION: 6}
+    assert metrics.registry.get_sample_value("fleetlore_dead_letters_total", {"reason": "unreadable"}) == 1

@@ -1,0 +1,217 @@
+"""A record that cannot be read costs no other one, and no more memory than its limit."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition, codec
+from aiokafka.consumer import consumer, fetcher
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.util import calc_crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetlore.errors import ConfigError
+from fleetlore.kafka import batches
+from fleetlore.kafka.batches import MOST_BATCH_BYTES, Unreadable, _Batches, _Records, readable
+from tests.doubles.raw_batches import CODECS, Raw, batch, packed, records, varint
+
+TP = TopicPartition("fleetlore.acme.events", 3)
+ODD = Raw(b"odd", b"key", [(b"\xff\xfe", b"1"), (b"fine", None)])
+GOOD = Raw(b"good", b"k", [(b"a", b"b")])
+
+
+def read(*fetched: bytes, offset: int = 0, most_fetches: int = 100) -> list[ConsumerRecord]:
+    """Every record of a log that consists of these batches, fetched as aiokafka does."""
+    found: list[ConsumerRecord] = []
+    for _ in range(most_fetches):
+        bases = [struct.unpack_from(">q", each)[0] for each in fetched]
+        served = fetched[max(index for index, base in enumerate(bases) if base <= offset or not index) :]
+        fetch: Any = _Records(TP, _Batches(b"".join(served)), None, offset, None, None, True, 1)
+        try:
+            found += list(fetch)
+        except CorruptRecordException:
+            continue
+        if fetch.next_fetch_offset == offset:
+            break
+        offset = fetch.next_fetch_offset
+    return found
+
+
+def shape(found: Sequence[ConsumerRecord]) -> list[tuple[int, bool]]:
+    return [(record.offset, not isinstance(record, Unreadable)) for record in found]
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_header_that_is_not_utf8_costs_its_record_alone(name: str) -> None:
+    found = read(batch([GOOD, ODD, GOOD, ODD, GOOD], name), batch([GOOD], name, base=5))
+    assert shape(found) == [(0, True), (1, False), (2, True), (3, False), (4, True), (5, True)]
+    assert {(each.key, each.value, each.headers) for each in readable(found)} == {(b"k", b"good", (("a", b"b"),))}
+    odd = found[1]
+    assert (odd.topic, odd.partition, odd.key, odd.value) == (*TP, b"key", b"odd")
+    assert odd.headers == (("\\xff\\xfe", b"1"), ("fine", None)) and "not UTF-8" in odd.checksum
+
+
+def test_a_record_whose_inside_is_damaged_keeps_its_raw_bytes() -> None:
+    body = b"\0" + varint(0) + varint(1) + varint(1_000_000) + b"rest"
+    found = read(batch([GOOD, Raw(body=body), GOOD]))
+    assert shape(found) == [(0, True), (1, False), (2, True)]
+    assert found[1].value == body
+
+
+def test_behind_a_wrong_length_the_rest_of_the_batch_is_one_refusal() -> None:
+    content = records([GOOD]) + varint(1 << 40) + b"rest"
+    found = read(batch([GOOD] * 4, payload=content), batch([GOOD], base=4))
+    assert shape(found) == [(0, True), (3, False), (4, True)]
+    assert "from 1 to 3" in found[1].checksum
+
+
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        (batch([GOOD] * 3, attributes=4, payload=b"no zstd"), "zstd"),
+        (batch([GOOD] * 3, attributes=2, payload=b"\x82SNAPPY\0\0\0\0\1\0\0\0\1" + struct.pack(">i", -4)), "-4 bytes"),
+        (batch([GOOD] * 3, attributes=6), "codec number 6"),
+        (batch([GOOD] * 3, crc=1), "checksum"),
+        (batch([GOOD] * 3, count=-1), "counts -1"),
+        (batch([GOOD] * 3, count=0), "counts 0"),
+        (struct.pack(">qi", 0, 20) + b"\0\0\0\0\2" + b"\0" * 15, "32 bytes"),
+        (struct.pack(">qi", 0, -5), "no batch"),
+    ],
+)
+def test_a_damaged_batch_is_one_refusal_and_the_next_one_is_read(damaged: bytes, why: str) -> None:
+    found = read(damaged, batch([GOOD, GOOD], base=3))
+    assert shape(found)[1:] == [(3, True), (4, True)]
+    [refused] = found[:1]
+    assert isinstance(refused, Unreadable) and refused.offset in (0, 2) and why in refused.checksum
+
+
+def test_a_checksum_that_fails_once_is_fetched_again() -> None:
+    fetch: Any = _Records(TP, _Batches(batch([GOOD], base=77, crc=5)), None, 77, None, None, True, 1)
+    with pytest.raises(CorruptRecordException):
+        next(fetch)
+    assert shape(read(batch([GOOD], base=77))) == [(77, True)]
+
+
+def test_offsets_of_another_batch_move_no_position() -> None:
+    body = b"\0" + varint(0) + varint(1 << 40) + varint(-1) + varint(-1) + varint(0)
+    found = read(batch([GOOD, Raw(body=body), GOOD]), batch([GOOD], base=3))
+    assert shape(found) == [(0, True), (1, False), (2, True), (3, True)]
+    assert shape(read(batch([GOOD], delta=-1_000), batch([GOOD], base=1))) == [(0, True), (1, True)]
+    assert shape(read(batch([GOOD], delta=1_000), batch([GOOD], base=1))) == [(0, True), (1, True)]
+
+
+def test_a_control_batch_that_holds_no_marker_ends_no_transaction() -> None:
+    for content in (b"", b"\0", varint(3) + b"\0\0\0"):
+        control = batch([GOOD], attributes=0x20 | 0x10, payload=content)
+        assert shape(read(control, batch([GOOD], base=1))) == [(1, True)]
+
+
+def test_a_wrapped_message_of_the_old_format_is_refused_and_a_plain_one_read() -> None:
+    def message(value: bytes, attributes: int, offset: int) -> bytes:
+        inner = struct.pack(">bbq", 1, attributes, 7) + struct.pack(">ii", -1, len(value)) + value
+        inner = struct.pack(">I", zlib.crc32(inner)) + inner
+        return struct.pack(">qi", offset, len(inner)) + inner
+
+    nested = message(packed(message(packed(message(b"x", 0, 0), "gzip"), 1, 0), "gzip"), 1, 1)
+    found = read(message(b"plain", 0, 0), nested, message(b"plain", 0, 2))
+    assert shape(found) == [(0, True), (1, False), (2, True)]
+
+
+@pytest.mark.parametrize("name", CODECS[1:])
+def test_a_batch_that_unpacks_to_gigabytes_is_refused_within_the_limit(name: str) -> None:
+    bomb = batch([Raw(b"0" * (3 * MOST_BATCH_BYTES))], name)
+    after = batch([GOOD], name, base=1)
+    tracemalloc.start()
+    found = read(bomb, after)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert shape(found) == [(0, False), (1, True)] and "unpacked" in found[0].checksum
+    assert peak < 3 * MOST_BATCH_BYTES
+
+
+@pytest.mark.parametrize("name", ("none", "zstd"))
+def test_a_batch_of_a_million_empty_records_is_refused(name: str) -> None:
+    found = read(batch([], name, payload=packed(b"\x0c\0\0\0\1\1\0" * 1_000_000, name), delta=999_999, count=1_000_000))
+    assert shape(found) == [(999_999, False)] and "too many" in found[0].checksum
+
+
+def test_many_batches_that_unpack_to_much_are_not_given_at_once() -> None:
+    each = MOST_BATCH_BYTES // 5
+    log = [batch([Raw(b"0" * each)], "zstd", base=number) for number in range(20)]
+    first = list(_Records(TP, _Batches(b"".join(log)), None, 0, None, None, True, 1))
+    assert sum(len(record.value or b"") for record in first) <= MOST_BATCH_BYTES // 2
+    assert shape(read(*log)) == [(number, True) for number in range(20)], "the rest is fetched again"
+
+
+def test_a_codec_that_is_not_installed_loses_nothing_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = batch([GOOD], "zstd")
+    monkeypatch.setattr(codec, "cramjam", None)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"fleetlore\.acme\.events .*zstd.*pip install 'fleetlore\[codecs\]'"):
+            read(content)
+    assert shape(read(batch([GOOD], "gzip"))) == [(0, True)]
+
+
+raws = st.builds(
+    Raw,
+    st.none() | st.binary(max_size=40),
+    st.none() | st.binary(max_size=8),
+    st.lists(st.tuples(st.binary(max_size=4), st.none() | st.binary(max_size=4)), max_size=3),
+    st.none(),
+)
+
+
+def is_text(raw: Raw) -> bool:
+    try:
+        return all(name.decode() is not None for name, _ in raw.headers)
+    except UnicodeDecodeError:
+        return False
+
+
+@given(st.lists(raws, min_size=1, max_size=8), st.sampled_from(CODECS))
+def test_every_record_is_given_once_whole_or_refused(sent: list[Raw], name: str) -> None:
+    found = read(batch(sent, name))
+    assert shape(found) == [(number, is_text(raw)) for number, raw in enumerate(sent)]
+    assert [(each.key, each.value) for each in found] == [(raw.key, raw.value) for raw in sent]
+    for each, raw in zip(found, sent, strict=True):
+        assert [content for _, content in each.headers] == [content for _, content in raw.headers]
+
+
+@settings(max_examples=400)
+@given(st.lists(raws, min_size=1, max_size=5), st.sampled_from(CODECS), st.data())
+def test_no_damage_to_a_batch_stops_its_reader_or_costs_the_next_one(
+    sent: list[Raw], name: str, data: st.DataObject
+) -> None:
+    content = bytearray(batch(sent, name))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(12, len(content) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()) and content[16] == 2:  # a sender computes the checksum of what it damaged
+        content[17:21] = struct.pack(">I", calc_crc32c(bytes(content[21:])))
+    found = read(bytes(content), batch([GOOD], base=len(sent)))
+    assert (found[-1].offset, found[-1].value) == (len(sent), b"good")
+    offsets = [each.offset for each in found]
+    assert offsets == sorted(set(offsets)) and offsets[0] >= 0
+
+
+@pytest.mark.slow
+def test_the_parser_in_python_is_read_the_same_way() -> None:
+    """Where aiokafka has no wheel for a platform."""
+    if os.environ.get("AIOKAFKA_NO_EXTENSIONS"):
+        pytest.skip("this is that run")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
+    environ = {**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"}
+    done = subprocess.run([*command, "-k", "not gigabytes"], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3_000:]
+
+
+def test_the_classes_of_aiokafka_that_others_use_are_left_as_they_are() -> None:
+    assert fetcher.MemoryRecords is not batches._Batches and consumer.Fetcher is not batches._Fetcher
