@@ -118,13 +118,10 @@ class Settings:
         "leave, it stays below the 30 s after which Kubernetes kills",
         "(0, inf)",
     )
-    breaker_ratio: float = _setting(
-        0.5,
-        "share of bad records among a topic's last 1,000, above which a run of them stops the topic; 1: never",
-        "[0, 1]",
-    )
     breaker_run_records: int = _setting(
-        100, "bad records in a row after which a topic stops, where that share is exceeded too", "(0, inf)"
+        100,
+        "bad records in a row, from more than one sender and over at least two minutes, after which a topic stops",
+        "(0, inf)",
     )
     holdout_share: float = _setting(
         0.05,

@@ -165,8 +165,8 @@ class Metrics:
     )
     lost_run = _gauge(
         "errors",
-        "Records in a row without a usable part. Worry when it grows: at the limit the topic stops, because a "
-        "producer or the worker itself was deployed with a fault.",
+        "Records in a row without a usable part, once they come from several senders. Worry when it grows: at the "
+        "limit the topic stops, because the producers or the worker itself were deployed with a fault.",
         "stream",
         unit="records",
     )

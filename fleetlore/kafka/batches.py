@@ -1,4 +1,4 @@
-"""Read the batches of a fetch so that a record that cannot be read costs no other record.
+"""Read the batches of a fetch and pass over what cannot be read.
 
 aiokafka raises whatever its parser or a codec raises, and then fetches the same batch again, for ever. One header name
 that is not UTF-8 would stop every reader of its partition. A `Consumer` gives an `Unreadable` in place of such a
@@ -37,9 +37,9 @@ __all__ = ["Consumer", "Unreadable", "readable"]
 
 log = logging.getLogger(__name__)
 
-# Of one batch, unpacked. Clients fill batches of at most 1 MB, some of them counted as packed; JSON packs 20 to 1.
+# A batch may unpack to this much. Clients fill batches to 1 MB, some of them as packed, and JSON packs 20 to 1.
 MOST_BATCH_BYTES = 32 * MAX_MESSAGE_BYTES
-# Of the records that one fetch of a partition gives at once. The rest is fetched again.
+# A fetch of a partition gives records of this much memory at once. The rest is fetched again.
 _MOST_FETCHED_BYTES = 8 * MAX_MESSAGE_BYTES
 # The objects that a record of no content becomes.
 _RECORD_BYTES = 512
@@ -149,7 +149,7 @@ class _Batch:
             self._refuse(f"it is no batch of records: {error!r}")
 
     def _refuse(self, why: str) -> None:
-        """Nothing that its bytes say counts."""
+        """Distrust every field of the header."""
         self._why, self.is_control_batch, self.is_transactional, self.producer_id = why, False, False, None
 
     def validate_crc(self) -> bool:

@@ -79,7 +79,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         write_seconds = _WRITE_SHARE * settings.session_timeout_seconds
         self._store = MilvusStore.from_settings(settings, metrics, check=self._lease.check, write_seconds=write_seconds)
         self._batch_producer = BatchProducer(settings.cluster, check=self._lease.check, delivery_seconds=write_seconds)
-        breaker = Breaker(settings.breaker_ratio, settings.breaker_run_records)
+        breaker = Breaker(settings.breaker_run_records)
         self._delivery = Delivery(
             self._store,
             self._batch_producer,

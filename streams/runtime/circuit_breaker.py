@@ -1,51 +1,60 @@
 """Stop a stream that is refused as a whole, instead of draining it into the dead letters.
 
-One bad record is a dead letter. When *everything* is bad, the fault is not in the records: a producer was deployed with
-another schema, or this worker with a bug. Then the log is the safe place and the dead letters are not. So nothing more
-of the topic is processed or committed, and the same again after each start until the cause is removed. Other tenants of
-the worker go on; where no tenant is left, it ends with an error. The rows that a stage makes of a topic are a stream
-of their own, `TOPIC/COLLECTION`: where the store refuses one after the other, the topic stops as well.
+One bad record is a dead letter, and so is the junk of one sender, however much it is. When *everything* of everybody is
+bad, the fault is not in the records: all producers were deployed with another schema, or this worker with a bug. Then
+the log is the safe place and the dead letters are not. So nothing more of the topic is processed or committed, and the
+same again after each start until the cause is removed. Other tenants of the worker go on. When no tenant is left, it
+ends with an error. The rows that a stage makes of a topic are a stream of their own, `TOPIC/COLLECTION`: where the
+store refuses one after the other, the topic stops as well.
 
-The breaker trips where both hold, for one topic as this worker reads it:
+The breaker trips on a run of lost records that is long in three ways. A record is lost if none of its events could be
+used, and one good event anywhere on the topic ends the run. The run must
 
-- a run: the last `run_records` records in a row were lost, on any partitions. A record is lost if no event of it could
-  be used; one good event anywhere on the topic ends the run.
-- a ratio: of the last `WINDOW_RUNS * run_records` records (fewer after a start) more than `ratio` were lost.
+- hold `run_records` records,
+- extend over `RUN_SECONDS` of the broker's time, so that no burst trips it,
+- and come from more than one sender.
 
-Either alone could be exploited. By the ratio alone, an agent that writes more garbage than the others write events
-would stop their pipeline, though every good event is processed. By the run alone, one burst of garbage in a pause of
-the others would. Counting records and not events keeps an array of a million bad events at the weight of one. A client
-that writes many times as much as all agents of its tenant together, for long, can still stop its own tenant. That is a
-flood, which the broker's quotas are for; nothing is lost by stopping.
+A sender is the principal that signed the record, or without principals the agent that it names. Junk that names nobody
+counts as one sender (`sender_of`). Only workers write the later topics. There each record is a sender of its own.
 
-A handful of bad records never trips it: `run_records` is also the smallest sample. The counts live in the process, so a
-start counts anew. But while a run is suspect, `streams.runtime.delivery` holds its commit back, so that the next start
-finds the run in the log and stops at the same place.
+A partial failure never trips it: while some events are good, stopping would hold them up, and the dead letters of the
+others can be sent back. The counts live in the process, so a start counts anew. But while a run may still trip it,
+`streams.runtime.delivery` holds its commit back, so that the next start finds the run in the log and stops at the same
+place.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
-from fleetlore.errors import BreakerTripped
+import orjson
+
+from fleetlore.errors import BreakerTripped, InvalidEvent
+from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from streams.runtime.dead_letters import is_lost
 from streams.stage.base import DeadLetter, Record, TopicPartition
 
-# How far the ratio looks back, in runs.
-WINDOW_RUNS = 10
+# Broker time. A broken deployment lasts longer than a burst of junk or of retries.
+RUN_SECONDS = 120.0
 # A run of this length is suspect; where no good record was seen on the stream since the start, its first record is.
 SUSPECT_RECORDS = 10
-# These were good when they came. What their session was, or is missing, says nothing about the stream's schema.
+# Records with these reasons were good when they came. Their session was at fault, not the stream's schema.
 NOT_LOST = frozenset({"sequence_gap", "missing_start", "after_end", "foreign_agent", "reused_session"})
+# The topics that agents write.
+_OF_AGENTS = (".events", ".feedback")
 
 
 @dataclass(slots=True)
-class _Stream:
-    recent: deque[bool]  # whether each of the last records was lost
-    run: int = 0
-    seen_good: bool = False
+class _Run:
+    """Lost records in a row. `senders` holds the first two."""
+
+    records: int = 0
+    first: float = inf
+    last: float = -inf
+    senders: set[str] = field(default_factory=set)
     reasons: Counter[str] = field(default_factory=Counter)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -54,16 +63,17 @@ class Breaker:
     """Counts lost records by stream: a topic, or a collection of the store.
 
     Args:
-        ratio: of the last records, above which a run trips it; in 0..1.
         run_records: lost records in a row that trip it.
     """
 
-    def __init__(self, ratio: float = 0.5, run_records: int = 100) -> None:
-        self._ratio = ratio
+    def __init__(self, run_records: int = 100) -> None:
         self._run_records = run_records
-        self._streams: dict[str, _Stream] = {}
+        self._runs: dict[str, _Run] = {}
+        self._good: Counter[str] = Counter()  # records by stream, since the start
 
-    def weigh(self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter]) -> dict[str, BreakerTripped]:
+    def weigh(
+        self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter], principals: Principals | None = None
+    ) -> dict[str, BreakerTripped]:
         """Count each record of a batch as good or lost; return why, by topic, where it is one lost record too many."""
         bad: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
         for letter in dead_letters:
@@ -80,7 +90,8 @@ class Breaker:
                 continue
             if mine and is_lost(record, mine):
                 try:
-                    self.lost(record.topic, mine[0].reason, record.tp, record.offset)
+                    sender = sender_of(record, principals)
+                    self.lost(record.topic, mine[0].reason, record.time, sender, record.tp, record.offset)
                 except BreakerTripped as error:
                     tripped[record.topic] = error
             else:
@@ -88,57 +99,94 @@ class Breaker:
         return tripped
 
     def good(self, name: str, records: int = 1) -> None:
-        """Count records of which at least one event could be used."""
-        stream = self._stream(name)
-        stream.recent.extend([False] * min(records, WINDOW_RUNS * self._run_records))
-        stream.seen_good = True
-        if stream.run:
-            stream.run = 0
-            stream.reasons.clear()
-            stream.starts.clear()
+        """Count records with at least one usable event. They end the run."""
+        self._good[name] += records
+        self._runs.pop(name, None)
 
-    def lost(self, name: str, reason: str, tp: TopicPartition | None = None, offset: int = 0) -> None:
-        """Count a record of which nothing could be used.
+    def lost(
+        self,
+        name: str,
+        reason: str,
+        time: float = 0.0,
+        sender: str = "",
+        tp: TopicPartition | None = None,
+        offset: int = 0,
+    ) -> None:
+        """Count a record without a usable event.
+
+        Args:
+            time: when the broker appended it; 0 or less where that is unknown.
+            sender: empty where it is unknown.
 
         Raises:
             BreakerTripped: it is one too many.
         """
-        stream = self._stream(name)
-        stream.recent.append(True)
-        stream.run += 1
-        stream.reasons[reason] += 1
+        run = self._runs.setdefault(name, _Run())
+        run.records += 1
+        run.reasons[reason] += 1
+        if time > 0:
+            run.first, run.last = min(run.first, time), max(run.last, time)
+        if len(run.senders) < 2:
+            run.senders.add(sender)
         if tp is not None:
-            stream.starts.setdefault(tp, offset)
-        if stream.run >= self._run_records and sum(stream.recent) > self._ratio * len(stream.recent):
-            raise BreakerTripped(self._report(name, stream))
+            run.starts.setdefault(tp, offset)
+        if run.records >= self._run_records and run.last - run.first >= RUN_SECONDS and len(run.senders) > 1:
+            raise BreakerTripped(self._report(name, run))
 
     def run(self, name: str) -> int:
-        """Return how many records in a row were lost, up to now."""
-        return self._stream(name).run
+        """Return how many records in a row were lost, up to now; 0 while they come from one sender."""
+        run = self._runs.get(name)
+        return 0 if run is None or len(run.senders) < 2 else run.records
 
     def suspect(self, name: str) -> Mapping[TopicPartition, int]:
-        """Return the first offset of the run on each partition, if it is long enough to hold its commit back."""
-        stream = self._stream(name)
-        return stream.starts if stream.run >= SUSPECT_RECORDS or not stream.seen_good else {}
+        """Return the first offset of the run on each partition, if its commit is to be held back.
+
+        The junk of one sender holds nothing back: it never trips the breaker, so the run could grow without end.
+        """
+        run = self._runs.get(name)
+        if run is None or len(run.senders) < 2:
+            return {}
+        return run.starts if run.records >= SUSPECT_RECORDS or not self._good[name] else {}
 
     def forget(self) -> None:
         """Drop all counts: partitions were assigned anew, and uncommitted records are read again."""
-        self._streams.clear()
+        self._runs.clear()
+        self._good.clear()
 
-    def _stream(self, name: str) -> _Stream:
-        stream = self._streams.get(name)
-        if stream is None:
-            stream = self._streams[name] = _Stream(deque(maxlen=WINDOW_RUNS * self._run_records))
-        return stream
-
-    def _report(self, name: str, stream: _Stream) -> str:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in stream.reasons.most_common())
-        places = ", ".join(f"{tp.partition} from {offset}" for tp, offset in sorted(stream.starts.items()))
+    def _report(self, name: str, run: _Run) -> str:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in run.reasons.most_common())
+        places = ", ".join(f"{tp.partition} from {offset}" for tp, offset in sorted(run.starts.items()))
+        where = f"; partition {places}" if places else ""
         return (
-            f"{name}: the last {stream.run} records were refused, every one of them ({reasons}"
-            + (f"; partition {places}" if places else "")
-            + f"), and {sum(stream.recent)} of the last {len(stream.recent)}. The worker stops there without "
-            "committing the batch, and will stop here again. See the reasons with `fleetlore dead-letters list`; then "
-            "correct what was deployed, the producer or this worker. To send these records to the dead letters, "
-            f"raise FLEETLORE_BREAKER_RUN_RECORDS (now {self._run_records}) until the worker is past them"
+            f"{name}: the last {run.records} records were refused, every one of them ({reasons}{where}), over "
+            f"{run.last - run.first:.0f} s and from several senders; the {self._good[name]} before that this worker "
+            "has read were good. It stops there without committing the batch, and will stop here again. See the "
+            "reasons with `fleetlore dead-letters list`; then correct what was deployed, the producers or this "
+            "worker. To send these records to the dead letters, raise FLEETLORE_BREAKER_RUN_RECORDS (now "
+            f"{self._run_records}) until the worker is past them"
         )
+
+
+def sender_of(record: Record, principals: Principals | None) -> str:
+    """Return the sender of a lost record, or "" if it is unknown.
+
+    With `principals` only a signature counts: anybody can write any name into junk.
+    """
+    if not record.topic.endswith(_OF_AGENTS):
+        return f"{record.partition}@{record.offset}"
+    value = record.value or b""
+    if principals is not None:
+        try:
+            signed = principals.signed_by(record.headers, record.topic, value)
+        except InvalidEvent:
+            return ""
+        if signed != ANYONE:
+            return signed
+    named: object = (record.headers.get("ce_agent") or b"").decode(errors="replace")
+    try:
+        event = orjson.loads(value)
+        event = event[0] if isinstance(event, list) and event else event
+        named = event["agent"] if isinstance(event, dict) and "agent" in event else named
+    except orjson.JSONDecodeError:
+        pass
+    return principal_of(named) if isinstance(named, str) else ""

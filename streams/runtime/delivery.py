@@ -29,7 +29,7 @@ from fleetlore.errors import (
 )
 from fleetlore.kafka.client import backoff
 from fleetlore.wire.dead_letter import RECORD_REFUSED, ROW_REFUSED, UNREADABLE, RawRecord
-from fleetlore.wire.topics import tenant_of, topic
+from fleetlore.wire.topics import tenant_of
 from sinks.collections import alias_of
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED
@@ -165,7 +165,7 @@ class Delivery:
             if record.unreadable:
                 effects.dead_letters.append(DeadLetter(record, record.value or b"", UNREADABLE, record.unreadable))
         self._second_writes.take(stage.name, effects)
-        self._feed_breaker(batch, effects)
+        self._feed_breaker(stage, batch, effects)
         positions = self._positions(stage, batch)
         sinks = [self._deliver(stage, effects.outgoing, positions)]
         if effects.dead_letters:
@@ -225,12 +225,12 @@ class Delivery:
         if write is not None:
             await write
 
-    def _feed_breaker(self, batch: Sequence[Record], effects: Effects) -> None:
+    def _feed_breaker(self, stage: Stage, batch: Sequence[Record], effects: Effects) -> None:
         """Tell the breaker of the batch before it takes effect, hold back the commit of a suspect run, and stop a topic
         that is refused as a whole.
         """
         topics = {record.topic for record in batch}
-        tripped = self._breaker.weigh(batch, effects.dead_letters)
+        tripped = self._breaker.weigh(batch, effects.dead_letters, stage.principals)
         for name in topics:
             self._metrics.lost_run(name).set(self._breaker.run(name))
         self._hold_back(topics - tripped.keys(), _SUSPECT_SECONDS)
@@ -269,29 +269,27 @@ class Delivery:
         letters: list[RawRecord] = []
         for tenant, mine in by_tenant.items():
             bad = [row for row in mine if row["id"] in refused]
-            if self._weigh_rows(topic(tenant, stage.reads), collection, len(mine) - len(bad), len(bad)) and bad:
+            # A row comes of many records, so its dead letter names its tenant's last.
+            last = self._last[stage.name, tenant]
+            if self._weigh_rows(last, collection, len(mine) - len(bad), bad) and bad:
                 self._metrics.dead_letters(ROW_REFUSED).inc(len(bad))
-                # A row comes of many records, so its dead letter names its tenant's last.
-                last = self._last[stage.name, tenant]
                 values = [orjson.dumps(row, default=str) for row in bad]
                 letters += [record_of(stage, DeadLetter(last, value, ROW_REFUSED, detail)) for value in values]
         return letters
 
-    def _weigh_rows(self, read: str, collection: str, good: int, bad: int) -> bool:
+    def _weigh_rows(self, last: Record, collection: str, good: int, bad: Sequence[dict[str, Any]]) -> bool:
         """Tell the breaker of a tenant's rows; return False where they stop the topic that they come from."""
-        rows = f"{read}/{collection}"
-        if read in self.stopped:
+        rows = f"{last.topic}/{collection}"
+        if last.topic in self.stopped:
             return False
-        if not bad and not self._breaker.run(rows):
-            return True
         try:
             if good:
                 self._breaker.good(rows)
             else:
-                for _ in range(bad):
-                    self._breaker.lost(rows, ROW_REFUSED)
+                for row in bad:  # only workers write rows, so each one counts by itself
+                    self._breaker.lost(rows, ROW_REFUSED, last.time, row["id"])
         except BreakerTripped as error:
-            self._stop({read: error})
+            self._stop({last.topic: error})
             return False
         finally:
             self._metrics.lost_run(rows).set(self._breaker.run(rows))

@@ -204,7 +204,7 @@ def test_no_damage_to_a_batch_stops_its_reader_or_costs_the_next_one(
 
 @pytest.mark.slow
 def test_the_parser_in_python_is_read_the_same_way() -> None:
-    """Where aiokafka has no wheel for a platform."""
+    """aiokafka uses it on platforms without a wheel."""
     if os.environ.get("AIOKAFKA_NO_EXTENSIONS"):
         pytest.skip("this is that run")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]

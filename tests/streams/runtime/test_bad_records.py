@@ -9,16 +9,23 @@ import pytest
 
 from fleetlore.errors import BreakerTripped, RowRefused, StoreUnavailable
 from fleetlore.testing import FakeClock
+from fleetlore.wire.principals import Principals
 from sinks.metrics import Metrics
-from streams.runtime.circuit_breaker import Breaker
+from streams.runtime.circuit_breaker import RUN_SECONDS, Breaker
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
 from streams.stage.base import DeadLetter, Effects, Record, TopicPartition
 from tests.streams.runtime.world import EVENTS, PARTITION, World, record
 
 
-def lost(offset: int, partition: int = 0, value: bytes = b"bad") -> DeadLetter:
-    return DeadLetter(record(offset, partition, value), value, "not_json", "no")
+def sent(offset: int, value: bytes = b"") -> Record:
+    """A record of one of three agents, two minutes after the one before."""
+    named = value or orjson.dumps({"agent": f"agent-{offset % 3}"})
+    return record(offset, value=named)._replace(time=1_000_000.0 + RUN_SECONDS * offset)
+
+
+def lost(offset: int) -> DeadLetter:
+    return DeadLetter(sent(offset), sent(offset).value or b"", "missing_field", "no")
 
 
 def breaking(
@@ -26,11 +33,11 @@ def breaking(
 ) -> tuple[Delivery, Callable[[int, int, bool], Awaitable[None]], Ledger]:
     """A delivery whose breaker trips early; and `send(first, last, good)`: a batch of one partition's records."""
     ledger = Ledger(clock)
-    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(0.5, run_records))
+    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(run_records))
 
     async def send(first: int, last: int, good: bool) -> None:
         world.effects = Effects(dead_letters=[] if good else [lost(offset) for offset in range(first, last)])
-        await delivery.run(world, [record(offset, value=b"bad") for offset in range(first, last)])
+        await delivery.run(world, [sent(offset) for offset in range(first, last)])
 
     return delivery, send, ledger
 
@@ -42,7 +49,7 @@ async def test_a_stream_that_is_refused_wholesale_stops_before_its_batch_has_any
     await send(0, 19, False)
     ledger.settle(ledger.take())
     happened, buried = list(world.happened), len(world.dead_letters)
-    with pytest.raises(BreakerTripped, match=r"fleetlore.acme.events: the last 20 .*not_json 20; partition 0 from 0"):
+    with pytest.raises(BreakerTripped, match=r"fleetlore.acme.events: the last 20 .*_field 20; partition 0 from 0"):
         await send(19, 40, False)
     assert world.happened == [*happened, "process"]
     assert len(world.dead_letters) == buried == 19
@@ -55,11 +62,11 @@ async def test_a_tenants_stream_that_is_refused_stops_that_tenant_and_not_the_ot
     world: World, metrics: Metrics, clock: FakeClock
 ) -> None:
     ledger, other = Ledger(clock), TopicPartition("fleetlore.other.events", 0)
-    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(0.5, 20), tenants=2)
+    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(20), tenants=2)
 
     async def send(first: int, last: int, bad: tuple[str, ...]) -> None:
-        batch = [record(offset)._replace(topic=name) for offset in range(first, last) for name in (EVENTS, other.topic)]
-        letters = [DeadLetter(each, b"bad", "not_json", "no") for each in batch if each.topic in bad]
+        batch = [sent(offset)._replace(topic=name) for offset in range(first, last) for name in (EVENTS, other.topic)]
+        letters = [DeadLetter(each, each.value or b"", "not_json", "no") for each in batch if each.topic in bad]
         world.effects = Effects(dead_letters=letters)
         await delivery.run(world, batch)
 
@@ -139,10 +146,29 @@ async def test_a_record_with_one_good_event_is_not_lost(world: World, metrics: M
     assert len(world.dead_letters) == 40
     with pytest.raises(BreakerTripped):
         for offset in range(21):
-            value = b"[1, 2]"
-            bad = [DeadLetter(record(offset, value=value), b"%d" % n, "wrong_shape", "") for n in (1, 2)]
+            value = b'[{"agent":"a%d"},2]' % offset
+            bad = [DeadLetter(sent(offset, value), b"%d" % n, "wrong_shape", "") for n in (1, 2)]
             world.effects = Effects(dead_letters=bad)
-            await delivery.run(world, [record(offset, value=value)])
+            await delivery.run(world, [sent(offset, value)])
+
+
+@pytest.mark.parametrize("signed", [False, True])
+async def test_the_junk_of_one_sender_becomes_dead_letters_and_the_others_go_on(
+    world: World, metrics: Metrics, clock: FakeClock, signed: bool
+) -> None:
+    """However much it is and however long it lasts; with principals, whatever names it holds."""
+    delivery, _, ledger = breaking(world, metrics, clock, run_records=20)
+    world.principals = Principals("k" * 32) if signed else None  # type: ignore[assignment]
+    for start in range(0, 1_000, 100):
+        batch = [
+            sent(offset, b'{"agent":"a%d"}' % offset if signed else b"junk") for offset in range(start, start + 100)
+        ]
+        world.effects = Effects(dead_letters=[DeadLetter(each, each.value or b"", "unsigned", "") for each in batch])
+        await delivery.run(world, batch)
+        assert ledger.take() == {PARTITION: start + 100}, "it holds no commit back"
+        ledger.settle({PARTITION: start + 100})
+    assert len(world.dead_letters) == 1_000
+    assert metrics.registry.get_sample_value("fleetlore_lost_run_records", {"stream": EVENTS}) == 0
 
 
 async def test_gaps_are_no_sign_of_a_broken_stream(world: World, metrics: Metrics, clock: FakeClock) -> None:
@@ -182,14 +208,14 @@ async def test_a_tenant_whose_rows_are_all_refused_stops_and_the_others_do_not(
     world: World, metrics: Metrics, clock: FakeClock
 ) -> None:
     ledger, other = Ledger(clock), TopicPartition("fleetlore.other.events", 0)
-    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(0.1, 3), tenants=2)
+    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(3), tenants=2)
     ids = {"acme": ("acme/1", "acme/2"), "other": ("other/1", "other/2")}
     rows = [{"id": id, "tenant": tenant} for tenant, of_tenant in ids.items() for id in of_tenant]
 
     async def send(offset: int, refused: tuple[str, ...]) -> None:
         world.effects = Effects(rows={"items": rows})
         world.outages["upsert"] = [RowRefused("items", refused, "no such column")] if refused else []
-        await delivery.run(world, [record(offset)._replace(topic=name) for name in (EVENTS, other.topic)])
+        await delivery.run(world, [sent(offset)._replace(topic=name) for name in (EVENTS, other.topic)])
 
     for offset in range(5):  # the other row is taken each time
         await send(offset, (ids["acme"][0], ids["other"][1]))
@@ -213,17 +239,18 @@ async def test_rows_written_behind_that_are_all_refused_stop_their_tenant(
     world: World, metrics: Metrics, clock: FakeClock
 ) -> None:
     ledger, other = Ledger(clock), TopicPartition("fleetlore.other.events", 0)
-    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(0.5, 2), tenants=2)
+    delivery = Delivery(world, world, metrics, clock, ledger, 60.0, Breaker(2), tenants=2)
     rows = [{"id": f"{tenant}/{number}", "tenant": tenant} for tenant in ("acme", "other") for number in (1, 2)]
-    world.effects = Effects(rows={"items": rows}, acknowledged=lambda: None)
-    world.outages["upsert"] = [RowRefused("items", ("acme/1", "acme/2"), "no such column")]
-    await delivery.run(world, [record(0)._replace(topic=name) for name in (EVENTS, other.topic)])
-    ledger.settle(ledger.take())
-    world.effects = Effects()
-    await delivery.run(world, [])
-    await delivery.run(world, [record(1)._replace(topic=name) for name in (EVENTS, other.topic)])
-    assert ledger.take() == {other: 2}
-    assert world.dead_letters == []
+    for offset in range(2):
+        world.effects = Effects(rows={"items": rows}, acknowledged=lambda: None)
+        world.outages["upsert"] = [RowRefused("items", ("acme/1", "acme/2"), "no such column")]
+        await delivery.run(world, [sent(offset)._replace(topic=name) for name in (EVENTS, other.topic)])
+        ledger.settle(ledger.take())
+        world.effects = Effects()
+        await delivery.run(world, [])
+    await delivery.run(world, [sent(2)._replace(topic=name) for name in (EVENTS, other.topic)])
+    assert ledger.take() == {other: 3}
+    assert len(world.dead_letters) == 2, "those of the first batch, which could still have been a burst"
 
 
 async def test_a_record_that_could_not_be_read_reaches_no_stage_and_is_a_dead_letter_with_its_place(
