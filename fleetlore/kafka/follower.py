@@ -47,6 +47,8 @@ class Follower:
         resumes: after an outage go on where it stopped, or from the beginning where the log has been replaced by a
             shorter one. Otherwise always from the beginning.
         newest: begin so many records before the end of each partition instead.
+        begin: called with the end of each partition where no record is known yet; returns the offsets to begin at, for
+            partitions that are not to be read from their beginning.
         complete: awaited after each fetch from the one on that brought the last of what existed at first.
         outdated: called where what is known may be forgotten elsewhere: it was away (or the process slept) for so
             long that tombstones may have gone, or the log has been replaced by a shorter one, then with its first
@@ -68,6 +70,7 @@ class Follower:
         most: int | None = None,
         resumes: bool = True,
         newest: int | None = None,
+        begin: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]] | None = None,
         complete: Callable[[], Awaitable[None]] | None = None,
         outdated: Callable[[], None] | None = None,
         clock: Clock | None = None,
@@ -82,6 +85,7 @@ class Follower:
         self._most = most
         self._resumes = resumes
         self._newest = newest
+        self._begin = begin
         self._complete = complete
         self._outdated = outdated
         self._clock = clock or SystemClock()
@@ -102,6 +106,11 @@ class Follower:
     def connected(self) -> bool:
         """Whether a broker answers, as far as is known."""
         return self._consumer is not None
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The offset of the next record, by partition. A partition without a record so far is missing."""
+        return self._positions
 
     @property
     def age_seconds(self) -> float:
@@ -197,6 +206,8 @@ class Follower:
         if self._newest is not None:
             self._positions = {part: max(0, end - self._newest) for part, end in ends.items()}
             self._newest = None
+        elif self._begin is not None and not self._positions:
+            self._positions.update(self._begin(ends))
         for part, end in ends.items():
             position = self._positions.get(part, 0)
             if 0 < position <= end:

@@ -7,7 +7,7 @@ keeps its few best at hand: a change costs the writer, not the reader.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
@@ -285,11 +285,12 @@ class LoreIndex:
             return not self._distrusted.isdisjoint(entry.said_by)
         return bool(entry.seen_by) and self._distrusted.issuperset(entry.seen_by)
 
-    def forget_all(self) -> None:
-        """Drop all patterns and items; who is distrusted and what is revoked stays so."""
+    def retain(self, ids: Container[str] = ()) -> None:
+        """Drop all patterns and items but those of `ids`; who is distrusted and what is revoked stays so."""
         for id in (*self.patterns, *self.items, *self._hidden):
-            self.forget_pattern(id)
-            self.forget_item(id)
+            if id not in ids:
+                self.forget_pattern(id)
+                self.forget_item(id)
 
     def _hide(self, entry: Pattern | MemoryItem) -> bool:
         """Keep an entry out of sight where it is to be hidden; say whether it is."""

@@ -1,12 +1,15 @@
 """Keep a tenant's lore in the agent's memory: follow the compacted topics `patterns` and `items`, and hide
 what `decisions` revoke and what a distrusted agent says.
 
-What is known stays during an outage: old advice is better than none. But after a week, or where the log was replaced,
-it is read anew, for what was forgotten meanwhile has left no trace.
+Lore stays during an outage: old advice is better than none. After a week, or where the log was replaced, it is read
+anew, for erased lore has left no trace on the topics.
 
-Where all of it does not fit into the memory that an agent gives, what is of its own tools is held, then what is best
-backed; the rest is left to a search of the store (`Session.recall`). What is read for the first time is gathered before
-it is indexed: the newest, and so mostly the best backed, comes last.
+An agent begins with the newest records: lore that is in use changes, and so lies at the end of its topic. Older records
+are read behind that by a second consumer, which ends when it has read them. If there are many, the agent is ready
+before, and they are read slowly. A record is ignored if a newer one of its key has come. An older record is shown only
+once all have been read, because a later one may be its tombstone.
+
+The bound of memory (`fleetlore.recall.bound`) leaves entries out; `Session.recall` finds those in the store.
 """
 
 from __future__ import annotations
@@ -16,31 +19,27 @@ import contextlib
 import ctypes
 import logging
 import threading
-from functools import lru_cache
-from heapq import heapify, heappop, heappush
-from sys import intern
-from typing import NamedTuple
+from collections.abc import Coroutine, Mapping
+from functools import lru_cache, partial
+from typing import Any
 
-import msgspec
+from aiokafka import TopicPartition
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.client import STOP_SECONDS
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
+from fleetlore.recall.bound import Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.lore import Decision, MemoryItem, Pattern, standing
+from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 
 __all__ = ["LoreReplica"]
 
 log = logging.getLogger(__name__)
-
-# Bytes of memory for one of JSON, with the texts and groups by which the index finds it; and for an entry besides, 370
-# of it for what ranks it here. Traced with logged runs.
-_PATTERN_BYTES, _ITEM_BYTES, _ENTRY_BYTES = 2.2, 3.0, 870
 # Records decoded between two turns of the event loop: 5 ms.
 _BATCH = 100
 
@@ -50,140 +49,10 @@ _DECODED = 1024
 _pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
 _item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)
 
-# What is gathered is indexed at the latest after so long, as where a partition cannot be read.
+# The first records are shown together, after so long even if a partition cannot be read.
 _GATHER_SECONDS = 10.0
 # An agent that begins to use a tool reads again what was left out of it, but not one tool after the other.
 _AGAIN_SECONDS = 60.0
-
-
-class Backing(NamedTuple):
-    """What decides whether an entry is held.
-
-    Attributes:
-        tool: whose it is; empty for what is of no tool.
-        standing: `fleetlore.wire.lore.standing`.
-        bytes: of memory, estimated.
-    """
-
-    tool: str
-    standing: float
-    bytes: int
-
-
-class _PatternHead(msgspec.Struct):
-    tool: str
-    agents: int = 0
-    sessions: int = 0
-    last_seen: float = 0.0
-
-
-class _ItemHead(msgspec.Struct):
-    tool: str = ""
-    agents: int = 0
-    support: int = 0
-    against: int = 0
-    last_seen: float = 0.0
-
-
-# A fifth of the time that all fields take: most of what comes to a full replica is not held.
-_pattern_head = msgspec.json.Decoder(_PatternHead).decode
-_item_head = msgspec.json.Decoder(_ItemHead).decode
-
-
-def backing_of_pattern(value: bytes) -> Backing:
-    """Read it from a pattern as it lies on its topic. Raises ValueError."""
-    head = _pattern_head(value)
-    stands = standing(head.agents, head.sessions, 0, head.last_seen)
-    return Backing(intern(head.tool), stands, int(_PATTERN_BYTES * len(value)) + _ENTRY_BYTES)
-
-
-def backing_of_item(value: bytes) -> Backing:
-    """Read it from a memory item as it lies on its topic. Raises ValueError."""
-    head = _item_head(value)
-    stands = standing(head.agents, head.support, head.against, head.last_seen)
-    return Backing(intern(head.tool), stands, int(_ITEM_BYTES * len(value)) + _ENTRY_BYTES)
-
-
-class Bound:
-    """Which entries are held.
-
-    Args:
-        most_bytes: of memory.
-
-    Attributes:
-        left_out: how many entries did not fit, since the topics were last read from their beginning; a newer version
-            of one that is left out counts again.
-    """
-
-    def __init__(self, most_bytes: float) -> None:
-        self.left_out = 0
-        self.most_bytes = most_bytes
-        self._bytes = 0
-        self._held: dict[str, Backing] = {}
-        self._own_tools: set[str] = set()
-        self._tools_left_out: set[str] = set()
-        # The weakest first, with entries that have changed since; empty until something is left out.
-        self._weakest: list[tuple[int, float, str]] = []
-
-    def __contains__(self, id: str) -> bool:
-        """Whether an entry is held."""
-        return id in self._held
-
-    def prefer(self, tool: str) -> bool:
-        """Hold what is of this tool before anything else; say whether some of that was left out before."""
-        if tool in self._own_tools:
-            return False
-        self._own_tools.add(tool)
-        self._weakest.clear()
-        return tool in self._tools_left_out
-
-    def take(self, id: str, backing: Backing) -> list[str]:
-        """Hold an entry, or its newer version. Returns ids of what is to go for it; it may be the entry itself."""
-        self.drop(id)
-        self._held[id] = backing
-        self._bytes += backing.bytes
-        if len(self._weakest) > 2 * len(self._held):
-            self._weakest.clear()
-        elif self._weakest:
-            heappush(self._weakest, self._rank(id, backing))
-        gone: list[str] = []
-        while self._bytes > self.most_bytes:
-            gone.append(self._drop_weakest())
-        return gone
-
-    def drop(self, id: str) -> None:
-        """Forget an entry; unknown ids are fine."""
-        backing = self._held.pop(id, None)
-        if backing is not None:
-            self._bytes -= backing.bytes
-
-    def start_over(self) -> None:
-        """Count what is left out anew: the topics are read from their beginning."""
-        self.left_out = 0
-        self._tools_left_out.clear()
-
-    def forget_all(self) -> None:
-        """Forget all entries; whose tools come first stays known."""
-        self.start_over()
-        self._held.clear()
-        self._weakest.clear()
-        self._bytes = 0
-
-    def _drop_weakest(self) -> str:
-        if not self._weakest:
-            self._weakest = [self._rank(id, backing) for id, backing in self._held.items()]
-            heapify(self._weakest)
-        while True:
-            rank = heappop(self._weakest)
-            backing = self._held.get(rank[-1])
-            if backing is not None and self._rank(rank[-1], backing) == rank:
-                self.drop(rank[-1])
-                self.left_out += 1
-                self._tools_left_out.add(backing.tool)
-                return rank[-1]
-
-    def _rank(self, id: str, backing: Backing) -> tuple[int, float, str]:
-        return 2 if backing.tool in self._own_tools else 0 if backing.tool else 1, backing.standing, id
 
 
 class LoreReplica:
@@ -198,7 +67,14 @@ class LoreReplica:
     Attributes:
         index: all lore known so far.
         topics: followed.
+        newest_records: it begins so many records before the ends of all partitions together.
+        awaited_records: older records that are read before it is `loaded`, or all if there are fewer.
+        pause_seconds: between two fetches of older records once it is loaded: a quarter of a core at the most.
     """
+
+    newest_records = 15_000
+    awaited_records = 30_000
+    pause_seconds = 0.005
 
     def __init__(
         self,
@@ -215,30 +91,33 @@ class LoreReplica:
         self.topics = (topic(tenant, "patterns"), topic(tenant, "items"), topic(tenant, "decisions"))
         self._clock = clock or SystemClock()
         self._lock = lock or threading.RLock()
-        self._follower = Follower(
-            bootstrap,
-            self.topics,
-            self._take,
-            what="lore",
-            fetch_wait_ms=fetch_wait_ms,
-            most=_BATCH,
-            complete=self._put_gathered,
-            outdated=self._forget,
-            clock=self._clock,
+        follow = partial(Follower, bootstrap, fetch_wait_ms=fetch_wait_ms, most=_BATCH, clock=self._clock)
+        self._follower: Follower = follow(
+            self.topics, self._take, what="lore", complete=self._complete, outdated=self._forget, begin=self._begin
         )
+        # It follows all three topics, because a relay takes no other set.
+        self._make_reader = partial(follow, self.topics, self._take_older, what="older lore", complete=self._end_older)
+        # Whether the newest records are still to come: they are shown together.
+        self._gathers = True
+        # By partition: records before this offset are older ones that have not all been read.
+        self._older: dict[TopicPartition, int] = {}
+        self._awaited = 0
+        # Hashes of the keys whose newer records have come while older ones are read.
+        self._seen: set[int] = set()
+        self._reader: asyncio.Task[None] | None = None
         self._bound = None if most_bytes is None else Bound(most_bytes)
         # By id: the topic and the record.
         self._gathered: dict[str, tuple[str, bytes]] = {}
         self._gathers_since = 0.0
         self._wants_more = False
         self._read_again_at = -_AGAIN_SECONDS
-        self._said = False
-        self._task: asyncio.Task[None] | None = None
+        self._warned = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def loaded(self) -> bool:
-        """Whether all lore that existed when the broker first answered is known here."""
-        return self._follower.loaded and not self._gathered
+        """Whether all lore that existed when the broker first answered is known here; if it is much, the newest."""
+        return self._follower.loaded and not self._gathers and (not self._older or self._awaited <= 0)
 
     @property
     def unreadable(self) -> int:
@@ -257,14 +136,16 @@ class LoreReplica:
 
     async def start(self) -> None:
         """Begin to follow; returns at once, whether or not the broker answers."""
-        self._task = asyncio.create_task(self._follower.run(), name="fleetlore-replica")
+        self._spawn(self._follower.run(), "fleetlore-replica")
 
     async def close(self) -> None:
         """Stop following; what is known stays readable. Never hangs."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
-            self._task = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=3 * STOP_SECONDS)
+        self._reader = None
 
     @property
     def age_seconds(self) -> float:
@@ -272,11 +153,11 @@ class LoreReplica:
         return self._follower.age_seconds
 
     async def caught_up(self, timeout_seconds: float) -> bool:
-        """Wait until all that the topics hold at this moment is known here; False when the time is up."""
+        """Wait until the replica is `loaded` as of now; False when the time is up."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 caught_up = await self._follower.caught_up(None)
-                while caught_up and self._gathered:
+                while caught_up and not self.loaded:
                     await asyncio.sleep(0.01)
                 return caught_up
         except TimeoutError:
@@ -294,20 +175,67 @@ class LoreReplica:
             replica._apply(record.topic, record.key, record.value)
         return replica.index
 
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _begin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where to begin in the partitions that have many records."""
+        self._stop_reading_older()
+        parts = [part for part in ends if part.topic in self.topics[:2]]
+        records = self.newest_records // max(1, len(parts))
+        self._older = {part: ends[part] - records for part in parts if ends[part] > records}
+        self._awaited, self._gathers = self.awaited_records, True
+        return self._older
+
+    async def _complete(self) -> None:
+        """The newest records are here."""
+        if self._gathers:
+            self._gathers = False
+            await self._put_gathered()
+        if self._older and self._reader is None:
+            self._reader = self._spawn(self._make_reader().run(), "fleetlore-replica-older")
+
     async def _take(self, fetched: Fetched) -> None:
-        gathers = not self._follower.loaded
+        if self._bound is not None:
+            self._mind_bound(self._bound)
         for part, records in fetched.items():
             # An agent that is behind meets many versions of a key at once, and only the last of them counts.
             newest = {record.key: record.value for record in records}
-            with self._lock:
-                for key, value in newest.items():
-                    self._receive(part.topic, key, value, gathers)
-        if self._gathered and self._clock.monotonic() - self._gathers_since >= _GATHER_SECONDS:
+            if self._older and part.topic in self.topics[:2]:
+                self._seen.update(map(hash, newest))
+            self._receive(part.topic, newest, self._gathers)
+        if self._gathers and self._gathered and self._clock.monotonic() - self._gathers_since >= _GATHER_SECONDS:
             await self._put_gathered()
-        if self._bound is not None:
-            self._mind_bound(self._bound)
 
-    def _receive(self, topic_name: str, key: bytes | None, value: bytes | None, gathers: bool) -> None:
+    async def _take_older(self, fetched: Fetched) -> None:
+        for part, records in fetched.items():
+            end, seen = self._older.get(part, 0), self._seen
+            newest = {each.key: each.value for each in records if each.offset < end and hash(each.key) not in seen}
+            self._receive(part.topic, newest, gathers=True)
+            self._awaited -= len(records)
+        if self._awaited <= 0:
+            await asyncio.sleep(self.pause_seconds)
+
+    async def _end_older(self) -> None:
+        await self._put_gathered()
+        self._stop_reading_older()
+
+    def _stop_reading_older(self) -> None:
+        self._older, self._seen = {}, set()
+        self._gathered.clear()
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+
+    def _receive(self, topic_name: str, records: Mapping[bytes | None, bytes | None], gathers: bool) -> None:
+        with self._lock:
+            for key, value in records.items():
+                self._receive_one(topic_name, key, value, gathers)
+
+    def _receive_one(self, topic_name: str, key: bytes | None, value: bytes | None, gathers: bool) -> None:
         """Take a record, where there is a bound only if it is better backed than what it would have to go for."""
         bound, id = self._bound, (key or b"").decode(errors="replace")
         if bound is None or topic_name == self.topics[2]:
@@ -325,8 +253,9 @@ class LoreReplica:
             return
         for gone in bound.take(id, backing):
             self._gathered.pop(gone, None)
-            self.index.forget_pattern(gone)
-            self.index.forget_item(gone)
+            if not gathers:  # otherwise it stays until the better ones are shown
+                self.index.forget_pattern(gone)
+                self.index.forget_item(gone)
         if id in bound and not gathers:
             self._apply(topic_name, key, value)
         elif id in bound:
@@ -335,38 +264,43 @@ class LoreReplica:
             self._gathered[id] = topic_name, value
 
     async def _put_gathered(self) -> None:
-        if not self._gathered:
-            return
+        """Show what was gathered, in place of what had to go for it."""
+        if self._bound is not None:
+            with self._lock:
+                self.index.retain(self._bound)
         while self._gathered:
             with self._lock:
                 for _ in range(min(_BATCH, len(self._gathered))):
                     id, (topic_name, value) = self._gathered.popitem()
                     self._apply(topic_name, id.encode(), value)
             await asyncio.sleep(0)
-        # What the fetches took, up to a third of what is held, stays with the process otherwise.
+        # Memory of the fetches, up to a third of what is held, would stay with the process.
         with contextlib.suppress(OSError, AttributeError):  # only glibc has it
             await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 
     def _mind_bound(self, bound: Bound) -> None:
-        """Say once that lore was left out; read again what was, where the agent turned out to use its tool."""
-        if bound.left_out and self.loaded and not self._said:
-            self._said = True
+        """Warn once that lore was left out. Read it again if the agent has begun to use its tool."""
+        if self._older or not self.loaded:
+            return
+        if bound.left_out and not self._warned:
+            self._warned = True
             log.warning(
                 "%d patterns and items do not fit into FLEETLORE_REPLICA_MB=%g; Session.recall searches the store",
                 bound.left_out,
                 bound.most_bytes / 1e6,
             )
         now = self._clock.monotonic()
-        if self._wants_more and self.loaded and now - self._read_again_at >= _AGAIN_SECONDS:
+        if self._wants_more and now - self._read_again_at >= _AGAIN_SECONDS:
             self._wants_more, self._read_again_at = False, now
             bound.start_over()
-            for name in self.topics[:2]:
-                self._follower.rewind(name)
+            positions = self._follower.positions
+            self._older = {part: end for part, end in positions.items() if part.topic in self.topics[:2]}
+            self._awaited = 0
 
     def _forget(self) -> None:
-        """Forget all: what was erased while this was away has left no trace on the topics."""
+        """Forget all lore: a tombstone that was written meanwhile may be gone from the topics."""
         with self._lock:
-            self.index.forget_all()
+            self.index.retain()
             self._gathered.clear()
             if self._bound is not None:
                 self._bound.forget_all()

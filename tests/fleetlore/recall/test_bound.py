@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
-from fleetlore.recall.replica import Backing, Bound, backing_of_item, backing_of_pattern
 from fleetlore.wire.lore import MemoryItem, Pattern
 from tests.build import memory_item
 

@@ -193,7 +193,7 @@ def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(
         assert {each.id: each.failures for each in index.failures_of_call("call-1")}.items() <= shown.items()
         assert {each.id: each.support for each in index.recoveries("class-1")}.items() <= shown.items()
         assert index.patterns.keys() | index.items.keys() == shown.keys()
-    index.forget_all()
+    index.retain()
     for id in revoked:
         index.undo_revoke(id)
     for agent in distrusted:

@@ -12,7 +12,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connected
-from fleetlore.recall.replica import LoreReplica, backing_of_item
+from fleetlore.recall.bound import backing_of_item
+from fleetlore.recall.replica import LoreReplica
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import Decision, Pattern

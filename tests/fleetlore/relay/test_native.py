@@ -22,6 +22,7 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import ConfigError, Fleet
 from fleetlore.cli.relay import _unix_socket
+from fleetlore.recall.replica import LoreReplica
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.requests import Caller, Tokens
 from fleetlore.wire import events as names
@@ -29,6 +30,7 @@ from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
 from tests import served
+from tests.build import memory_item
 from tests.doubles.proxy import Proxy
 from tests.fleetlore.relay.test_api import WRONG
 from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, running, sent
@@ -120,6 +122,21 @@ async def test_it_does_what_an_agent_of_the_broker_does(
         if each["type"] != "ai.fleetlore.feedback.v1":  # an agent's own goes among its events by a relay
             kinds[each["agent"]].append((each["sequence"], each["type"], each["data"]))
     assert kinds["a1"] == kinds["a2"]
+
+
+async def test_it_begins_with_the_newest_lore_and_reads_the_older_behind_it(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
+    monkeypatch.setattr(LoreReplica, "newest_records", 8)
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+        for id in map(str, range(20)):
+            value = memory_item(id, tenant=tenant, pattern="class").to_json()
+            await producer.send_and_wait(topic(tenant, "items"), value, key=id.encode())
+        async with joined(broker.address, path, tenant, SECONDS) as (_, fleet):
+            assert await fleet.ready(SECONDS) and len(fleet.replica.index.items) == 20
+            await producer.send_and_wait(topic(tenant, "items"), None, key=b"3")
+            await until(lambda: len(fleet.replica.index.items) == 19, "it shows what is gone")
 
 
 @pytest.mark.long
