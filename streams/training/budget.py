@@ -49,15 +49,15 @@ class CpuBudget:
         self._last = self._clock.monotonic(), spent()
         self._lock = threading.Lock()
 
-    def debt_seconds(self) -> float:
-        """Return how long the process must rest until its share has paid for what it spent."""
+    def debt_seconds(self, reserve: float = 0.0) -> float:
+        """Return how long the process must rest until its share has paid for what it spent, and for a reserve."""
         with self._lock:
             now, spent = self._clock.monotonic(), self._spent()
             then, before = self._last
             self._last = now, spent
             # The rest before a piece of work earns no more than the burst, and only then the work is paid.
             self._credit = min(self._burst, self._credit + self.share * (now - then)) - (spent - before)
-            return max(0.0, -self._credit / self.share)
+            return max(0.0, (reserve - self._credit) / self.share)
 
     def reading_debt_seconds(self) -> float:
         """Return how long the process must rest before it reads on."""
@@ -68,10 +68,15 @@ class CpuBudget:
         while (debt := self.debt_seconds()) > 0:
             self._sleep(max(debt, 0.001))
 
+    def pace_last(self) -> None:
+        """Block the calling thread until the whole burst is earned: it gets what other learners leave of the share."""
+        while (debt := self.debt_seconds(self._burst)) > 0:
+            self._sleep(max(debt, 0.001))
+
     @contextlib.contextmanager
     def paced_imports(self) -> Iterator[None]:
-        """Call `pace` before each module that this thread imports: torch and peft take 9 s of CPU in one go."""
-        thread, pace = threading.get_ident(), self.pace
+        """Call `pace_last` before each module that this thread imports: torch and peft take 9 s of CPU in one go."""
+        thread, pace = threading.get_ident(), self.pace_last
 
         class Pace:
             @staticmethod

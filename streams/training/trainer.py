@@ -2,7 +2,8 @@
 
 Each tenant has two adapters here: the call model, and the retrieval adapter, which takes torch. Both are learned from
 the newest sessions of the log, so there are no offsets to commit, and a killed trainer goes on where the log is. The
-process keeps to a share of a core, whatever it does (`streams.training.budget`).
+process keeps to a share of a core, whatever it does (`streams.training.budget`); the retrieval adapter gets what the
+call model leaves of it.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
                 break
             session = each.session()
             found += reversed([(case, session.ended) for case in cases_of(session)])
-            self._budget.pace()
+            self._budget.pace_last()
         newest = found[:_MOST_CASES][::-1]
         return [case for case, _ in newest], [ended for _, ended in newest]
 
@@ -132,7 +133,7 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
         # Two threads add up in another order than one, and another last bit is another hash. And they would spin while
         # other processes need the cores.
         torch.set_num_threads(1)
-        return train(cases, shared_encoder(), pace=self._budget.pace)
+        return train(cases, shared_encoder(), pace=self._budget.pace_last)
 
     def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[RetrievalManifest]:
         import torch
@@ -152,7 +153,7 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
             if manifest.encoder_sha256 == encoder.sha256:
                 published = RetrievalAdapter(running, manifest.rank, manifest.scale, encoder.dimensions)
                 until = manifest.until
-        report = judge_retrieval(cases, learn, encoder, published, until, ended, self._budget.pace)
+        report = judge_retrieval(cases, learn, encoder, published, until, ended, self._budget.pace_last)
         if not report.passed:
             return report, None
         candidate, config = self._candidate, self._candidate.config

@@ -164,6 +164,21 @@ def test_reading_goes_before_learning() -> None:
     assert budget.reading_debt_seconds() > 0
 
 
+def test_the_last_learner_gets_what_the_others_leave() -> None:
+    machine = Machine()
+    budget, owed = machine.budget(), []
+
+    def others() -> None:  # they learn whenever nothing is owed, for ten seconds
+        if machine.clock.monotonic() < 10.0 and budget.debt_seconds() == 0:
+            machine.spend(0.02)
+            owed.append(machine.clock.monotonic())
+
+    machine.meanwhile = others
+    others()
+    budget.pace_last()
+    assert owed[-1] > 9.0 and machine.clock.monotonic() > 10.0
+
+
 def test_modules_are_imported_at_the_share_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine()
     monkeypatch.setattr("tests.streams.training.test_budget.IMPORTING", machine, raising=False)
