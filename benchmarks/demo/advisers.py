@@ -63,14 +63,19 @@ class FleetAdviser:
     """The fleet's memory: a session of a :class:`fleetlore.agent.fleet.Fleet`, which records and advises every call.
 
     The session tells nothing twice, so what it told is kept, as a model keeps its context.
+
+    Attributes:
+        hints: the lines that the session showed its agent.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.hints: set[str] = set()
         self._remedies: dict[str, list[Call]] = defaultdict(list)
 
     def advise(self, call: Call) -> Tip:
         advice = self._session.advise(call.tool, call.arguments)
+        self.hints |= {line for line in advice.text.splitlines() if line.startswith("- ")}
         told = self._remedies[call.tool]
         told += [helped for item in advice.items if (helped := _remedy(item.remedy, call)) is not None]
         return Tip(advice.risk or 0.0, tuple(told))

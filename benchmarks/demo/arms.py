@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from random import Random
 
 from benchmarks.demo.advisers import FleetAdviser, Journal
 from benchmarks.demo.agents import Run, attend
+from benchmarks.demo.tickets import handle, tickets
 from benchmarks.demo.world import Call, Reply, Task, World
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import BrokerUnavailable
@@ -23,8 +25,11 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Pattern
 
-READY_SECONDS = 5.0
+READY_SECONDS = 30.0
 FLUSH_SECONDS = 20.0
+# Enough for the gate of the retrieval adapter, which asks for 40 later tickets, with some to spare.
+TICKETS = 150
+SHOWN_HINTS = 3
 # Many agents on one small broker: 20 fetches a second of each would take a core of it.
 FETCH_WAIT_MS = 200
 
@@ -92,6 +97,7 @@ class Member:
     joined: float
     index: _TimedIndex
     runs: list[Run] = field(default_factory=list)
+    hints: Counter[str] = field(default_factory=Counter)
 
     def learned_at(self, pattern: str) -> float | None:
         """Return when this agent could first look up the pattern, in Unix seconds; None if it cannot yet."""
@@ -132,6 +138,24 @@ class FleetArm:
         async with asyncio.TaskGroup() as group:
             for number, name in enumerate(self._plan.names):
                 group.create_task(self._work(world, name, number * self._plan.stagger_seconds), name=name)
+        await self._flush()
+
+    async def handle_tickets(self) -> None:
+        """Let all agents handle tickets, and deliver their events. Raises BrokerUnavailable as `work` does."""
+        share = math.ceil(TICKETS / len(self.members))
+        await asyncio.gather(*(self._handle_tickets(member, share) for member in self.members))
+        await self._flush()
+
+    def common_hints(self) -> tuple[tuple[str, int], ...]:
+        """Return the hints that most sessions read, with the number of sessions."""
+        total: Counter[str] = sum((member.hints for member in self.members), Counter())
+        return tuple(total.most_common(SHOWN_HINTS))
+
+    async def _handle_tickets(self, member: Member, count: int) -> None:
+        for ticket in tickets(f"{self._plan.seed}/{member.name}", count):
+            await handle(member.fleet, ticket)
+
+    async def _flush(self) -> None:
         await asyncio.gather(*(member.fleet.flush(FLUSH_SECONDS) for member in self.members))
         lost = sum(member.fleet.dropped + member.fleet.emitter.waiting for member in self.members)
         if lost:
@@ -175,6 +199,7 @@ class FleetArm:
         async with member.fleet.session(environment.goal, task=task.id) as session:
             adviser = FleetAdviser(session)
             run = await attend(member.name, environment, adviser, pause=think, watch=watch)
+            member.hints.update(adviser.hints)
             if run.succeeded:
                 session.succeed(reward=1.0)
             else:

@@ -11,6 +11,11 @@ from typing import Any
 import msgspec
 
 
+def package_file(name: str) -> bytes:
+    """Return the content of a file beside this module."""
+    return files("benchmarks.demo").joinpath(name).read_bytes()
+
+
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An error as the environment words it: ``kind`` is the OpenTelemetry ``error.type``, ``text`` its message."""
 
@@ -64,4 +69,4 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flaky: tuple[Fault, ...]
 
 
-CATALOGUE = msgspec.toml.decode(files("benchmarks.demo").joinpath("catalogue.toml").read_bytes(), type=Catalogue)
+CATALOGUE = msgspec.toml.decode(package_file("catalogue.toml"), type=Catalogue)

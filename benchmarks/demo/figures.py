@@ -34,6 +34,21 @@ class Comparison:
     fleet: float
 
 
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The newest signed version of an adapter, which all agents run.
+
+    Attributes:
+        ordinal: its number; `published`: how many versions the trainer has published.
+        metrics: the figures of the gate.
+    """
+
+    version: str
+    ordinal: int
+    published: int
+    metrics: dict[str, float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """The last line of `make demo ARGS=--json`.
@@ -44,6 +59,8 @@ class Figures:
             they think before each call; `fleetlore replay` shows what the pipeline can take.
         patterns: failure patterns stored, of all three levels.
         adapter_versions: versions published by the trainer.
+        hints: the hints that most sessions read, with the number of sessions.
+        call_model, retrieval: the versions that the agents swapped in; `retrieval` is None without PyTorch.
         agents_on_latest_adapter: agents that run the version of the call model that the channel points to.
         time_to_advice_seconds: from the first time a failure pattern was met, by whichever agent, until another agent
             that had joined by then could look it up without a network; over all (pattern, other agent) pairs.
@@ -67,6 +84,9 @@ class Figures:
     time_to_first_event_seconds: float
     repeat_failures: Comparison
     success_rate: Comparison
+    call_model: Version
+    hints: tuple[tuple[str, int], ...] = ()
+    retrieval: Version | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,6 +107,28 @@ class Figures:
             ("failure → advice elsewhere", "", f"p50 {advice.p50:.2f} s, p99 {advice.p99:.2f} s"),
             ("stack start → first lesson", "", f"{self.time_to_first_event_seconds:.1f} s"),
         ]
+
+    def summary(self) -> list[str]:
+        """Return in plain words what the fleet learned, what that saved, and which versions the agents swapped in."""
+        alone, fleet = self.repeat_failures.isolated, self.repeat_failures.fleet
+        lines = ["What the fleet learned, as the agents read it:"]
+        lines += [f"  {hint}  ({count} sessions)" for hint, count in self.hints]
+        lines += [
+            "What it saved:",
+            f"  {alone - fleet:.0f} of {alone:.0f} repeated failures ({1 - fleet / max(1, alone):.0%}), and "
+            f"{self.success_rate.fleet:.0%} of the sessions succeeded instead of {self.success_rate.isolated:.0%}",
+            "What the agents swapped in between two calls, signed by the trainer:",
+            f"  version {self.call_model.ordinal} of the call model, {self.call_model.version[:12]}, "
+            f"on {self.agents_on_latest_adapter} of {self.agents} agents",
+        ]
+        if self.retrieval is not None:
+            metrics = self.retrieval.metrics
+            lines.append(
+                f"  version {self.retrieval.ordinal} of the retrieval adapter, {self.retrieval.version[:12]}, trained "
+                f"by contrast: on {metrics['queries']:.0f} later tickets its mean reciprocal rank is "
+                f"{metrics['mrr']:.2f}, by words alone {metrics['mrr_words']:.2f}"
+            )
+        return lines
 
 
 class Learner(Protocol):

@@ -6,18 +6,19 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from rich.progress import Progress
 
 from benchmarks.demo.arms import FleetArm, Plan, isolated_arm
-from benchmarks.demo.figures import Figures, Percentiles, advice_times, compare_repeats, compare_success
-from fleetlore.adapters.listing import read_adapters
+from benchmarks.demo.figures import Figures, Percentiles, Version, advice_times, compare_repeats, compare_success
+from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.config import DEFAULT_TENANT, Settings
-from fleetlore.errors import StackError
-from fleetlore.wire.adapter_manifest import CALLS
+from fleetlore.errors import BrokerUnavailable, StackError
+from fleetlore.wire.adapter_manifest import CALLS, RETRIEVAL
 from fleetlore.wire.lore import PATTERN_LEVELS
 from sinks.milvus import MilvusStore
 from streams.embedded.stack import Stack
@@ -27,26 +28,44 @@ from streams.offline.replay import Knowledge, read_knowledge
 WORK_SECONDS = 240.0
 DRAIN_SECONDS = 30.0
 ADAPTER_SECONDS = 30.0
+# Importing PyTorch takes seconds of CPU, and the gate learns each version three times.
+CONTRAST_SECONDS = 300.0
 POLL_SECONDS = 0.25
 VERSIONS_WANTED = 2
 
 T = TypeVar("T")
+# Shows the figures of a stack that still runs, with the address of its console.
+Show = Callable[[Figures, str], Coroutine[Any, Any, None]]
 
 
-async def run_demo(plan: Plan, data: Path, progress: Progress) -> Figures:
+def can_contrast() -> bool:
+    """Return whether the trainer can learn the retrieval adapter here."""
+    return all(find_spec(name) is not None for name in ("torch", "peft"))
+
+
+async def run_demo(
+    plan: Plan, data: Path, progress: Progress, console_port: int | None = None, show: Show | None = None
+) -> Figures:
     """Run both arms, the second one on an embedded stack in the folder `data`.
+
+    If torch and peft are there, the fleet then handles tickets, from which the trainer learns the retrieval adapter.
+
+    Args:
+        console_port: the port of the console; None for no console.
+        show: awaited with the figures before the stack stops.
 
     Raises:
         StackError: the stack died, or a figure was not available in time; the text says which.
     """
-    # Several torch threads would spin against the stack's processes on the same cores.
-    torch.set_num_threads(1)
     sessions = plan.agents * plan.sessions
     alone = progress.add_task("agents on their own", total=sessions)
     isolated = await isolated_arm(plan, lambda: progress.advance(alone))
     starting = progress.add_task("stack", total=1)
     began = time.time()
-    async with Stack(data) as stack:
+    stack = Stack(data, console_port=console_port)
+    # A quarter of a core, the default, would keep the reader waiting for the last version.
+    stack.settings = stack.settings.with_(trainer_cpu_share=1.0)
+    async with stack:
         progress.advance(starting)
         together = progress.add_task("agents as a fleet", total=sessions)
         async with FleetArm(plan, data, lambda: progress.advance(together)) as arm:
@@ -62,7 +81,7 @@ async def run_demo(plan: Plan, data: Path, progress: Progress) -> Figures:
             knowledge = await _knowledge(stack.settings)
             runs = [run for member in arm.members for run in member.runs]
             events = sum(member.fleet.sent for member in arm.members)
-            return Figures(
+            figures = Figures(
                 agents=plan.agents,
                 sessions=sessions,
                 events=events,
@@ -70,13 +89,26 @@ async def run_demo(plan: Plan, data: Path, progress: Progress) -> Figures:
                 patterns=sum(knowledge.patterns[level] for level in PATTERN_LEVELS),
                 judgments=len(knowledge.judgments),
                 memory_items=knowledge.items.total(),
-                adapter_versions=versions,
+                adapter_versions=versions.published,
                 agents_on_latest_adapter=plan.agents,
+                call_model=versions,
+                hints=arm.common_hints(),
                 time_to_advice_seconds=_advice_percentiles(arm),
                 time_to_first_event_seconds=round(arm.first_learned() - began, 2),
                 repeat_failures=compare_repeats(isolated, runs),
                 success_rate=compare_success(isolated, runs),
             )
+            if can_contrast():
+                contrast = progress.add_task("contrastive training", total=plan.agents)
+                await _while_running(stack, arm.handle_tickets())
+                learned = _contrasted(
+                    stack.settings, arm, plan, lambda agents: progress.update(contrast, completed=agents)
+                )
+                figures = replace(figures, retrieval=await _while_running(stack, learned))
+        if show is not None:
+            progress.stop()
+            await _while_running(stack, show(figures, stack.console))
+        return figures
 
 
 async def _work(arm: FleetArm, plan: Plan) -> None:
@@ -87,31 +119,61 @@ async def _work(arm: FleetArm, plan: Plan) -> None:
         raise StackError(f"the fleet did not finish its sessions within {limit:.0f} s") from None
 
 
-async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Callable[[int], None]) -> int:
-    """Wait until every agent runs the newest version, and for a while until there are several; return how many there
-    are.
+async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Callable[[int], None]) -> Version:
+    """Wait until every agent runs the newest version of the call model, and for a while until there are several.
 
     Raises:
         StackError: the time is up, and there is none or some agent does not run it.
     """
     deadline = time.monotonic() + ADAPTER_SECONDS
     while True:
-        listing = (await read_adapters(settings.cluster, DEFAULT_TENANT)).of(CALLS)
-        versions = len(listing.manifests)
-        latest = {pointer["version"] for pointer in listing.pointers}
-        current = sum(member.fleet.call_model_version in latest for member in arm.members)
+        version, current = await _running(settings, CALLS, [each.fleet.call_model_version for each in arm.members])
         settled(current)
-        if versions >= VERSIONS_WANTED and current == plan.agents:
-            return versions
-        if time.monotonic() > deadline:
-            if versions and current == plan.agents:
-                # The gate asks for evidence of a gain, and so few sessions do not always hold it.
-                return versions
+        # The gate asks for evidence of a gain, and so few sessions do not always hold it for a second version.
+        is_late = time.monotonic() > deadline
+        if version is not None and current == plan.agents and (is_late or version.published >= VERSIONS_WANTED):
+            return version
+        if is_late:
             raise StackError(
-                f"after {ADAPTER_SECONDS:.0f} s there are {versions} adapter versions (of {VERSIONS_WANTED} wanted), "
-                f"and {current} of {plan.agents} agents run the newest"
+                f"after {ADAPTER_SECONDS:.0f} s there are {version.published if version else 0} versions of the call "
+                f"model, and {current} of {plan.agents} agents run the newest"
             )
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def _contrasted(settings: Settings, arm: FleetArm, plan: Plan, settled: Callable[[int], None]) -> Version:
+    """Wait until every agent runs the newest version of the retrieval adapter.
+
+    Raises:
+        StackError: the time is up, and no version passed the gate, or some agent does not run it.
+    """
+    deadline = time.monotonic() + CONTRAST_SECONDS
+    while True:
+        version, current = await _running(settings, RETRIEVAL, [each.fleet.adapter_version for each in arm.members])
+        settled(current)
+        if version is not None and current == plan.agents:
+            return version
+        if time.monotonic() > deadline:
+            raise StackError(
+                f"after {CONTRAST_SECONDS:.0f} s {current} of {plan.agents} agents run a version of the retrieval "
+                "adapter"
+            )
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _running(settings: Settings, adapter: str, used: list[str | None]) -> tuple[Version | None, int]:
+    """Return the newest version that the channel points to, and how many of the versions in use are it."""
+    try:
+        listing: AdapterListing = (await read_adapters(settings.cluster, DEFAULT_TENANT)).of(adapter)
+    except BrokerUnavailable:  # busy: the callers ask again until their own deadline
+        return None, 0
+    latest = {pointer["version"] for pointer in listing.pointers}
+    found = [manifest for manifest in listing.manifests if manifest["version"] in latest]
+    if not found:
+        return None, 0
+    newest = found[-1]
+    version = Version(newest["version"], newest["ordinal"], len(listing.manifests), newest["metrics"])
+    return version, sum(each in latest for each in used)
 
 
 async def _knowledge(settings: Settings) -> Knowledge:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +18,17 @@ from rich.progress import Progress
 
 from benchmarks.demo.agents import Run
 from benchmarks.demo.arms import Plan, isolated_arm
-from benchmarks.demo.figures import Comparison, Figures, Percentiles, advice_times, compare_repeats, compare_success
-from benchmarks.demo.run import run_demo
+from benchmarks.demo.figures import (
+    Comparison,
+    Figures,
+    Percentiles,
+    Version,
+    advice_times,
+    compare_repeats,
+    compare_success,
+)
+from benchmarks.demo.run import can_contrast, run_demo
+from benchmarks.demo.tickets import DESKS, tickets
 
 
 @pytest.mark.slow
@@ -34,6 +45,22 @@ async def test_a_small_fleet_learns_from_its_own_failures(tmp_path: Path) -> Non
     assert figures.patterns > 0
     assert figures.memory_items > 0
     assert figures.events > figures.sessions
+    assert figures.hints and all(hint.startswith("- ") for hint, _ in figures.hints)
+    assert can_contrast(), "the checks have PyTorch"
+    assert figures.retrieval is not None
+    assert figures.retrieval.metrics["mrr"] > figures.retrieval.metrics["mrr_words"]
+
+
+def test_the_demo_starts_without_pytorch() -> None:
+    """What `make demo` installs on a fresh machine leaves it out."""
+    code = """
+import sys
+sys.modules |= {"torch": None, "peft": None}
+from benchmarks.demo.__main__ import demo
+from benchmarks.demo.run import can_contrast
+sys.exit(can_contrast())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
 def test_the_plan_gives_every_agent_its_own_sessions_and_always_the_same() -> None:
@@ -105,8 +132,8 @@ def test_both_arms_are_counted_over_the_whole_arm() -> None:
     assert compare_success(isolated, fleet) == Comparison(0.5, 1.0)
 
 
-def test_figures_become_json_and_a_table() -> None:
-    figures = Figures(
+def made(retrieval: Version | None) -> Figures:
+    return Figures(
         agents=50,
         sessions=200,
         events=3000,
@@ -120,10 +147,39 @@ def test_figures_become_json_and_a_table() -> None:
         time_to_first_event_seconds=6.5,
         repeat_failures=Comparison(2000, 300),
         success_rate=Comparison(0.4, 0.95),
+        call_model=Version("ab" * 32, 2, 2, {}),
+        hints=(("- Use `format=json` instead of `format=csv` in sql.export.", 12),),
+        retrieval=retrieval,
     )
+
+
+def test_figures_become_json_and_a_table() -> None:
+    figures = made(None)
     document = json.loads(json.dumps(figures.to_dict()))
     assert document["time_to_advice_seconds"] == {"p50": 0.2, "p99": 0.9}
     assert document["repeat_failures"] == {"isolated": 2000, "fleet": 300}
     rows = {name: (isolated, fleet) for name, isolated, fleet in figures.table()}
     assert rows["repeated failures"] == ("2000", "300")
     assert rows["agents on the latest adapter"] == ("", "50 of 50")
+
+
+def test_the_summary_says_what_was_learned_what_it_saved_and_what_was_swapped_in() -> None:
+    text = "\n".join(made(None).summary())
+    for part in ("- Use `format=json` instead", "12 sessions", "1700 of 2000 repeated failures (85%)", "abababababab"):
+        assert part in text
+    assert "retrieval" not in text
+    metrics = {"queries": 74.0, "mrr": 0.98, "mrr_words": 0.73}
+    text = "\n".join(made(Version("cd" * 32, 1, 1, metrics)).summary())
+    assert "version 1 of the retrieval adapter, cdcdcdcdcdcd" in text and "0.98, by words alone 0.73" in text
+
+
+def test_tickets_are_the_same_for_the_same_seed_and_every_desk_has_some() -> None:
+    made_twice = [list(tickets("1/agent-01", 60)) for _ in range(2)]
+    assert made_twice[0] == made_twice[1]
+    assert {ticket.desk for ticket in made_twice[0]} == set(DESKS)
+    assert all(ticket.desk not in ticket.subject for ticket in made_twice[0])
+
+
+def test_no_word_belongs_to_two_desks() -> None:
+    words = [word for desk in DESKS.values() for word in desk]
+    assert len(words) == len(set(words))
