@@ -1,9 +1,9 @@
-"""Run or check every Python and console block of the README and the guides.
+"""Run or check every Python and command block of the README and the guides.
 
 Python blocks of the README run against a real embedded stack; those of the guides run in order, in one namespace a
-page, against an embedded broker. Console lines are not run where that would start containers, install packages or
-train: their targets, options, extras, variables and files are checked instead. tests/deploy/test_compose.py runs
-`openssl`.
+page, against an embedded broker. Command blocks run against an embedded stack too. A comment before a block says so if
+another file runs it (`<!-- run by PATH -->`) or nothing does (`<!-- not run: REASON -->`). Of every command, and of
+every command in running text, the targets, options, extras, variables, services and files are checked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import itertools
 import os
 import re
 import shlex
@@ -35,6 +36,21 @@ ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/guide/**/*.md")))
 GUIDES = tuple(page for page in PAGES[2:] if "```python\n" in page.read_text())
 MAKE = re.compile(r"^([a-z-]+):", re.MULTILINE)
+BLOCK = re.compile(r"(?:^<!-- (.+?) -->\n)?^```(?:console|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SPAN = re.compile(r"(?<!`)`((?:fleetlore|docker|make) [^`]+)`(?!`)")
+# Why a block is run nowhere in CI.
+REASONS = {
+    "changes the checkout",
+    "changes the environment alone",
+    "installs everything once more",
+    "needs Docker",
+    "needs Docker and a cluster",
+    "needs a cluster",
+    "needs a language model",
+    "needs logs of your own",
+    "needs versions of your own",
+    "serves until Ctrl-C",
+}
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -47,6 +63,13 @@ def commands() -> Iterator[tuple[Path, str]]:
             for line in block.splitlines():
                 assert line.startswith("$ "), f"{page.name}: {line!r} is no command"
                 yield page, line[2:]
+
+
+def command_blocks() -> Iterator[tuple[Path, str, str]]:
+    """Yield page, mark ("" without one) and content of each command block."""
+    for page in PAGES:
+        for mark, content in BLOCK.findall(page.read_text()):
+            yield page, mark, content
 
 
 # --- Python ---------------------------------------------------------------------------------------------------------
@@ -149,6 +172,106 @@ def check_secret(arguments: list[str]) -> None:
     assert {"name": name, "key": key} in (values["trainer"]["signingKey"], values["console"]["token"])
 
 
+def check_docker(arguments: list[str]) -> None:
+    """The files exist, and the services of Compose."""
+    if arguments[0] != "compose":
+        assert (ROOT / arguments[2]).exists()
+        return
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    match [each for each in arguments[1:] if not each.startswith("-")]:
+        case ["logs" | "exec" | "restart" | "run", service, *_]:
+            assert service in services, f"docker-compose.yml has no service {service}"
+        case [subcommand, *_]:
+            assert subcommand in ("build", "config", "down", "ps", "pull", "up")
+
+
+def check_span(words: list[str]) -> None:
+    """The command exists and has these options; the arguments may stand for others."""
+    program, *arguments = words
+    if program == "docker":
+        check_docker(arguments)
+        return
+    if program == "make":
+        assert arguments[0] in MAKE.findall((ROOT / "Makefile").read_text()), f"no target {arguments[0]}"
+        return
+    command: Any = typer.main.get_command(build_app())
+    while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
+        name = arguments.pop(0)
+        assert name in command.commands, f"fleetlore has no command {name}"
+        command = command.commands[name]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    own = itertools.takewhile(lambda word: word != "--", arguments)
+    assert {word.partition("=")[0] for word in own if word.startswith("--")} <= {*known, "--help"}
+
+
+def spans() -> list[tuple[Path, str]]:
+    """The commands in running text."""
+    found = []
+    for page in (*PAGES, *sorted(ROOT.glob("docs/explain/*.md"))):
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        found += [(page, " ".join(span.split())) for span in SPAN.findall(text)]
+    return found
+
+
+@pytest.mark.parametrize(("page", "span"), spans(), ids=lambda each: each.stem if isinstance(each, Path) else each)
+def test_a_command_in_running_text_is_one(page: Path, span: str) -> None:
+    check_span(shlex.split(span.replace("…", "")))
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    for wrong in ("docker compose logs keys", "fleetlore adapters verify", "fleetlore up --nothing", "make nothing"):
+        with pytest.raises(AssertionError):
+            check_span(wrong.split())
+
+
+@pytest.mark.parametrize(
+    ("page", "mark", "content"),
+    [each for each in command_blocks() if each[1]],
+    ids=lambda each: each.stem if isinstance(each, Path) else None,
+)
+def test_a_mark_names_what_runs_the_block_or_why_nothing_does(page: Path, mark: str, content: str) -> None:
+    kind, _, about = mark.partition("not run: ")
+    if not kind:
+        assert about in REASONS
+        return
+    file = mark.removeprefix("run by ")
+    # One that runs a page names it, or its block's program.
+    assert file != mark and {page.name, content.split()[1], content.split()[0]} & {*words_of(ROOT / file)}
+
+
+def words_of(file: Path) -> list[str]:
+    return re.findall(r"[\w.-]+", file.read_text())
+
+
+def test_ci_runs_the_first_block_of_the_readme_word_for_word() -> None:
+    _, mark, content = next(command_blocks())
+    assert mark == "run by .ci/run"
+    printed = subprocess.run(["sh", ROOT / ".ci/readme-commands"], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == [line.removeprefix("$ ") for line in content.splitlines()]
+    assert [line.partition("#")[0].strip() for line in printed.splitlines()] == ["make demo", "make test"]
+    assert "readme-commands" in (ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.long
+async def test_the_command_blocks_without_a_mark_run_in_order(tmp_path: Path) -> None:
+    """On a stack that nothing has reached yet."""
+    async with Stack(tmp_path / "lore", workers=1, trainer=False) as stack:
+        environ = {**os.environ, **stack.settings.to_env(), "PYTHONPATH": str(ROOT)}
+        for page, mark, content in command_blocks():
+            for line in [] if mark else content.splitlines():
+                program, *arguments = shlex.split(line.removeprefix("$ "), comments=True)
+                assert program == "fleetlore", f"{page.name}: {line}: run it here, or mark its block"
+                done = await asyncio.to_thread(
+                    subprocess.run,
+                    [sys.executable, "-m", "fleetlore.cli.main", *arguments],
+                    cwd=tmp_path,
+                    env=environ,
+                    capture_output=True,
+                    text=True,
+                )
+                assert done.returncode == 0, f"{page.name}: {line}: {done.stdout}{done.stderr}"
+
+
 @pytest.mark.parametrize(
     ("page", "line"), list(commands()), ids=lambda each: each.stem if isinstance(each, Path) else each
 )
@@ -167,8 +290,10 @@ def test_a_command_of_the_pages_is_one(page: Path, line: str, tmp_path: Path, mo
             check_module(arguments[1:])
         case "export":
             assert {each.partition("=")[0] for each in arguments} <= {*variables()}
+        case ".":
+            assert arguments == [".venv/bin/activate"]
         case "docker":
-            assert (ROOT / ("docker-compose.yml" if arguments[0] == "compose" else arguments[2])).exists()
+            check_docker(arguments)
         case "openssl":
             pass  # run by tests/deploy/test_compose.py
         case "helm":
