@@ -28,8 +28,8 @@ from streams.offline.replay import Knowledge, read_knowledge
 WORK_SECONDS = 240.0
 DRAIN_SECONDS = 30.0
 ADAPTER_SECONDS = 30.0
-# Importing PyTorch takes seconds of CPU, and the gate learns each version three times.
-CONTRAST_SECONDS = 300.0
+# Importing PyTorch and learning a version with its gate take some 15 s of CPU, which a busy machine gives late.
+CONTRAST_SECONDS = 600.0
 POLL_SECONDS = 0.25
 VERSIONS_WANTED = 2
 

@@ -17,6 +17,7 @@ from tests.cluster.kafka_cluster import CLIENT, KafkaCluster
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 async def test_a_small_fleet_learns_from_its_own_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = KafkaCluster(tmp_path / "kafka")
     [broker] = cluster.brokers

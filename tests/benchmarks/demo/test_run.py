@@ -32,7 +32,7 @@ from benchmarks.demo.tickets import DESKS, tickets
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_small_fleet_learns_from_its_own_failures(tmp_path: Path) -> None:
     plan = Plan(agents=24, sessions=6, stagger_seconds=0.3)
     figures = await run_demo(plan, tmp_path, Progress(console=Console(file=io.StringIO()), disable=True))
