@@ -65,7 +65,7 @@ class FleetAdviser:
     The session tells nothing twice, so what it told is kept, as a model keeps its context.
 
     Attributes:
-        hints: the lines that the session showed its agent.
+        hints: the lines that name another value to use. Advice that is the same for every fleet is left out.
     """
 
     def __init__(self, session: Session) -> None:
@@ -75,7 +75,7 @@ class FleetAdviser:
 
     def advise(self, call: Call) -> Tip:
         advice = self._session.advise(call.tool, call.arguments)
-        self.hints |= {line for line in advice.text.splitlines() if line.startswith("- ")}
+        self.hints |= {line for line in advice.text.splitlines() if line.startswith("- Use `")}
         told = self._remedies[call.tool]
         told += [helped for item in advice.items if (helped := _remedy(item.remedy, call)) is not None]
         return Tip(advice.risk or 0.0, tuple(told))

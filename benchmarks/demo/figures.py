@@ -115,8 +115,8 @@ class Figures:
         lines += [f"  {hint}  ({count} sessions)" for hint, count in self.hints]
         lines += [
             "What it saved:",
-            f"  {alone - fleet:.0f} of {alone:.0f} repeated failures ({1 - fleet / max(1, alone):.0%}), and "
-            f"{self.success_rate.fleet:.0%} of the sessions succeeded instead of {self.success_rate.isolated:.0%}",
+            f"  {alone:.0f} repeated failures alone, {fleet:.0f} as a fleet; {self.success_rate.isolated:.0%} of the "
+            f"sessions succeeded alone, {self.success_rate.fleet:.0%} as a fleet",
             "What the agents swapped in between two calls, signed by the trainer:",
             f"  version {self.call_model.ordinal} of the call model, {self.call_model.version[:12]}, "
             f"on {self.agents_on_latest_adapter} of {self.agents} agents",
