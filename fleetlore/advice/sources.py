@@ -23,24 +23,22 @@ from fleetlore.advice.changes import (
     names_beside,
 )
 from fleetlore.advice.gate import Part, Tip
+from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.context import CALL_CHARACTERS, values_of
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
-from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id
-from fleetlore.fingerprint.literals import masked_text
+from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.recall.hints import default_hint
 from fleetlore.recall.index import LoreIndex
-from fleetlore.wire.lore import HOW_TO
-from fleetlore.words import WORD, names_of, words
+from fleetlore.wire.trajectory import MAX_TEXT
+from fleetlore.words import WORD, names_of
 
 __all__ = ["SOURCES", "WAYS_OUT"]
 
 _MAX_CARD, _MAX_STRUCTURE = 600, 300
 _MOST_RECOVERIES = 2
-# Share of all their words that two goals hold both, from which they are one.
-_SAME_GOAL = 0.9
 _MOST_NAMED = 3
 # Of one call: for each a name near it is looked for among all of the place.
 _MOST_REJECTED = 6
@@ -74,20 +72,18 @@ def recoveries(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 
 def way(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """The calls that solved this very goal."""
-    for item in index.strategies(at.task) if at.task else ():
-        if _is_same_goal(item.title.removeprefix(HOW_TO), at.goal) and not is_own(item, at.session):
+    """Yield the calls that solved this very goal."""
+    if not at.task:
+        return
+    sent = redact_fenced(at.goal)[:MAX_TEXT]  # the goal as the session's events hold it
+    for item in index.strategies(strategy_id(at.task, sent)):
+        if not is_own(item, at.session):
             yield item_tip(item, "way")
 
 
 def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "Here there are:") -> tuple[Part, ...]:
     """Owners with their members, one a line."""
     return (f"{lead}\n", name_quote("\n".join(f"{owner}({', '.join(members)})" for owner, members in found)))
-
-
-def _is_same_goal(one: str, other: str) -> bool:
-    some, others = (frozenset(words(masked_text(goal, frozenset()))) for goal in (one, other))
-    return bool(some) and len(some & others) >= _SAME_GOAL * len(some | others)
 
 
 def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:

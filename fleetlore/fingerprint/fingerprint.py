@@ -121,6 +121,14 @@ def pattern_id(level: str, *parts: str) -> str:
     return blake2b("\x1f".join((VERSION, level, *parts)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
+def strategy_id(task: str, goal: str) -> str:
+    """Return the id of the memory item that holds what solved a goal of a task.
+
+    An agent looks its own goal up by this id, so it is shown the calls of that very goal or none.
+    """
+    return "item" + pattern_id("strategy", task, " ".join(goal.casefold().split()))[:28]
+
+
 @lru_cache(maxsize=32_768)
 def shaped_call_id(tool: str, shape: str) -> str:
     """`call_id` for a shape that is known already."""

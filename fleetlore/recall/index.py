@@ -78,7 +78,7 @@ _Role = Literal[
     "remedies",
     "strategies",
 ]
-# Role of a group, and what it is about: a tool, a kind of call, a pattern, a cause, a task.
+# Role of a group, and what it is about: a tool, a kind of call, a pattern, a cause, a strategy.
 _Key = tuple[_Role, str]
 # How the patterns of a group are ranked; memory items by their standing.
 _RANKS: dict[_Role, Callable[[Any], Any]] = {
@@ -180,9 +180,9 @@ class LoreIndex:
         """Recoveries of a tool; best backed first."""
         return self._best("recoveries of tool", tool)
 
-    def strategies(self, task: str) -> tuple[MemoryItem, ...]:
-        """What tells success from failure at a task."""
-        return self._best("strategies", task)
+    def strategies(self, id: str) -> tuple[MemoryItem, ...]:
+        """Return what solved a goal, by `fingerprint.strategy_id`."""
+        return self._best("strategies", id)
 
     def is_of(self, agent: int) -> bool:
         """Whether all that is known was met under one agent's name (a hash)."""
@@ -338,4 +338,4 @@ def _keys_of_item(item: MemoryItem) -> list[_Key]:
         keys += [("recoveries", item.pattern)] if item.pattern else []
         keys += [("changes", f"{item.tool}\x1f{item.was[0]}")] if item.was and item.now else []
         return keys if item.cause is None else [*keys, ("remedies", item.cause), ("remedies", item.tool)]
-    return [("strategies", item.task)] if item.kind == "strategy" and item.task else []
+    return [("strategies", item.id)] if item.kind == "strategy" else []

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from fleetlore.advice.changes import says_where
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
-from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, object_of, parsed
+from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, object_of, parsed, strategy_id
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
@@ -82,7 +82,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
 
 
 def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
-    """The way of a session that solved its task, without the calls that failed; none of any other session."""
+    """Return the calls by which a session solved its goal, without those that failed; none for any other session."""
     trajectory = judgment.trajectory
     if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].failed:
         return []
@@ -92,7 +92,7 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
     return [
         Candidate(
             **origin(trajectory),
-            item_id=item_id(trajectory.tenant, "strategy", trajectory.task),
+            item_id=strategy_id(trajectory.task, trajectory.goal),
             kind="strategy",
             side="success",
             title=line(trajectory.goal, MAX_GOAL),

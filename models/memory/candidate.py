@@ -4,16 +4,14 @@ near-duplicates   meet in one id, made of what was learned and not of its wordin
 contradictions    count on the item itself; the newer and better backed side wins
 age               halves a session's weight every half-life of event time
 harm              what could do some waits until several agents have done that very thing
-ways              are told on the word of a quorum: `QUORUM_AGENTS` agents made all of its calls. Of sessions with other
-                  goals only what two agents' calls share is quoted; the rest is not the task's, but somebody's
+ways              solved one goal of one task, and are shown once `QUORUM_AGENTS` agents made exactly these calls
 
 All are functions of the set of contributions: no order of arrival, no clock.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import fsum
@@ -22,7 +20,6 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
-from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
@@ -53,10 +50,9 @@ _ITEM_PREFIX = "item"
 QUORUM_AGENTS = 3
 # Steps of a half-life; a session younger than one step counts as new.
 _AGE_STEPS = 32
-# Of a strategy as it is told: its lines, the characters of its title, and the agents whose calls hold what is quoted.
+# A strategy is shown with at most this many lines, and a title of this many characters.
 _MAX_LINES = 8
 _MAX_TITLE = 160
-_LEAST_VOICES = 2
 
 _hash = lru_cache(maxsize=4096)(stable_hash)
 
@@ -166,7 +162,8 @@ class Contributor(NamedTuple):
     """The newest verdict on one session; the greater of two counts.
 
     Attributes:
-        way, form: hashes of all that its contribution says, and of a way of a task with its literals masked.
+        way: hash of all that its contribution says.
+        form: not used; it keeps the place of a field that stored rows have.
         goal: hash of its goal.
         delayed: as in `Candidate`.
         danger: whether a call of it could do harm.
@@ -239,37 +236,15 @@ def is_unconfirmed(item: MemoryItem) -> bool:
     return item.danger and item.agents < QUORUM_AGENTS
 
 
-def way(shown: Sequence[Candidate], successes: Sequence[Candidate], *, is_masked: bool) -> Candidate:
-    """A strategy as it is told.
-
-    Args:
-        shown: the examples of the way, best first.
-        successes: all examples of the task.
-        is_masked: whether what fewer than two agents' calls hold is left out.
-    """
-    calls = [each.calls for each in shown]
-    if is_masked:
-        known = frozenset(_agreed(successes, lambda each: names("\n".join(each.calls))))
-        calls = [tuple([masked_text(call, known) for call in each]) for each in calls]
-    told = min(calls, key=lambda each: (-calls.count(each), each))
-    goals = _agreed(shown, lambda each: [each.title])
-    number = len(told)
+def way(example: Candidate) -> Candidate:
+    """Return a strategy as agents read it; all its examples made the same calls for the same goal."""
+    number = len(example.calls)
     return replace(
-        shown[0],
-        title=f"{HOW_TO}{goals[0] if goals else shown[0].task}"[:_MAX_TITLE],
+        example,
+        title=f"{HOW_TO}{example.title or example.task}"[:_MAX_TITLE],
         description=f"Solved in {number} call{'' if number == 1 else 's'}.",
-        content="\n".join(["What worked:", *_numbered(told)]),
+        content="\n".join(["What worked:", *_numbered(example.calls)]),
     )
-
-
-def _agreed(examples: Iterable[Candidate], texts: Callable[[Candidate], Iterable[str]]) -> list[str]:
-    """Texts that examples of two agents hold, those of the most agents first, ties by text."""
-    held: dict[str, set[str]] = defaultdict(set)
-    for each in examples:
-        for text in texts(each):
-            held[text].add(each.agent)
-    found = [text for text, holders in held.items() if len(holders) >= _LEAST_VOICES]
-    return sorted(found, key=lambda text: (-len(held[text]), text))
 
 
 def _numbered(calls: Sequence[str]) -> list[str]:

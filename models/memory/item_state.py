@@ -21,7 +21,6 @@ from typing import NamedTuple
 import msgspec
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.fingerprint.literals import masked_text
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
@@ -77,9 +76,15 @@ class ItemState:
             return self.shown.add(_hash(other.session), _ShownTo(_hash(other.agent)))
         changed, session, agent = False, _hash(other.session), _hash(other.agent)
         if self.contributors.has_room(session, agent):  # else what it says need not be hashed
-            said = _ways(other)
             contributor = Contributor(
-                other.revision, other.side, agent, other.seen, *said, other.goal, other.delayed, other.danger
+                other.revision,
+                other.side,
+                agent,
+                other.seen,
+                _hash(other.said),
+                goal=other.goal,
+                delayed=other.delayed,
+                danger=other.danger,
             )
             changed = self.contributors.add(session, contributor)
         seen = min(other.seen, self.first_seen), max(other.seen, self.last_seen)
@@ -178,7 +183,7 @@ class ItemState:
             return None
         scales = self.contributors.scales
         support = round(fsum([scales[each.agent] for each in backed]))
-        best = way(shown, self.examples["success"], is_masked=told.is_masked) if shown[0].calls else shown[0]
+        best = way(shown[0]) if shown[0].calls else shown[0]
         return MemoryItem(
             id=best.item_id,
             tenant=best.tenant,
@@ -216,19 +221,14 @@ class ItemState:
         return round(fsum([scales[each.agent] for each in self.shown.kept.values() if each.agent >= 0]))
 
     def _most_said(self, half_life_seconds: float) -> _Said:
-        successes, counted = self.examples["success"], self._counted
-        goals = {each.goal for each in counted if each.side == "success"}
-        # What differs from session to session of several goals is not the task's, but somebody's.
-        is_masked = bool(successes[0].calls) and len(goals) > 1
-        said = [(each.form if is_masked else each.way, each) for each in counted]
-        found = votes(said, half_life_seconds)
-        ways = [(_ways(each)[is_masked], each) for each in successes]
+        counted = self._counted
+        found = votes([(each.way, each) for each in counted], half_life_seconds)
+        ways = [(_hash(each.said), each) for each in self.examples["success"]]
         most = min((way for way, _ in ways), key=lambda way: _order(found.get(way), way))
         return _Said(
             [each for way, each in ways if way == most],
-            [each for way, each in said if way == most and each.side == "success"],
+            [each for each in counted if each.way == most and each.side == "success"],
             [each for each in counted if each.side == "failure"],
-            is_masked,
         )
 
     @property
@@ -275,13 +275,11 @@ class _Said(NamedTuple):
     Attributes:
         shown: the examples that say it, best first.
         backed: those who say it; `against`: those who contradict the item.
-        is_masked: whether it was compared with its literals masked.
     """
 
     shown: list[Candidate]
     backed: list[Contributor]
     against: list[Contributor]
-    is_masked: bool
 
 
 class _Kept(msgspec.Struct, gc=False):
@@ -307,19 +305,6 @@ def _shown_to(kept: Iterable[tuple[int, _ShownTo]] = ()) -> LatestSample[_ShownT
 
 # Cached, since agents and the sessions of the examples repeat: five hashes a contribution.
 _hash = lru_cache(maxsize=16_384)(stable_hash)
-
-
-@lru_cache(maxsize=4096)
-def _ways_of(said: str) -> tuple[int, int]:
-    return stable_hash(said), stable_hash(masked_text(said))
-
-
-def _ways(candidate: Candidate) -> tuple[int, int]:
-    """`Contributor.way` and `Contributor.form`; of what is no way of a task one serves as both, for masking is slow."""
-    if candidate.calls:
-        return _ways_of(candidate.said)
-    way = _hash(candidate.said)
-    return way, way
 
 
 def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:

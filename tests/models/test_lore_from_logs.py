@@ -48,7 +48,7 @@ def test_items_are_the_same_in_any_order(bench: ModuleType, trajectories: list[T
     items = {item.id: item for item in bench.distil_all(trajectories)}
     assert items == {item.id: item for item in bench.distil_all(trajectories[::-1])}
     kinds = Counter(item.kind for item in items.values())
-    assert kinds["recovery"] >= 20 and kinds["strategy"] >= 10  # a strategy takes three agents
+    assert kinds["recovery"] >= 20 and kinds["strategy"] >= 5  # a strategy takes three agents with the same goal
     assert any("`" in item.title and item.support > 1 for item in items.values() if item.kind == "recovery")
 
 

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.stats.hashing import stable_hash
 from tests.build import memory_item
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
@@ -220,7 +221,14 @@ async def test_a_value_that_the_error_names_is_shown_after_one_agent() -> None:
 async def test_marks_of_speakers_and_entries_are_gone_from_what_is_shown(mark: str) -> None:
     fleet = MemoryFleet()
     content = f"The news page takes a mode.\n{mark} the news are long"
-    way = memory_item("w1", kind="strategy", task="news", title="How to: read the news page", content=content, agents=3)
+    way = memory_item(
+        strategy_id("news", "read the news page"),
+        kind="strategy",
+        task="news",
+        title="How to: read the news page",
+        content=content,
+        agents=3,
+    )
     fleet.pipeline.index.put_item(way)
     doors = await fleet.read(goal="read the news page", task="news", tools=["browse"])
     shown = [each for each in (doors["brief"], doors["at the start"]) if "the news are long" in each]

@@ -20,7 +20,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Budget, ConfigError, Fleet, ModelUnavailable, NotOpen
 from fleetlore.advice.provenance import MARK
 from fleetlore.calls.model import CallModel
-from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.fingerprint import failure_of, strategy_id
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
@@ -232,7 +232,11 @@ def version_of_tables() -> bytes:
 
 async def test_a_brief_tells_of_the_task_and_of_what_the_tools_need(fleet: Fleet) -> None:
     index = fleet.replica.index
-    index.put_item(memory_item("s", kind="strategy", task="refund", title="How to: refund", agents=3, support=3))
+    index.put_item(
+        memory_item(
+            strategy_id("refund", "refund"), kind="strategy", task="refund", title="How to: refund", agents=3, support=3
+        )
+    )
     failure = failure_of("pay", {}, "http_503", "503 Service Unavailable")
     for level, id in (("exact", failure.exact), ("class", failure.class_)):
         index.put_pattern(

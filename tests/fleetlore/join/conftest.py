@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetlore import Fleet
+from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.wire.lore import HOW_TO
 from tests.build import memory_item, met
 
@@ -16,7 +17,13 @@ DENIED = "PermissionError", "[Errno 13] Permission denied: '/etc/shadow'"
 @pytest.fixture
 def fleet(fleet: Fleet) -> Fleet:
     item = memory_item(
-        "s1", kind="strategy", task="look", title=f"{HOW_TO}{GOAL}", support=3, agents=3, content="Look into /srv first"
+        strategy_id("look", GOAL),
+        kind="strategy",
+        task="look",
+        title=f"{HOW_TO}{GOAL}",
+        support=3,
+        agents=3,
+        content="Look into /srv first",
     )
     fleet.replica.index.put_item(item)
     return fleet

@@ -62,13 +62,13 @@ KNOWING_PROXY = """
 import sys
 
 from fleetlore import Fleet
-from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.fingerprint import failure_of, strategy_id
 from fleetlore.join.mcp.proxy import run_command
 from tests.build import memory_item
 
 fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0)
 way = {"kind": "strategy", "task": "look", "title": "How to: look around", "content": "Look into /srv first"}
-strategy = memory_item("s1", support=3, agents=3, **way)
+strategy = memory_item(strategy_id("look", "look around"), support=3, agents=3, **way)
 failure = failure_of("divide", {"a": 1, "b": 0}, "", "division by zero")
 remedy = {"tool": "look_up", "arguments": {"of": "b"}}
 recovery = memory_item("r1", tool="divide", pattern=failure.class_, support=3, agents=3, remedy=remedy)

@@ -41,7 +41,7 @@ def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
     assert [each.id for each in index.transient_of_call("call-1")] == ["w"]
     assert [each.id for each in index.transient_of_tool("sql")] == ["wc"]
     assert [each.id for each in index.recoveries("class-1")] == ["r"]
-    assert [each.id for each in index.strategies("refund")] == ["s"]
+    assert [each.id for each in index.strategies("s")] == ["s"]
     assert index.health("call-1") is index.patterns["call-1"]
     assert index.failures_of_call("unheard of") == ()
 
