@@ -190,10 +190,13 @@ class _Batch:
             raise
         except Exception as error:
             why = str(error) or repr(error)
-            if records is None or self._magic < 2:
-                yield self._refused(f"the batch from {self.base_offset} to {self.next_offset - 1}: {why}")
-            else:
-                yield from self._one_by_one(memoryview(records)[_RECORDS:], given)
+        else:
+            return
+        # Outside the handler: while it is suspended there, the error keeps the frames that hold what was unpacked.
+        if records is None or self._magic < 2:
+            yield self._refused(f"the batch from {self.base_offset} to {self.next_offset - 1}: {why}")
+        else:
+            yield from self._one_by_one(memoryview(records)[_RECORDS:], given)
 
     def _refused(self, why: str, value: bytes | None = None) -> _Record:
         time = getattr(self._batch, "max_timestamp", -1)
@@ -304,7 +307,7 @@ def _unpack(number: int, packed: bytes, room: int) -> bytes:
         try:
             return bytes(memoryview(buffer)[: unpack_into(packed, buffer)])
         except codec.cramjam.DecompressionError as error:
-            failure = error
+            failure = str(error)  # the error itself would be in a cycle with the buffer
     raise ValueError(f"{too_large}, or damaged ({failure})")
 
 
