@@ -38,7 +38,7 @@ NAMES = (
     "recall",
     "retrieval",
     "subscribers",
-    "replica",
+    "restart",
 )
 
 

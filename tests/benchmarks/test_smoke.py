@@ -38,8 +38,8 @@ def test_single() -> None:
     assert quick("single").peers == {"bare Faust agent": 100.0}
 
 
-def test_replica() -> None:
-    assert set(quick("replica").peers) == {"without a bound"}
+def test_restart() -> None:
+    assert len(quick("restart").all) == 6
 
 
 def test_backfill() -> None:
