@@ -56,7 +56,8 @@ _LOST_SEQUENCE = (
 
 # Topic, partition, key, value, headers.
 _Place = tuple[str, int]  # tenant, partition
-_Prepared = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
+_Headers = list[tuple[str, bytes | None]]
+_Prepared = tuple[str, int, bytes | None, bytes | None, _Headers]
 
 
 class _Value(Protocol):
@@ -163,7 +164,7 @@ class BatchProducer:
                 partition = partition_for(value.key, partitions[name])
                 if value.topic in COMPACTED:
                     position = positions.get((value.tenant, partition))
-                    headers = [] if position is None else [(POSITION, b"%d" % position)]
+                    headers: _Headers = [] if position is None else [(POSITION, b"%d" % position)]
                     records.append((name, partition, value.key.encode(), value.value, headers))
                 elif value.value is not None:
                     shared.setdefault((name, partition), []).append(value.value)

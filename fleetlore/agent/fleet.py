@@ -266,7 +266,7 @@ class Fleet:
         now = self.clock.now()
         data: dict[str, Any] = {names.OUTCOME: outcome}
         if reward is not None:
-            data[names.REWARD] = names.fitting_reward(reward)
+            data[names.REWARD] = names.finite(reward)
             if data[names.REWARD] is None:
                 raise ConfigError(f"a reward is a finite number, not {reward!r}")
         # Only the session itself knows its own sequence. Feedback takes the upper half of the range: one number a

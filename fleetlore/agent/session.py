@@ -190,7 +190,7 @@ class Session:
         self._lifetime.check()
         if self._ended_as_said:
             self.warn("how it ended is said a second time: the last word counts")
-        self.outcome, self.reward, self._ended_as_said = outcome, names.fitting_reward(reward), True
+        self.outcome, self.reward, self._ended_as_said = outcome, names.finite(reward), True
         if reward is not None and self.reward is None:
             self.warn(f"{reward!r} is no reward, which is a finite number: it is left out")
 

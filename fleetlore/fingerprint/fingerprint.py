@@ -31,6 +31,8 @@ from fleetlore.words import PLAIN_WORD
 VERSION = "5"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
 _MAX_SHAPE = 512
+# A shape is cut before lists are nested as deep as this.
+_MAX_DEPTH = _MAX_SHAPE // len("list[")
 # No more of a message is read (`fleetlore.fingerprint.normal_form.head_line`), nor kept in a cache.
 MAX_MESSAGE = 8000
 _CACHED_CHARACTERS = 2048
@@ -202,7 +204,7 @@ def _shape(text: str) -> str:
     return _class_of(value) if text else ""
 
 
-def _class_of(value: object) -> str:
+def _class_of(value: object, depth: int = 0) -> str:
     if isinstance(value, str):
         return _class_of_text(value)
     if isinstance(value, bool) or value is None:
@@ -210,7 +212,8 @@ def _class_of(value: object) -> str:
     if isinstance(value, int | float):
         return "number"
     if isinstance(value, list):
-        return f"list[{_class_of(value[0])}]" if value else "list[]"
+        inner = _class_of(value[0], depth + 1) if value and depth < _MAX_DEPTH else ""
+        return f"list[{inner}]"
     if isinstance(value, dict):
         return "{" + ",".join(sorted(value)) + "}"
     return type(value).__name__

@@ -30,7 +30,7 @@ __all__ = [
     "read_dead_letter",
 ]
 
-_Headers = tuple[tuple[str, bytes], ...]
+_Headers = tuple[tuple[str, bytes | None], ...]
 
 _PREFIX = "dlq."
 # How often this very record was sent back before; it travels with the record, there and back again.
@@ -48,7 +48,11 @@ UNREADABLE = "unreadable"
 MAX_VALUE_BYTES = 256 * 1024
 MAX_KEY_BYTES = 64 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
+# The lengths of a header's name and content, so that a header without either counts as well.
+_HEADER_BYTES = 8
 MAX_DETAIL = 500
+# A number of more digits is no partition and no offset. Clients raise errors of many kinds for it.
+_MAX_DIGITS = 18
 
 
 class RawRecord(NamedTuple):
@@ -58,7 +62,7 @@ class RawRecord(NamedTuple):
     partition: int
     key: bytes | None
     value: bytes
-    headers: list[tuple[str, bytes]]
+    headers: list[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +115,7 @@ def dead_letter(
     offset: int,
     key: bytes | None,
     value: bytes,
-    headers: Mapping[str, bytes],
+    headers: Mapping[str, bytes | None],
     whole: bool,
     stage: str,
     reason: str,
@@ -135,7 +139,7 @@ def dead_letter(
     if key is not None and len(key) > MAX_KEY_BYTES:
         cut.append("key")
     # A client may set a header to null, although the protocol's own tools never do.
-    if sum(len(name) + len(content or b"") for name, content in kept) > MAX_HEADERS_BYTES:
+    if sum(_HEADER_BYTES + len(name.encode()) + len(content or b"") for name, content in kept) > MAX_HEADERS_BYTES:
         cut.append("headers")
         kept = []
     said = [
@@ -160,7 +164,7 @@ def mark(letter: DeadLetterRecord, to: str) -> RawRecord:
     return RawRecord(to, partition, None, b"", [(_MARK, letter.place.encode())])
 
 
-def _count_redriven(headers: Mapping[str, bytes]) -> int:
+def _count_redriven(headers: Mapping[str, bytes | None]) -> int:
     """How often a record was sent back; 0 where it does not say so, or not with a number."""
     said = headers.get(REDRIVEN) or b""
     # `isdigit` of bytes knows the ten ASCII digits only; and nobody sends a record back a billion times.
@@ -168,7 +172,7 @@ def _count_redriven(headers: Mapping[str, bytes]) -> int:
 
 
 def read_dead_letter(record: Any) -> DeadLetterRecord | Mark | None:
-    """What a consumed record of a dead-letter topic is; None if it is none of ours."""
+    """Read a consumed record of a dead-letter topic. Return None if the pipeline did not write it."""
     headers: _Headers = tuple(record.headers or ())
     said = {name: (content or b"").decode("utf-8", "replace") for name, content in headers if name.startswith(_PREFIX)}
     if _MARK in said:
@@ -178,14 +182,14 @@ def read_dead_letter(record: Any) -> DeadLetterRecord | Mark | None:
             place=f"{record.partition}:{record.offset}",
             time=record.timestamp / 1000,
             topic=said["dlq.topic"],
-            partition=int(said["dlq.partition"]),
-            offset=int(said["dlq.offset"]),
+            partition=_number(said["dlq.partition"]),
+            offset=_number(said["dlq.offset"]),
             stage=said["dlq.stage"],
             reason=said["dlq.reason"],
             detail=said["dlq.detail"],
             key=record.key,
             value=record.value or b"",
-            size=int(said["dlq.bytes"]),
+            size=_number(said["dlq.bytes"]),
             sha256=said["dlq.sha256"],
             cut=frozenset(filter(None, said.get("dlq.cut", "").split(","))),
             redriven=_count_redriven(dict(headers)),
@@ -193,3 +197,9 @@ def read_dead_letter(record: Any) -> DeadLetterRecord | Mark | None:
         )
     except (KeyError, ValueError):
         return None
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > _MAX_DIGITS:
+        raise ValueError(f"{text[:_MAX_DIGITS]!r} is no number of a record")
+    return int(text)

@@ -165,10 +165,10 @@ def fitting_name(name: str, default: str = "unnamed") -> str:
     return CONTROL.sub(" ", name).encode("utf-8", "replace").decode()[:MAX_ID_LENGTH] or default
 
 
-def fitting_reward(reward: float | None) -> float | None:
-    """A reward as every stage accepts it: a finite number; None where it is none."""
+def finite(value: Any) -> float | None:
+    """Return a reward or a duration as every stage accepts it: a finite number, or None if it is none."""
     try:
-        number = float(reward)  # type: ignore[arg-type]
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
     return number if isfinite(number) else None

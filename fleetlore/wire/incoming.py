@@ -75,7 +75,7 @@ _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 def latest_from(now: float) -> datetime:
     """The latest time that an event may have which came at `now`, in seconds since the Unix epoch."""
-    return datetime.fromtimestamp(min(now, _LATEST) + ev.MAX_FUTURE_SECONDS, UTC)
+    return datetime.fromtimestamp(max(0.0, min(now, _LATEST)) + ev.MAX_FUTURE_SECONDS, UTC)
 
 
 def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:

@@ -59,13 +59,13 @@ class Principals:
             raise ConfigError(f"a principal's name has no blanks and no colon: {principal!r}")
         return made
 
-    def signed_by(self, headers: Mapping[str, bytes], topic: str, value: bytes) -> str:
+    def signed_by(self, headers: Mapping[str, bytes | None], topic: str, value: bytes) -> str:
         """Who signed a record.
 
         Raises:
             InvalidEvent: `unsigned`: nobody did whose key this worker can make.
         """
-        name, _, mark = headers.get(SIGNED_BY, b"").decode("utf-8", "replace").rpartition(" ")
+        name, _, mark = (headers.get(SIGNED_BY) or b"").decode("utf-8", "replace").rpartition(" ")
         if headers.get("ce_specversion"):
             raise InvalidEvent("unsigned", "attributes in headers cannot be signed: send the event as JSON")
         if not name or not mark.isascii():
@@ -74,7 +74,7 @@ class Principals:
             raise InvalidEvent("unsigned", f"it is not signed with the key of {name!r}")
         return name
 
-    def signed_again(self, headers: Mapping[str, bytes], topic: str, value: bytes, part: bytes) -> bytes:
+    def signed_again(self, headers: Mapping[str, bytes | None], topic: str, value: bytes, part: bytes) -> bytes:
         """The header of a part of a record, by who signed the record.
 
         Raises:

@@ -68,7 +68,7 @@ class KeptDecisions:
         for record in (each for records in fetched.values() for each in records):
             if record.key and record.value:
                 known = self._known.setdefault(record.topic, {})
-                known[record.key.decode()] = record.value.decode("utf-8", "replace")
+                known[record.key.decode("utf-8", "replace")] = record.value.decode("utf-8", "replace")
         now = orjson.dumps(self._known)
         if now != before:
             write_whole(self._path, now)

@@ -78,6 +78,10 @@ class Wanted:
     def __post_init__(self) -> None:
         if sum((bool(self.session), bool(self.agent), bool(self.user), self.everything)) != 1:
             raise ConfigError("give one of --session, --agent and --user, or --tenant alone for all that it has")
+        try:
+            f"{self.session}{self.agent}{self.user}".encode()
+        except UnicodeEncodeError:  # bytes of a terminal that are no UTF-8
+            raise ConfigError(f"{self.scope!r} is not valid Unicode, so nothing is stored under that name") from None
 
     def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
         """Return whether a session is meant, or continues one that is (`resume=True`), at whatever time it ended."""

@@ -124,7 +124,7 @@ async def _on_topics(settings: Settings) -> dict[_Place, int]:
     known: dict[_Place, int] = {}
     names = [topic(tenant, name) for tenant in settings.tenants for name in _LORE]
     async for record in records_of(settings.cluster, *names):
-        place = tenant_of(record.topic), record.topic.rpartition(".")[2], (record.key or b"").decode()
+        place = tenant_of(record.topic), record.topic.rpartition(".")[2], (record.key or b"").decode("utf-8", "replace")
         if record.value is None:
             known.pop(place, None)
         else:

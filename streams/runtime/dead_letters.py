@@ -63,7 +63,7 @@ def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
     )
 
 
-def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes]:
+def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes | None]:
     """Those of the record; a part of it is signed for itself, and only where it is known who signed the record."""
     record, value = letter.record, letter.record.value or b""
     if letter.value == value:

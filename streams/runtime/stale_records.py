@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from aiokafka import TopicPartition as Asked
 
@@ -37,6 +38,8 @@ _LOOK_BACK = 1_000
 _POLL_MS = 500
 # How long a key that nobody owns waits for its owner.
 WAIT_SECONDS = 120.0
+# An offset has at most so many digits.
+_MAX_DIGITS = 19
 
 
 class StaleRecords:
@@ -53,16 +56,17 @@ class StaleRecords:
         self._greatest: dict[TopicPartition, int] = {}
         self._found: dict[TopicPartition, dict[str, float]] = {}
 
-    def see(self, name: str, partition: int, key: bytes | None, headers: Iterable[tuple[str, bytes]]) -> None:
+    def see(self, name: str, partition: int, key: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> None:
         """Look at one record of the topic `name`."""
         said = dict(headers).get(POSITION) or b""
-        if key is None or not said.isdigit():
+        if key is None or not said.isdigit() or len(said) > _MAX_DIGITS:
             return  # `republish` compares with the store itself
         tenant, _, short = name.removeprefix("fleetlore.").partition(".")
         source = TopicPartition(topic(tenant, SOURCES[short]), partition)
         position = int(said)
         if position < self._greatest.get(source, 0):
-            self._found.setdefault(source, {})[key.decode()] = self._clock.monotonic()
+            with suppress(UnicodeDecodeError):  # no stage writes such a key, so nobody would publish it again
+                self._found.setdefault(source, {})[key.decode()] = self._clock.monotonic()
         else:
             self._greatest[source] = position
 

@@ -8,6 +8,8 @@ in memory.
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -34,6 +36,8 @@ __all__ = [
     "yielding",
 ]
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 # Sessions to judge or states to write between two turns of the event loop: some milliseconds of work.
@@ -51,6 +55,7 @@ class Record(NamedTuple):
     """One Kafka record as it was read.
 
     Attributes:
+        headers: a header may have no value, and of several with one name the last counts.
         time: when the broker appended it (`LogAppendTime`), in seconds since the Unix epoch: the same for every reader.
             Infinite where no broker has taken it.
         unreadable: why it could not be read; then it goes to no stage. Empty for every other record.
@@ -61,14 +66,14 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Mapping[str, bytes]
+    headers: Mapping[str, bytes | None]
     time: float = inf
     unreadable: str = ""
 
     @classmethod
     def of(cls, read: Any) -> Record:
         """What a client of aiokafka read."""
-        time = read.timestamp / 1000
+        time = inf if read.timestamp is None else read.timestamp / 1000
         why = read.checksum if isinstance(read, Unreadable) else ""
         return cls(read.topic, read.partition, read.offset, read.key, read.value, dict(read.headers), time, why)
 
@@ -99,8 +104,22 @@ class DeadLetter(NamedTuple):
     detail: str
 
 
-def dead_letter(record: Record, error: InvalidEvent, value: bytes | None = None) -> DeadLetter:
-    """Make the dead letter of a record, or of one `value` in it."""
+_reported: set[tuple[str, int | None]] = set()
+
+
+def dead_letter(record: Record, error: Exception, value: bytes | None = None) -> DeadLetter:
+    """Make the dead letter of a record, or of one `value` in it, from what reading it has raised.
+
+    Any error but an `InvalidEvent` is a defect of the code that reads. It becomes a dead letter too, because one record
+    must not stop a worker. The log holds one traceback for each line of code that raises.
+    """
+    if not isinstance(error, InvalidEvent):
+        raised = traceback.extract_tb(error.__traceback__)[-1]
+        if (line := (raised.filename, raised.lineno)) not in _reported:
+            _reported.add(line)
+            place = f"{record.topic}[{record.partition}]@{record.offset}"
+            log.error("%s cannot be read, a defect of fleetlore; it goes to the dead letters", place, exc_info=error)
+        error = InvalidEvent("unreadable", repr(error))
     return DeadLetter(record, record.value or b"" if value is None else value, error.reason, error.detail)
 
 
@@ -206,7 +225,7 @@ class Values(Generic[T]):
         for record in batch:
             try:
                 values += [(record, value) for value in self._read_all(record.value or b"")]
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            except Exception:  # the values one by one, for the reason
                 values += self._read_each(record, effects)
         effects.processed += len(values)
         return values
@@ -234,6 +253,8 @@ class Values(Generic[T]):
                 values.append((record, self._read_one(part)))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
                 effects.dead_letters.append(dead_letter(record, InvalidEvent("wrong_shape", str(error)), part))
+            except Exception as error:
+                effects.dead_letters.append(dead_letter(record, error, part))
         return values
 
 

@@ -10,7 +10,7 @@ from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import tenant_of
 from streams.stage.base import Effects, Outgoing, Record, Stage, dead_letter
 from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
-from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.sanitize import clean_records
 
 __all__ = ["FeedbackStage"]
 
@@ -33,7 +33,7 @@ class FeedbackStage(Stage):
         for record in batch:
             tenant = tenant_of(record.topic)
             events = read_events(record, effects, self.principals)
-            clean(events)
+            clean_records([(record, events)], effects, self.principals)
             for event in events:
                 if event.type != FEEDBACK:
                     error = InvalidEvent("unknown_type", f"{event.type} is no feedback")

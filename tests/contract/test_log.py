@@ -18,7 +18,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 from tests.doubles.memory_log import InMemoryLog, Record
 
-Headers = Iterable[tuple[str, bytes]]
+Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Member(Protocol):
@@ -237,10 +237,10 @@ async def test_reading_begins_at_any_offset(log: Log, name: str) -> None:
 
 
 async def test_key_headers_and_tombstones_come_back_unchanged(log: Log, name: str) -> None:
-    await log.append(name, b"v", key=b"k", partition=0, headers=[("a", b"1"), ("a", b"\xff")])
+    await log.append(name, b"v", key=b"k", partition=0, headers=[("a", b"1"), ("a", b"\xff"), ("a", None)])
     await log.append(name, None, key=b"k", partition=0)
     first, second = await log.read(name, 0)
-    assert (first.key, first.value, first.headers) == (b"k", b"v", (("a", b"1"), ("a", b"\xff")))
+    assert (first.key, first.value, first.headers) == (b"k", b"v", (("a", b"1"), ("a", b"\xff"), ("a", None)))
     assert (second.key, second.value, second.headers) == (b"k", None, ())
 
 

@@ -19,7 +19,7 @@ from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetO
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, partition_for
 
-_Headers = tuple[tuple[str, bytes], ...]
+_Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
@@ -87,7 +87,7 @@ class InMemoryLog:
         *,
         key: bytes | None = None,
         partition: int | None = None,
-        headers: Iterable[tuple[str, bytes]] = (),
+        headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> Record:
         """Append a record and return it with its offset.
 
@@ -99,7 +99,7 @@ class InMemoryLog:
         if key is None and value is None:
             raise ValueError("a record needs a key or a value")
         given = tuple(headers)
-        parts = [key or b"", value or b"", *(name.encode() + value for name, value in given)]
+        parts = [key or b"", value or b"", *(name.encode() + (value or b"") for name, value in given)]
         partitions = self._partitions(topic)
         if (size := sum(map(len, parts))) > (most := self._most_bytes[topic]):
             raise MessageSizeTooLargeError(f"{size} bytes are more than {most}")

@@ -70,7 +70,7 @@ class BrokerPipeline:
         await asyncio.gather(*sent)
 
     async def send_raw(
-        self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes]] = ()
+        self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes | None]] = ()
     ) -> None:
         assert self._producer is not None
         await self._producer.send_and_wait(topic(self.tenant, "events"), value, key=key, headers=list(headers))
@@ -110,7 +110,10 @@ class BrokerPipeline:
             await consumer.seek_to_beginning(*partitions)
             while len(letters) < missing:
                 for records in (await consumer.getmany(timeout_ms=200)).values():
-                    letters += [({k: v.decode() for k, v in record.headers}, record.value) for record in records]
+                    letters += [
+                        ({k: (v or b"").decode("utf-8", "replace") for k, v in record.headers}, record.value)
+                        for record in records
+                    ]
         return letters
 
     async def metric(self, name: str, **labels: str) -> float:

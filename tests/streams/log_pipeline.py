@@ -255,7 +255,7 @@ class LogPipeline:
             self.log.append(name, encode_record(chunk), key=key, partition=partition, headers=BATCH_HEADERS)
 
     async def send_raw(
-        self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes]] = ()
+        self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes | None]] = ()
     ) -> None:
         self.log.append(topic(self.tenant, "events"), value, key=key, headers=headers)
 
@@ -317,7 +317,7 @@ class LogPipeline:
 
     async def dead_letters(self) -> list[DeadLetter]:
         return [
-            ({name: value.decode() for name, value in record.headers}, record.value or b"")
+            ({name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}, record.value or b"")
             for record in self.log.read_all(topic(self.tenant, "dead-letters"))
         ]
 

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
+from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from models.judge.session_state import SessionState
 from sinks.milvus import MilvusStore, row_id
-from streams.offline.erase import Wanted, erase
+from streams.offline.erase import Erasing, Wanted, erase
 from streams.offline.replay import Knowledge
 from tests.odd_texts import INJECTION, ODD_IDS
 from tests.streams.broker_pipeline import BrokerPipeline
@@ -44,7 +45,7 @@ async def on_milvus(milvus: str) -> AsyncIterator[Callable[[str], LogPipeline]]:
 
 def sessions(story: Story) -> list[list[Event]]:
     made = [story.session(id, WRONG, RIGHT, SLASHED, agent=f"agent of {id}"[:256]) for id in ODD_IDS]
-    return [*made, *story.fleet()]
+    return [*made, story.session("slashed", SLASHED, outcome="unknown"), *story.fleet()]
 
 
 def flat(sessions: Sequence[Sequence[Event]]) -> list[Event]:
@@ -60,7 +61,7 @@ async def test_each_is_judged_and_again_after_a_correction_and_a_restart(
     knowledge = await pipeline.knowledge()
     labels = {session: label for session, label, _ in knowledge.judgments}
     assert {id: labels.get(id) for id in ODD_IDS} == dict.fromkeys(ODD_IDS, "failure")
-    assert labels.keys() - set(ODD_IDS) == {each[0].session for each in pipeline.story.fleet()}
+    assert labels.keys() - set(ODD_IDS) == {"slashed", *(each[0].session for each in pipeline.story.fleet())}
     assert await pipeline.dead_letters() == []
     assert knowledge == await reference(pipeline.tenant, events)
 
@@ -103,15 +104,26 @@ async def test_a_tail_of_a_session_with_such_an_id_goes_on_from_the_store(
     assert judged[0] == judged[1] and ('user\'s "task" \\', "success", 5) in judged[0]
 
 
+async def erase_of(pipeline: BrokerPipeline, session: str, *, dry_run: bool = False) -> Erasing:
+    wanted = Wanted(tenant=pipeline.tenant, session=session)
+    return await erase(pipeline.settings, wanted, dry_run=dry_run, timeout_seconds=120)
+
+
 async def test_erasing_one_deletes_no_other_row(broker_pipeline: BrokerPipeline) -> None:
     pipeline = broker_pipeline
     made = sessions(pipeline.story)
-    await pipeline.send(flat(made))
+    await pipeline.send([*flat(made), pipeline.story.feedback("slashed", "success")])
     await pipeline.drain()
+    assert sum((await erase_of(pipeline, "bin/x", dry_run=True)).rows.values()) == 0
     others = {each[0].session for each in made}
-    for session in (INJECTION.replace("victim", pipeline.tenant), *ODD_IDS[:4], "bin/x"):
-        wanted = Wanted(tenant=pipeline.tenant, session=session)
-        report = await erase(pipeline.settings, wanted, dry_run=False, timeout_seconds=120)
+    for session in (INJECTION.replace("victim", pipeline.tenant), *ODD_IDS[:4]):
+        report = await erase_of(pipeline, session)
         assert report.rows["judgments"] == (session in others)
         others.discard(session)
         assert {judged for judged, *_ in (await pipeline.knowledge()).judgments} == others
+
+
+@pytest.mark.parametrize("kind", ["session", "agent", "user"])
+def test_a_name_that_is_no_unicode_is_refused_before_anything_is_read(kind: str) -> None:
+    with pytest.raises(ConfigError, match="Unicode"):
+        Wanted(tenant="acme", **{kind: "caf\udce9"})  # type: ignore[arg-type]

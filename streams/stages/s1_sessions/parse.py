@@ -8,6 +8,7 @@ reason and the good ones beside them are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +26,9 @@ _read_all = msgspec.json.Decoder(list[Incoming]).decode
 _read_one = msgspec.json.Decoder(Incoming).decode
 _read_any = msgspec.json.Decoder().decode
 
+# A sequence in a header has fewer digits. Python raises if a number has thousands.
+_MAX_DIGITS = 19
+
 _BAD_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
@@ -38,16 +42,12 @@ def read_events(record: Record, effects: Effects, principals: Principals | None 
     if principals is not None:
         try:
             principal = principals.signed_by(record.headers, record.topic, value)
-        except InvalidEvent as error:
+        except Exception as error:
             effects.dead_letters.append(dead_letter(record, error))
             return []
     if len(value) <= MAX_EVENT_BYTES and not record.headers.get("ce_specversion"):
-        try:
-            events = _read_all(value) if value[:1] == b"[" else [_read_one(value)]
-        except _BAD_JSON:
-            pass
-        else:
-            latest = latest_from(record.time)
+        with suppress(Exception):  # which is found again, and gets its reason
+            events, latest = _read_all(value) if value[:1] == b"[" else [_read_one(value)], latest_from(record.time)
             if all(refusal(event, tenant, latest) is None for event in events) and (
                 principal == ANYONE or all(principal_of(event.agent) == principal for event in events)
             ):
@@ -78,10 +78,9 @@ def feedback_of(event: Incoming, *, claimed: bool) -> Feedback | None:
 
 def _read_carefully(record: Record, tenant: str, principal: str, effects: Effects) -> list[Incoming]:
     good: list[Incoming] = []
-    latest = latest_from(record.time)
     try:
-        parts = list(_parts(record))
-    except InvalidEvent as error:
+        latest, parts = latest_from(record.time), list(_parts(record))
+    except Exception as error:
         effects.dead_letters.append(dead_letter(record, error))
         return good
     for part, attributes in parts:
@@ -90,7 +89,7 @@ def _read_carefully(record: Record, tenant: str, principal: str, effects: Effect
             if principal not in (ANYONE, principal_of(event.agent)):
                 raise InvalidEvent("foreign_principal", f"{principal!r} signed it, and is not agent {event.agent!r}")
             good.append(event)
-        except InvalidEvent as error:
+        except Exception as error:
             effects.dead_letters.append(dead_letter(record, error, None if len(parts) == 1 else part))
     effects.processed += len(good)
     return good
@@ -129,12 +128,14 @@ def _json(value: bytes) -> Any:
         raise InvalidEvent("not_json", str(error)) from None
 
 
-def _attributes(headers: Mapping[str, bytes]) -> dict[str, Any]:
-    """CloudEvents' binary mode: attributes in `ce_` headers, `data` in the value."""
+def _attributes(headers: Mapping[str, bytes | None]) -> dict[str, Any]:
+    """Read the attributes of CloudEvents' binary mode, from `ce_` headers; one without a value is no attribute."""
     attributes: dict[str, Any] = {
-        name[3:]: raw.decode("utf-8", "replace") for name, raw in headers.items() if name.startswith("ce_")
+        name[3:]: raw.decode("utf-8", "replace")
+        for name, raw in headers.items()
+        if raw is not None and name.startswith("ce_")
     }
     sequence = attributes.get("sequence")
-    if isinstance(sequence, str) and sequence.isdecimal():
+    if isinstance(sequence, str) and sequence.isdecimal() and len(sequence) <= _MAX_DIGITS:
         attributes["sequence"] = int(sequence)
     return attributes

@@ -17,6 +17,9 @@ from fleetlore.redact.named_values import REDACTED
 from fleetlore.redact.redact import redact, suspects
 from fleetlore.redact.values import whole_tokens
 from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming
+from fleetlore.wire.principals import Principals
+from streams.stage.base import Effects, Record, dead_letter
+from streams.stages.s1_sessions.parse import read_events
 
 # Of a text: no stage keeps more than 2,000 characters or reads more than 8,000. The rest only tells two calls apart.
 _MAX_READ = 8192
@@ -36,6 +39,26 @@ _UNCHECKED = ("adapter", "advice", "withheld")
 _names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)
 _ALL_UNSET = (None,) * len(_UNCHECKED)
 _OF_OTHERS = ("content", "goal", "task")
+
+
+def clean_records(
+    read: Sequence[tuple[Record, list[Incoming]]], effects: Effects, principals: Principals | None = None
+) -> None:
+    """Clean what `read_events` has read. A record that cannot be cleaned becomes a dead letter and keeps no event."""
+    try:
+        clean(*[events for _, events in read])
+        return
+    except Exception:
+        pass  # read again below, record by record, to find the one that raises
+    for record, events in read:
+        try:
+            effects.processed -= len(events)
+            events[:] = read_events(record, Effects(), principals)
+            clean(events)
+            effects.processed += len(events)
+        except Exception as error:
+            effects.dead_letters.append(dead_letter(record, error))
+            events.clear()
 
 
 def clean(*records: Sequence[Incoming]) -> None:

@@ -34,7 +34,7 @@ from streams.stage.operators import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end, judgment_id
 from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
-from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.sanitize import clean_records
 
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
@@ -89,7 +89,7 @@ class SessionsStage(Stage):
             events = read_events(record, effects, self.principals)
             self._metrics.received_events(record.topic).inc(len(events) + len(effects.dead_letters) - before)
             arrivals.append((record, events))
-        clean(*[events for _, events in arrivals])
+        clean_records(arrivals, effects, self.principals)
         for record, events in arrivals:
             tenant = tenant_of(record.topic)
             if (partition := self._partitions.get(record.tp)) is None:
@@ -97,7 +97,7 @@ class SessionsStage(Stage):
             for event in events:
                 try:
                     self._take(event, tenant, record, partition, effects)
-                except InvalidEvent as error:
+                except Exception as error:
                     effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
                     effects.processed -= 1
             self._close_stale(partition, record.offset, effects)
@@ -186,8 +186,8 @@ class SessionsStage(Stage):
                 continue
             try:
                 self._add(event, letter.record, key, session, partition, effects)
-            except InvalidEvent as error:
-                effects.dead_letters.append(letter._replace(reason=error.reason, detail=error.detail))
+            except Exception as error:
+                effects.dead_letters.append(dead_letter(letter.record, error, letter.value))
 
     def _is_erased(self, event: Incoming, tenant: str) -> bool:
         # Most tenants have erased nothing, and this is asked for every event.

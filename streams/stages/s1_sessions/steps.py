@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
+from fleetlore.wire.events import finite
 from fleetlore.wire.incoming import Data
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step, clip
@@ -73,7 +74,6 @@ def _kept(result: str) -> str:
 def step_of(
     sequence: int, data: Data, call: str, failure: Failure | None, message: str | None, advice: tuple[str, ...]
 ) -> Step:
-    duration = data.duration
     # At most 15 arguments by name: for 16 CPython makes a dictionary first, and a step takes four times as long.
     step = Step(
         sequence=sequence,
@@ -83,7 +83,7 @@ def step_of(
         result=_kept(data.result),
         error_type=failure.error_class if failure else None,
         error_message=clip(message, MAX_TEXT) if message else None,
-        duration_seconds=float(duration) if isinstance(duration, int | float) else None,
+        duration_seconds=finite(data.duration) if isinstance(data.duration, int | float) else None,
         call=call,
         family=failure.family if failure else None,
         pattern=failure.class_ if failure else None,
