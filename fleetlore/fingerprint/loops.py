@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of, pattern_id
 from fleetlore.wire.lore import LOOP
@@ -41,6 +42,8 @@ _KEPT = max(OF_LAST, 2 * MAX_PERIOD, MIN_CYCLE_CALLS)
 MAX_KEPT = 8_000
 MAX_COMPARED = 1_000
 MAX_TOOLS = 200
+# A store keeps at least so many characters of a call. The call's mark stands for what is longer.
+MAX_WHOLE = 300
 # Of two texts, how near to where they begin to differ there has to be something that changes by itself.
 _NEAR = 80
 _VOLATILE = re.compile(
@@ -82,6 +85,7 @@ class _Called(Protocol):
         result: what it gave; of a call that failed it does not count.
         call: `fleetlore.fingerprint.fingerprint.call_id`.
         pattern: class of the failure, where it failed.
+        mark: stands for texts that are cut (`mark_of`); empty where they are whole.
     """
 
     @property
@@ -92,12 +96,15 @@ class _Called(Protocol):
     def call(self) -> str: ...
     @property
     def pattern(self) -> str | None: ...
+    @property
+    def mark(self) -> str: ...
 
 
 class _Call:
     """A `_Called` whose kind is found out only where it loops."""
 
     __slots__ = ("_arguments", "pattern", "result", "tool")
+    mark = ""
 
     def __init__(self, tool: str, arguments: str, result: str, pattern: str | None) -> None:
         self.tool, self._arguments, self.result, self.pattern = tool, arguments, result, pattern
@@ -156,11 +163,12 @@ class Loop(NamedTuple):
 class LoopDetector:
     """Detects the loops of one session in its last eight calls. Only a call that comes again is compared."""
 
-    __slots__ = ("_arguments", "_calls", "_failing")
+    __slots__ = ("_arguments", "_calls", "_failing", "_keys")
 
     def __init__(self) -> None:
         self._calls: list[_Called] = []
         self._arguments: list[str] = []
+        self._keys: list[str] = []  # equal where the whole arguments are
         self._failing = 0  # calls in a row with the same failure
 
     def add(self, tool: str, arguments: object, result: object, error: str | None = None) -> Loop | None:
@@ -176,37 +184,43 @@ class LoopDetector:
 
     def take(self, arguments: str, last: _Called) -> Loop | None:
         """`add` for a call that is recognised already. `arguments`: all of them, or what stands for all of them."""
-        calls, texts = self._calls, self._arguments
-        again = arguments in texts
+        calls, texts, keys = self._calls, self._arguments, self._keys
+        key = last.mark.rpartition("|")[0] or _key(arguments)
+        again = key in keys
         if last.pattern is None:
             self._failing = 0
         else:
             self._failing = self._failing + 1 if calls and calls[-1].pattern == last.pattern else 1
         if len(calls) == _KEPT:
-            del calls[0], texts[0]
+            del calls[0], texts[0], keys[0]
         calls.append(last)
         texts.append(arguments)
+        keys.append(key)
         if again and (loop := self._repeat() or self._cycle()):
             return loop
         return self._retry() if self._failing >= RETRIES else None
 
+    def compared(self) -> Iterator[tuple[Any, str]]:
+        """Yield the calls that the next one is compared with, each with its arguments or what stands for them."""
+        yield from zip(self._calls[-_KEPT + 1 :], self._arguments[-_KEPT + 1 :], strict=True)
+
     def _repeat(self) -> Loop | None:
-        calls, texts = self._calls, self._arguments
-        last, text = calls[-1], texts[-1]
-        if texts.count(text) < IN_A_ROW:
+        calls, keys = self._calls, self._keys
+        last, key = calls[-1], keys[-1]
+        if keys.count(key) < IN_A_ROW:
             return None
-        pairs = zip(texts[-OF_LAST:], calls[-OF_LAST:], strict=True)
-        same = [other == text and _same(each, last) for other, each in pairs]
+        pairs = zip(keys[-OF_LAST:], calls[-OF_LAST:], strict=True)
+        same = [other == key and _same(each, last) for other, each in pairs]
         times = sum(same)
         in_a_row = same[-IN_A_ROW:] == [True] * IN_A_ROW
-        return Loop("repeat", times, (last,), (text,)) if times >= OFTEN or in_a_row else None
+        return Loop("repeat", times, (last,), (self._arguments[-1],)) if times >= OFTEN or in_a_row else None
 
     def _cycle(self) -> Loop | None:
-        calls, texts = self._calls, self._arguments
+        calls, texts, keys = self._calls, self._arguments, self._keys
         for period in range(2, MAX_PERIOD + 1):
             rounds = max(2, -(-MIN_CYCLE_CALLS // period))
             span = rounds * period
-            if len(calls) < span or texts[-span:-period] != texts[period - span :]:
+            if len(calls) < span or keys[-span:-period] != keys[period - span :]:
                 continue
             if all(map(_same, calls[-span:-period], calls[period - span :])):
                 return Loop("cycle", rounds, tuple(calls[-period:]), tuple(texts[-period:]))
@@ -242,11 +256,35 @@ def _turned(around: tuple[str, ...]) -> tuple[str, ...]:
     return min(around[start:] + around[:start] for start in range(len(around)))
 
 
+def _key(arguments: str) -> str:
+    return arguments if len(arguments) <= MAX_WHOLE else f"\x1f{pattern_id(LOOP, arguments)}"
+
+
+def mark_of(arguments: str, result: str) -> str:
+    """What stands for texts that a store may cut: hashes of arguments and result; empty where they are short enough.
+
+    Args:
+        arguments: as `LoopDetector.take` takes them.
+    """
+    short = len(arguments) <= MAX_WHOLE and len(result) <= MAX_WHOLE
+    return "" if short else f"{_key(arguments)}|{_said_key(result)}"
+
+
+def _said_key(result: str) -> str:
+    said = _plain(result) or result.strip()
+    return pattern_id(LOOP, said) if said else ""
+
+
 def _same(one: _Called, other: _Called) -> bool:
     """Whether the same came of two calls with the same arguments; False where nothing came."""
     if one.tool != other.tool or one.pattern != other.pattern:
         return False
-    return one.pattern is not None or _said_the_same(one.result, other.result)
+    if one.pattern is not None:
+        return True
+    if one.mark or other.mark:
+        said, others = [each.mark.rpartition("|")[2] or _said_key(each.result) for each in (one, other)]
+        return said == others != ""
+    return _said_the_same(one.result, other.result)
 
 
 def _said_the_same(one: str, other: str) -> bool:

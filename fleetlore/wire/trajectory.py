@@ -23,6 +23,7 @@ __all__ = [
     "Judgment",
     "Label",
     "LeftOut",
+    "Looped",
     "Source",
     "Step",
     "Trajectory",
@@ -43,9 +44,13 @@ DIGEST_STEPS = 192
 LEAST_STEPS = 32
 # Kinds of calls counted of those that are left out: about 200 bytes each.
 _MOST_LEFT_OUT = 128
+# Loops counted of a session: up to 1 kB each.
+MAX_LOOPS = 32
 # Of a result. Calls and errors are kept whole where the session fits, since calls are compared; the least that is left
 # of them is as much.
 DIGEST_TEXT = 300
+# `LoopDetector` compares the next call with so many calls, and so many characters of their words.
+_COMPARED_CALLS, _COMPARED_TEXT = 7, 1_001
 _CALL_TEXTS = (MAX_TEXT, 1000, 500)
 # The last tenth of a second that `Trajectory.claim` tells apart, in the year 2187; and more events than a part has.
 _LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
@@ -93,6 +98,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         adapter: version of the adapter the agent ran.
         loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) that the session was in with this call;
             None in none.
+        mark: stands for the whole arguments and result where a session may go on and its loops be looked for
+            (`fleetlore.fingerprint.loops.mark_of`); else empty.
     """
 
     sequence: int
@@ -112,6 +119,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     adapter: str | None = None
     withheld: tuple[str, ...] = ()
     loop: str | None = None
+    mark: str = ""
 
     @property
     def failed(self) -> bool:
@@ -166,6 +174,18 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
 
+class Looped(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How many calls of a session were in loops of one pattern (`fleetlore.fingerprint.loops.LoopPattern`)."""
+
+    calls: int
+    tool: str
+    template: str
+    family: str
+    class_: str
+    exact: str
+    call: str | None
+
+
 class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="feedback"):
     """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
 
@@ -208,6 +228,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
         left_out: of a digest, the calls that are not among its steps, so that a session that goes on counts from where
             it was; of `_MOST_LEFT_OUT` kinds at most, those with the most calls.
+        loops: its loops, those of left-out calls included; `MAX_LOOPS` at most, those with the most calls.
     """
 
     tenant: str
@@ -230,6 +251,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     user: str = ""
     definitions: str = ""
     left_out: tuple[LeftOut, ...] = ()
+    loops: tuple[Looped, ...] = ()
 
     @property
     def id(self) -> str:
@@ -302,9 +324,13 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         steps, left_out = self.steps, self.left_out
         if len(steps) > most:
             first, last = most // 4, len(steps) - (most - most // 4)
-            left_out = _counted(left_out, steps[first:last])
-            steps = steps[:first] + steps[last:]
-        short = tuple([step.clipped(text) for step in steps])
+            middle, tail = steps[first:last], steps[last:]
+            calls = [each for each in steps if each.role == "tool"][-_COMPARED_CALLS:]
+            kept = [each for each in middle if self.ending == "continued" and each in calls]
+            left_out = _counted(left_out, [each for each in middle if each not in kept])
+            steps = (*steps[:first], *kept, *tail)
+        compared = max(text, _COMPARED_TEXT) if text >= DIGEST_TEXT else text
+        short = tuple([step.clipped(compared if step.mark else text) for step in steps])
         return replace(self, goal=clip(self.goal, 2 * min(text, DIGEST_TEXT)), steps=short, left_out=left_out)
 
 

@@ -6,16 +6,16 @@ from collections.abc import Container
 from functools import lru_cache
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.fingerprint.fingerprint import MAX_MESSAGE, Failure, argument_shape
-from fleetlore.fingerprint.loops import LoopDetector
+from fleetlore.fingerprint.loops import LoopDetector, LoopPattern, mark_of
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.principals import principal_of
-from fleetlore.wire.trajectory import MAX_TEXT, Ending, LeftOut, Step, Trajectory
+from fleetlore.wire.trajectory import MAX_LOOPS, MAX_TEXT, Ending, LeftOut, Looped, Step, Trajectory
 from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.steps import (
@@ -77,6 +77,7 @@ class OpenSession(msgspec.Struct):
         size: bytes in memory, about.
         left_out: calls that are known by their counts alone: those that a stored digest has no steps of.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
+        loops: by pattern, how many of its calls were in such a loop.
         _next: the first sequence that has not arrived; calls before it were checked for loops.
         _waiting: calls after it, by sequence: when they ended and with which arguments.
     """
@@ -103,6 +104,7 @@ class OpenSession(msgspec.Struct):
     out_of_order: dict[int, DeadLetter] = {}
     persisted_up_to: int = 0
     left_out: tuple[LeftOut, ...] = ()
+    loops: dict[LoopPattern, int] = {}
     _counts: dict[str, _SubjectCounts] = {}
     _waiting: dict[int, tuple[float, str]] = {}
     _next: int = 0
@@ -184,8 +186,9 @@ class OpenSession(msgspec.Struct):
         self._count(subjects, time, failed=failure is not None)
         self.steps[sequence] = step_of(sequence, data, call, failure, message, advice)
         if len(arguments) > MAX_TEXT or len(result) > MAX_TEXT:
-            # The step is cut; two calls that differ after the cut are not equal.
-            arguments = f"{arguments[:MAX_TEXT]}\x1f{hash((arguments, result))}"
+            # The step is cut; two calls that differ after the cut are not equal. Workers must agree on the hash.
+            whole = stable_hash(f"{arguments}\x1f{result}")
+            arguments = f"{arguments[:MAX_TEXT]}\x1f{whole:013x}"
         if sequence == self._next:
             self._detect_loop(sequence, time, arguments)
         else:
@@ -227,6 +230,7 @@ class OpenSession(msgspec.Struct):
         if loop is not None:
             pattern = loop.pattern
             self.steps[sequence] = replace(step, loop=pattern.exact)
+            self.loops[pattern] = self.loops.get(pattern, 0) + 1
             if self._count(subjects_of_loop(pattern), time, failed=False):
                 self.has_new_failure = True
 
@@ -273,6 +277,9 @@ class OpenSession(msgspec.Struct):
         left_out = {each for each in self.out_of_order if not self.follows(each) and each in self.steps}
         known = {each: time for each, time in self.sequences.items() if each <= last and each not in left_out}
         gaps = _gaps(self.first, last, known) if len(known) <= last - self.first else ()
+        steps, loops = self.steps, tuple[Looped, ...]()
+        if self.ended_at is None or self.missing:
+            steps, loops = self._compared()
         trajectory = Trajectory(
             tenant=self.tenant,
             session=self.session,
@@ -283,7 +290,7 @@ class OpenSession(msgspec.Struct):
             ended=self.last_time if last == max(self.sequences) else max(time or 0.0 for time in known.values()),
             ending=self.ending or "continued",
             reward=self.reward,
-            steps=tuple([step for each, step in sorted(self.steps.items()) if each in known]),
+            steps=tuple([step for each, step in sorted(steps.items()) if each in known]),
             part=self.part,
             events=len(known),
             missing=self.missing,
@@ -293,18 +300,29 @@ class OpenSession(msgspec.Struct):
             user=self.user,
             definitions=self.definitions,
             left_out=self.left_out,
+            loops=loops,
         )
         letters = [self.out_of_order[sequence] for sequence in sorted(left_out)]
         error = after_end()
         late = [each._replace(reason=error.reason, detail=error.detail) for each in after]
         return trajectory, letters + late
 
+    def _compared(self) -> tuple[dict[int, Step], tuple[Looped, ...]]:
+        """Return what a session that goes on looks for loops with: its steps, with marks, and its loops so far."""
+        steps = dict(self.steps)
+        waiting = [(steps[each], arguments) for each, (_, arguments) in self._waiting.items()]
+        for step, arguments in (*waiting, *self._detector.compared()):
+            if not step.mark and (mark := mark_of(arguments, step.result)):
+                steps[step.sequence] = replace(steps[step.sequence], mark=mark)
+        most = sorted(self.loops.items(), key=lambda each: (-each[1], each[0].exact))[:MAX_LOOPS]
+        return steps, tuple([Looped(calls, *pattern) for pattern, calls in most])
+
     @classmethod
     def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
         """The session behind a stored judgment, so that it can go on: as the worker knew it that closed it.
 
         What the digest has cut is lost: ends of texts, and of the calls in the middle of a long session all but their
-        number of each kind.
+        number of each kind. Calls that later ones are compared with have marks in place of their texts.
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
         for name in ("goal", "task", "guard", "place", "user", "definitions", "reward", "left_out"):
@@ -322,14 +340,20 @@ class OpenSession(msgspec.Struct):
                 session._count(subjects_of_step(step), known.ended, failed=step.failed)
         for kind in known.left_out:
             session._count(subjects_of_step(kind.step), known.ended, failed=kind.step.failed, calls=kind.calls)
+        for loop in known.loops:
+            calls, *pattern = astuple(loop)
+            session.loops[LoopPattern(*pattern)] = calls
+            session._count(subjects_of_loop(LoopPattern(*pattern)), known.ended, failed=False, calls=calls)
         for counts in session._counts.values():
             # Times that change nothing where they are merged with the right ones.
             counts.last, counts.reported = known.started, True
         while session._next in session.sequences:
-            if (made := session.steps.get(session._next)) is not None and made.role == "tool":
-                session._detect_loop(made.sequence, known.ended, made.arguments)
             session._next += 1
-        session.has_new_failure = False
+        for step in known.steps:
+            if step.role == "tool" and step.sequence < session._next:
+                session._detector.take(step.arguments, step)
+            elif step.role == "tool":
+                session._waiting[step.sequence] = known.ended, step.arguments
         return session
 
 
