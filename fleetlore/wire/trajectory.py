@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Literal, Self
 from zlib import crc32
 
@@ -42,8 +43,8 @@ DIGEST_BYTES = 60_000
 # long texts fewer fit.
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
-# Kinds of calls counted of those that are left out: about 200 bytes each.
-_MOST_LEFT_OUT = 128
+# Kinds of calls counted of those that are left out, and their bytes: a tool's name may have 1 kB, all else about 200 B.
+_MOST_LEFT_OUT, _LEFT_OUT_BYTES = 128, 16 * 1024
 # Loops counted of a session: up to 1 kB each.
 MAX_LOOPS = 32
 # Of a result. Calls and errors are kept whole where the session fits, since calls are compared; the least that is left
@@ -326,7 +327,8 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
             first, last = most // 4, len(steps) - (most - most // 4)
             middle, tail = steps[first:last], steps[last:]
             calls = [each for each in steps if each.role == "tool"][-_COMPARED_CALLS:]
-            kept = [each for each in middle if self.ending == "continued" and each in calls]
+            goes_on = self.ending == "continued" and most >= LEAST_STEPS
+            kept = [each for each in middle if goes_on and each in calls]
             left_out = _counted(left_out, [each for each in middle if each not in kept])
             steps = (*steps[:first], *kept, *tail)
         compared = max(text, _COMPARED_TEXT) if text >= DIGEST_TEXT else text
@@ -342,7 +344,10 @@ def _counted(known: Iterable[LeftOut], steps: Iterable[Step]) -> tuple[LeftOut, 
             kind = step.error_type, step.family, step.pattern, step.exact, step.transient
             calls[LeftOut(0, step.tool, step.call, *kind)] += 1
     most = sorted(calls.items(), key=lambda each: (-each[1], each[0].call, each[0].exact or ""))[:_MOST_LEFT_OUT]
-    return tuple([replace(kind, calls=count) for kind, count in most])
+    sizes = accumulate(len(encode(kind)) for kind, _ in most)
+    return tuple(
+        [replace(kind, calls=count) for (kind, count), size in zip(most, sizes, strict=True) if size <= _LEFT_OUT_BYTES]
+    )
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -169,6 +169,16 @@ def test_a_digest_of_characters_that_json_escapes_fits_as_well() -> None:
     assert len(long_session(500, "\x01").digest().to_json()) < MILVUS_FIELD_BYTES
 
 
+@pytest.mark.parametrize("ending", ["success", "continued"])
+@pytest.mark.parametrize("count", [5, 40, 500])
+def test_a_digest_of_any_names_that_a_sender_may_choose_fits_as_well(ending: Any, count: int) -> None:
+    ids = tuple("😀" * 64 for _ in range(64))
+    named = [sessions.call("😀" * 250 + f"{n:06}", error="e", error_type="Ж" * 9_000) for n in range(count)]
+    advised = [sessions.call("t", advice=ids, withheld=ids, adapter=ids[0], mark="|" * 30) for _ in range(count)]
+    for steps in (named, advised):
+        assert len(sessions.trajectory(*steps, ending=ending).digest().to_json()) < MILVUS_FIELD_BYTES
+
+
 def test_parts_of_a_session_have_ids_of_their_own() -> None:
     whole = long_session(1, "s")
     parts = [orjson.dumps(orjson.loads(whole.to_json()) | {"part": part}) for part in (0, 1, 2)]
