@@ -25,7 +25,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECTS := pyproject.toml deploy/server/pyproject.toml deploy/encoder/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-long test-slow security cluster cluster-short chaos chaos-short lint format types check wheels release bench docs site lock sbom audit newest upgrade clean
+.PHONY: help install demo test test-all test-long test-slow security cluster cluster-short chaos chaos-short fuzz lint format types check wheels release bench docs site lock sbom audit newest upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -77,6 +77,9 @@ cluster: $(STAMP)  ## All tests on Apache Kafka, and those of any broker once mo
 
 security: $(STAMP)  ## Attack what reads the text of others: time, secrets, identities, fences, endpoints
 	$(PYTEST) tests/security $(ARGS)
+
+fuzz: $(STAMP)  ## Give odd bytes to all that reads bytes of others, in ten minutes on two cores (FUZZ_SEED=n for the same again)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
 	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)

@@ -55,7 +55,8 @@ class Action:
         rule: name of the rule that the call broke.
     """
 
-    _phase: Literal["new", "open", "over"] = "new"
+    # Until it is made: an action that is refused was not forgotten.
+    _phase: Literal["new", "open", "over"] = "over"
 
     def __init__(self, session: Session, tool: str, arguments: object, call_id: str = "") -> None:
         self._session = session
@@ -68,6 +69,7 @@ class Action:
         self.rule = ""
         self._call: BegunCall | None = None
         self._token: Token[Action | None] | None = None
+        self._phase = "new"
 
     def __repr__(self) -> str:
         state = f"failed: {self.error[0]}" if self.error is not None else self._phase

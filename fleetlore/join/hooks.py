@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Required, TypedDict
 
+import msgspec
 import orjson
 
 from fleetlore.agent.action import Action
@@ -35,6 +36,23 @@ _CURSORS = {
 # The hooks of Cursor by which its model can be told something.
 _HEARD = ("SessionStart", "PostToolUse")
 _ENDED = re.compile(r"(?:Process exited with code|Exit code:?) (\d+)\b")
+
+
+class _Hook(TypedDict, total=False):
+    """The fields of a hook that are read here, in the words of Claude Code."""
+
+    hook_event_name: Required[str]
+    session_id: Required[str]
+    source: str | None
+    prompt: str
+    tool_name: str
+    tool_use_id: str
+    tool_input: Any
+    tool_response: Any
+    error: str | None
+    duration_ms: float | None
+    is_interrupt: bool | None
+    last_assistant_message: str | None
 
 
 class HookCalls:
@@ -154,17 +172,18 @@ def begins(given: Mapping[str, Any]) -> bool:
 
 
 def in_claudes_words(client: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a hook of a coding agent says.
+    """Translate a hook of a coding agent, and check the types of its fields.
 
     Raises:
         KeyError: it does not say which hook it is.
+        ValidationError: a field has another type.
     """
     if client != "cursor":
-        return given
+        return msgspec.convert(given, _Hook)
     output = given.get("tool_output")
     with suppress(orjson.JSONDecodeError):  # it may be a text
         output = orjson.loads(output) if isinstance(output, str) else output
-    return {
+    translated = {
         **given,
         "hook_event_name": _CURSORS.get(given["hook_event_name"], given["hook_event_name"]),
         "session_id": given.get("conversation_id") or given["session_id"],
@@ -175,6 +194,7 @@ def in_claudes_words(client: str, given: Mapping[str, Any]) -> Mapping[str, Any]
         "is_interrupt": given.get("is_interrupt") or given.get("failure_type") == "permission_denied",
         "last_assistant_message": given.get("text"),
     }
+    return msgspec.convert(translated, _Hook)
 
 
 def _context(text: str) -> dict[str, Any]:

@@ -13,13 +13,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 import orjson
 from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
+from msgspec import Meta
 
 from fleetlore.cluster import Relay
 from fleetlore.errors import BrokerUnavailable
@@ -61,7 +62,7 @@ class Following(msgspec.Struct):
 
     topics: tuple[str, ...]
     positions: dict[str, dict[int, int]]
-    wait: float
+    wait: Annotated[float, Meta(ge=0)]
 
 
 class Followed(msgspec.Struct):

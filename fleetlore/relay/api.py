@@ -244,7 +244,8 @@ def _correct(fleet: Fleet, event: Event) -> bool:
     if event.sequence != NUMBERLESS:
         sent = fleet.emitter.emit(event)
     else:
-        sent = Member(fleet, event.agent).feedback(event.session, event.data[OUTCOME], event.data.get(REWARD))
+        outcome, reward = event.data.get(OUTCOME, "unknown"), event.data.get(REWARD)
+        sent = Member(fleet, event.agent).feedback(event.session, outcome, reward)
     if not sent:
         raise BufferFull
     return True

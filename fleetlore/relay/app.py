@@ -111,7 +111,8 @@ def relay_app(
     )
 
 
-_MALFORMED = (FleetloreError, msgspec.DecodeError, ClientDisconnect)
+# The last two are msgspec's as well, for bytes that are no UTF-8 and for what is nested too deep.
+_MALFORMED = (FleetloreError, msgspec.DecodeError, ClientDisconnect, UnicodeDecodeError, RecursionError)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -121,7 +122,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
             return problem(error.status_code, error.detail, error.headers, **more)
         case InvalidEvent():
             return problem(403 if error.reason in _NOT_YOURS else 400, error.detail, reason=error.reason)
-        case FleetloreError() | msgspec.DecodeError():
+        case FleetloreError() | msgspec.DecodeError() | UnicodeDecodeError() | RecursionError():
             return problem(400, str(error))
         case ClientDisconnect():
             return problem(400, "the client went away before its request was whole")

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 from fleetlore.errors import ConfigError, InvalidEvent
 from fleetlore.wire.events import KINDS, Event, checked_name
-from fleetlore.wire.incoming import incoming, latest_from
+from fleetlore.wire.incoming import incoming, latest_from, of_headers
 
 __all__ = ["NUMBERLESS", "OWN_HEADERS", "Caller", "caller_of", "events_of", "read_tokens"]
 
@@ -111,12 +111,10 @@ def events_of(headers: Mapping[str, str], body: bytes, caller: Caller, now: floa
     except orjson.JSONDecodeError as error:
         raise InvalidEvent("not_json", str(error)) from None
     if f"{_HEADER}specversion" in headers:
-        attributes: dict[str, Any] = {
+        attributes = {
             name.removeprefix(_HEADER): unquote(value) for name, value in headers.items() if name.startswith(_HEADER)
         }
-        if str(attributes.get("sequence", "")).isdecimal():
-            attributes["sequence"] = int(attributes["sequence"])
-        found = attributes | {"data": found}
+        found = of_headers(attributes) | {"data": found}
     return [_event(each, caller, now) for each in (found if isinstance(found, list) else [found])]
 
 

@@ -78,6 +78,15 @@ def latest_from(now: float) -> datetime:
     return datetime.fromtimestamp(max(0.0, min(now, _LATEST)) + ev.MAX_FUTURE_SECONDS, UTC)
 
 
+def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a CloudEvent in binary mode, where every value is a text, with its sequence as a number."""
+    sequence = attributes.get("sequence", "")
+    # Python refuses to read thousands of digits.
+    if sequence.isdecimal() and len(sequence) <= len(str(ev.MAX_SEQUENCE)):
+        return attributes | {"sequence": int(sequence)}
+    return attributes
+
+
 def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:
     """The event of a decoded CloudEvent from a topic of `tenant`. Unknown attributes are ignored.
 

@@ -9,22 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from zlib import crc32
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 __all__ = [
     "MAX_SCHEMA",
     "MAX_TEXT",
+    "Count",
     "Ending",
     "Feedback",
+    "Hash",
     "JsonStruct",
     "Judgment",
     "Label",
     "LeftOut",
     "Looped",
+    "Moment",
     "Source",
     "Step",
     "Trajectory",
@@ -57,6 +61,12 @@ _CALL_TEXTS = (MAX_TEXT, 1000, 500)
 _LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
 # At the end of a text that was cut.
 CUT = "…"
+
+# Numbers on the log. Larger ones would break the arithmetic of a later stage, or not fit a JSON integer in the store.
+Count = Annotated[int, Meta(ge=0, lt=2**31)]
+Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.hashing.stable_hash`
+# Seconds since the Unix epoch, from the year 1 to the year 9999.
+Moment = Annotated[float, Meta(ge=-62_135_596_800.0, lt=253_402_300_800.0)]
 
 Ending = Literal["success", "failure", "unknown", "continued"]
 Label = Literal["success", "failure", "abstained"]
@@ -103,7 +113,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
             (`fleetlore.fingerprint.loops.mark_of`); else empty.
     """
 
-    sequence: int
+    sequence: Count
     role: str
     tool: str = ""
     arguments: str = ""
@@ -150,7 +160,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How many calls of one kind a digest has left out; all else as in `Step`."""
 
-    calls: int
+    calls: Count
     tool: str
     call: str
     error_type: str | None = None
@@ -198,7 +208,7 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     session: str
     label: Literal["success", "failure"]
-    time: float
+    time: Moment
     by: str
     claimed: bool = False
 
@@ -237,15 +247,15 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     agent: str
     task: str
     goal: str
-    started: float
-    ended: float
+    started: Moment
+    ended: Moment
     ending: Ending
     reward: float | None = None
     steps: tuple[Step, ...] = ()
-    part: int = 0
-    events: int = 0
-    missing: int = 0
-    gaps: tuple[tuple[int, int], ...] = ()
+    part: Count = 0
+    events: Count = 0
+    missing: Count = 0
+    gaps: tuple[tuple[Count, Count], ...] = ()
     feedback: Feedback | None = None
     guard: str = ""
     place: str = ""

@@ -15,15 +15,16 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import fsum
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
-from fleetlore.wire.trajectory import JsonStruct, Trajectory
+from fleetlore.wire.trajectory import Count, Hash, JsonStruct, Moment, Trajectory
 
 __all__ = [
     "SEVERAL_GOALS",
@@ -81,11 +82,11 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     side: Side
     session: str
     agent: str
-    seen: float
-    revision: tuple[int, float]
-    goal: int = 0
+    seen: Moment
+    revision: tuple[Annotated[int, Meta(ge=0, lt=2**53)], Moment]
+    goal: Hash = 0
     delayed: bool = False
-    least_goals: int = 1
+    least_goals: Count = 1
     title: str = ""
     description: str = ""
     content: str = ""

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import msgspec
 import orjson
+from msgspec import Meta
 from msgspec.structs import asdict
 
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, Figures, Level, Pattern
+from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, SessionCounts
 
 __all__ = ["Observation", "PatternState", "Period", "Subject"]
@@ -146,14 +149,18 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     subject: Subject
-    session: int
-    agent: int
-    calls: int
-    failures: int
-    first: float
-    last: float
-    ended: int = 0
+    session: Hash
+    agent: Hash
+    calls: Count
+    failures: Count
+    first: Moment
+    last: Moment
+    ended: Annotated[int, Meta(ge=0, le=2)] = 0
     agent_name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.failures > self.calls:
+            raise ValueError(f"{self.failures} failures of {self.calls} calls")
 
 
 @dataclass(slots=True)

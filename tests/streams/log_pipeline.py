@@ -213,7 +213,7 @@ class LogPipeline:
         """A new worker: no stage remembers anything, reading starts at the committed offsets."""
         self.generation = self.log.join(self.tenant)
         self.lease = Lease(LEASE_SECONDS, self.clock.monotonic)
-        self.ledger = Ledger()
+        self.ledger = Ledger(self.clock)
         self.delivery = Delivery(
             self.store,
             self.producer,

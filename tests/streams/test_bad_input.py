@@ -212,6 +212,36 @@ async def test_no_later_stage_is_stopped_by_bad_values(
     assert {headers["dlq.topic"] for headers, _ in letters} == {topic(pipeline.tenant, name)}
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "number"),
+    [
+        ("observations", 4, 255),  # failures of one call
+        ("observations", 1, -1),
+        ("observations", 5, 1e308),
+        ("observations", 7, 2**64),
+        ("trajectories", "started", 1e308),
+        ("trajectories", "ended", -1e308),
+        ("trajectories", "events", 2**70),
+        ("candidates", "goal", 2**70),
+        ("candidates", "seen", 1e308),
+        ("candidates", "least_goals", -1),
+    ],
+)
+async def test_no_later_stage_is_stopped_by_a_number_that_no_stage_writes(
+    log_pipeline: Callable[..., Pipeline], name: str, field: Any, number: float
+) -> None:
+    pipeline = log_pipeline()
+    await pipeline.send([event for session in pipeline.story.fleet() for event in session])
+    await pipeline.drain()
+    [value, *_], *_ = [orjson.loads(each.value or b"") for each in pipeline.log.read_all(topic(pipeline.tenant, name))]
+    value[field] = number
+    pipeline.log.append(topic(pipeline.tenant, name), json.dumps([value]).encode(), partition=0)
+    await pipeline.send(pipeline.story.session("good", RIGHT, RIGHT))
+    await pipeline.drain()
+    assert ("good", "success", 4) in (await pipeline.knowledge()).judgments
+    assert [headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()] == ["wrong_shape"]
+
+
 @pytest.mark.parametrize("tenant", ["a.b", "a/b", "acme.events", "a,b", "a b", "..", "A", ""])
 def test_a_tenant_with_a_separator_in_its_name_is_refused_before_it_can_name_a_topic(tenant: str) -> None:
     with pytest.raises(ConfigError):

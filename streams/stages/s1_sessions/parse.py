@@ -16,7 +16,7 @@ import msgspec
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.wire.events import MAX_EVENT_BYTES
-from fleetlore.wire.incoming import Incoming, incoming, invalid, latest_from, refusal
+from fleetlore.wire.incoming import Incoming, incoming, invalid, latest_from, of_headers, refusal
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback
@@ -25,9 +25,6 @@ from streams.stage.base import Effects, Record, dead_letter, split
 _read_all = msgspec.json.Decoder(list[Incoming]).decode
 _read_one = msgspec.json.Decoder(Incoming).decode
 _read_any = msgspec.json.Decoder().decode
-
-# A sequence in a header has fewer digits. Python raises if a number has thousands.
-_MAX_DIGITS = 19
 
 _BAD_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
@@ -130,12 +127,5 @@ def _json(value: bytes) -> Any:
 
 def _attributes(headers: Mapping[str, bytes | None]) -> dict[str, Any]:
     """Read the attributes of CloudEvents' binary mode, from `ce_` headers; one without a value is no attribute."""
-    attributes: dict[str, Any] = {
-        name[3:]: raw.decode("utf-8", "replace")
-        for name, raw in headers.items()
-        if raw is not None and name.startswith("ce_")
-    }
-    sequence = attributes.get("sequence")
-    if isinstance(sequence, str) and sequence.isdecimal() and len(sequence) <= _MAX_DIGITS:
-        attributes["sequence"] = int(sequence)
-    return attributes
+    given = {name[3:]: raw for name, raw in headers.items() if raw is not None and name.startswith("ce_")}
+    return of_headers({name: raw.decode("utf-8", "replace") for name, raw in given.items()})

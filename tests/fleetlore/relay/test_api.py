@@ -240,6 +240,8 @@ async def test_changes_are_streamed(http: httpx2.AsyncClient, fleet: Fleet) -> N
         (json.dumps([STARTED, FAILED | {"data": {}}]).encode(), "missing_field", names.TOOL),
         (json.dumps(FAILED | {"tenant": "other"}).encode(), "foreign_tenant", "other"),
         (json.dumps(STARTED | {"data": {names.PLACE: "x" * 300}}).encode(), "", "place"),
+        (b'{"session": "\xff"}', "not_json", "UTF-8"),
+        pytest.param(b"[" * 100_000, "not_json", "", id="too deep"),
     ],
 )
 async def test_a_bad_event_is_refused_whole(
@@ -249,6 +251,27 @@ async def test_a_bad_event_is_refused_whole(
     assert answer.status_code in (400, 403) and answer.headers["content-type"] == "application/problem+json"
     assert answer.json().get("reason", "") == reason and said in answer.json()["detail"]
     assert recorder.events == []
+
+
+@pytest.mark.parametrize("path", ["/v1/advise", "/v1/brief", "/v1/sessions/s1/end", "/v1/hooks/codex"])
+@pytest.mark.parametrize(
+    "value", [b'"\xff"', b"[" * 100_000, b'"\\ud800"'], ids=["no UTF-8", "too deep", "half a surrogate pair"]
+)
+async def test_bytes_that_no_decoder_reads_are_the_callers_mistake(
+    http: httpx2.AsyncClient, path: str, value: bytes
+) -> None:
+    answer = await http.post(path, content=b'{"session": %b, "outcome": %b, "session_id": %b}' % (value, value, value))
+    assert answer.status_code == 400 and answer.json()["detail"]
+
+
+async def test_a_sequence_of_thousands_of_digits_is_refused(http: httpx2.AsyncClient) -> None:
+    about = {"ce-specversion": "1.0", "ce-type": FAILED["type"], "ce-session": "s1", "ce-sequence": "9" * 5_000}
+    answer = await http.post("/v1/events", json=FAILED["data"], headers=about)
+    assert answer.status_code == 400 and answer.json()["reason"] == "bad_field"
+
+
+async def test_feedback_without_an_outcome_is_taken(http: httpx2.AsyncClient) -> None:
+    assert (await http.post("/v1/events", json=event("feedback"))).status_code == 202
 
 
 async def test_other_mistakes_are_told(http: httpx2.AsyncClient) -> None:

@@ -100,6 +100,17 @@ def test_a_call_that_is_sure_to_fail_is_denied_once(send: Send, fleet: Fleet, re
     assert not recorder.outcomes
 
 
+@pytest.mark.parametrize("client", CODING_AGENTS)
+@pytest.mark.parametrize("field", ["hook_event_name", "session_id", "tool_name", "tool_use_id", "prompt"])
+def test_a_hook_with_a_field_of_another_type_is_refused(
+    fleet: Fleet, client: str, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    http = TestClient(relay_app({"default": fleet}), base_url="http://127.0.0.1")
+    given = {"session_id": "c1", "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "1"}
+    answer = http.post(f"/v1/hooks/{client}", json={**given, "tool_input": {}, "tool_response": "", field: [{}]})
+    assert answer.status_code == 400 and answer.json()["detail"] and not caplog.records
+
+
 def test_cursor_is_told_where_it_listens(send: Send, recorder: Recorder) -> None:
     """Of its hooks two take a text for the model; what is to be said at another waits for one of them."""
 

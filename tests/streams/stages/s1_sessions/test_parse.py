@@ -64,7 +64,7 @@ def test_binary_mode_has_the_attributes_in_headers() -> None:
     assert read_back == read(encode_record([event(3)]))[0][0]
 
 
-@pytest.mark.parametrize("sequence", [b"", b"three", b"-1", b"\xff", "³".encode(), b"1.5"])
+@pytest.mark.parametrize("sequence", [b"", b"three", b"-1", b"\xff", "³".encode(), b"1.5", b"9" * 5_000])
 def test_a_bad_sequence_in_binary_mode_is_refused_and_breaks_nothing(sequence: bytes) -> None:
     headers = {f"ce_{name}": str(value).encode() for name, value in to_cloudevent(event(3)).items() if name != "data"}
     assert reasons(b'{"gen_ai.tool.name": "bash"}', {**headers, "ce_sequence": sequence}) == ["bad_field"]

@@ -1,0 +1,98 @@
+"""Run the whole fuzz suite: `python -m tests.fuzz [NAME...]`.
+
+First the seeded run over all boundaries, with a process for each core. Then atheris looks at each boundary for a while,
+where it is installed. A fault is printed with the smallest inputs that show it, and with its seed.
+
+- `FUZZ_SEED`: of the seeded run; another one each time by default.
+- `FUZZ_RECORDS`, `FUZZ_HTTP`, …: inputs of one boundary, in place of the full number.
+- `FUZZ_GUIDED_SECONDS`: how long atheris looks at each boundary; 0: not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.util import find_spec
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from tests.fuzz.boundaries import BOUNDARIES
+from tests.fuzz.boundary import answers, batch_of, smallest
+
+# The characters of a failing input that are shown.
+_SHOWN_CHARACTERS = 2_000
+_GUIDED_SECONDS = "10"
+
+
+class _Result(NamedTuple):
+    name: str
+    answers: Counter[str]
+    cpu_seconds: float
+    fault: str = ""
+
+
+def _check(name: str, seed: str, number: int, count: int) -> _Result:
+    boundary, began = BOUNDARIES[name], time.process_time()
+    inputs = batch_of(boundary, f"{seed}/{name}/{number}", count)
+    try:
+        return _Result(name, answers(boundary, inputs), time.process_time() - began)
+    except Exception as error:
+        fault = [f"{name}: batch {number} of seed {seed} fails:", traceback.format_exc().rstrip()]
+        fault += [f"input: {each!r}"[:_SHOWN_CHARACTERS] for each in smallest(boundary, inputs, error)]
+        return _Result(name, Counter(), time.process_time() - began, "\n".join(fault))
+
+
+def _seeded(names: list[str], seed: str) -> bool:
+    """Run all batches of these boundaries; print the table, and say whether all went well."""
+    found = {name: Counter[str]() for name in names}
+    seconds, faults = Counter[str](), 0
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        batches = []
+        for name in names:
+            full = int(os.environ.get(f"FUZZ_{name.upper()}", BOUNDARIES[name].full))
+            for start in range(0, full, BOUNDARIES[name].batch):
+                count = min(BOUNDARIES[name].batch, full - start)
+                batches.append(pool.submit(_check, name, seed, start, count))
+        for batch in as_completed(batches):
+            result = batch.result()
+            found[result.name] += result.answers
+            seconds[result.name] += result.cpu_seconds
+            if result.fault:
+                faults += 1
+                print(f"{result.fault}\n", flush=True)
+    print("| boundary | inputs | taken | refused, by reason | CPU seconds |\n| --- | --- | --- | --- | --- |")
+    for name, answered in found.items():
+        refused = ", ".join(f"{reason} {count:,}" for reason, count in answered.most_common() if reason != "taken")
+        row = name, f"{answered.total():,}", f"{answered['taken']:,}", refused, f"{seconds[name]:.0f}"
+        print(f"| {' | '.join(row)} |")
+    print(f"\n{faults} of {len(batches)} batches failed.", flush=True)
+    return not faults
+
+
+def _guided(names: list[str]) -> bool:
+    seconds = int(os.environ.get("FUZZ_GUIDED_SECONDS", _GUIDED_SECONDS))
+    if not seconds:
+        return True
+    if find_spec("atheris") is None:
+        print("atheris is not installed: it has no wheel for this Python or machine. The seeded run stands alone.")
+        return True
+    command = [sys.executable, "-m", "tests.fuzz.guided"]
+    ended = [subprocess.run([*command, name, f"-max_total_time={seconds}"], check=False).returncode for name in names]
+    print(f"atheris: {sum(map(bool, ended))} of {len(names)} boundaries failed.")
+    return not any(ended)
+
+
+def main() -> int:
+    names, seed = sys.argv[1:] or list(BOUNDARIES), os.environ.get("FUZZ_SEED") or secrets.token_hex(4)
+    print(f"Seed {seed}; the same run again: FUZZ_SEED={seed} python -m tests.fuzz {' '.join(names)}\n", flush=True)
+    return 0 if _seeded(names, seed) & _guided(names) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
