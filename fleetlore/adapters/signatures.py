@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.files import write_whole
 from fleetlore.wire.adapter_manifest import SCHEMA, AdapterManifest, AdapterPointer, Revocation
+from fleetlore.wire.decode import json_reader
 
 __all__ = ["Document", "Manifest", "SigningKey", "public_keys"]
 
@@ -103,10 +104,10 @@ def verify(data: bytes, trusted: PublicKeys, kind: type[Document]) -> Document:
 
 # All agents of a process get the same documents, and need one copy of each.
 @lru_cache(maxsize=128)
-def _decoded(data: bytes, kind: Callable[..., object]) -> object:
+def _decoded(data: bytes, kind: Any) -> object:
     try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
+        return json_reader(kind)(data)
+    except msgspec.DecodeError as error:
         raise AdapterRefused("malformed", str(error)) from error
 
 

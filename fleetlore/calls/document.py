@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fleetlore.calls.features import FEATURES
 from fleetlore.calls.places import Ended
 from fleetlore.wire.adapter_manifest import CallsManifest, State
+from fleetlore.wire.decode import msgpack_reader
 
 __all__ = [
     "CALL_BITS",
@@ -192,7 +193,7 @@ class Document(msgspec.Struct, frozen=True):
             raise ValueError(f"{len(data)} bytes, at most {MAX_BYTES} are read")
         inflate = zlib.decompressobj()
         try:
-            document = msgspec.msgpack.decode(inflate.decompress(data, _MAX_DOCUMENT), type=cls)
+            document = msgpack_reader(cls)(inflate.decompress(data, _MAX_DOCUMENT))
         except zlib.error as error:
             raise ValueError(f"not compressed as it should be: {error}") from error
         if (document.schema, document.features) != (_SCHEMA, FEATURES):

@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from fleetlore.cluster import Relay
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.wire.decode import msgpack_reader
 from fleetlore.wire.topics import topic
 
 __all__ = ["ADAPTERS", "LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
@@ -265,7 +266,7 @@ class RelayConsumer(_RelayClient):
         for part, offset in self._positions.items():
             positions.setdefault(self._names[part.topic], {})[part.partition] = offset
         asked = msgspec.msgpack.encode(Following(tuple(self._names.values()), positions, wait))
-        answer = msgspec.msgpack.decode(await self.ask("/v1/native/follow", asked, wait), type=Followed)
+        answer = msgpack_reader(Followed)(await self.ask("/v1/native/follow", asked, wait))
         self._heard = time.time()
         self._ends = {
             self._part(name, partition): end for name, each in answer.ends.items() for partition, end in each.items()

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import standing
+from fleetlore.wire.trajectory import Count, Moment
 
 __all__ = ["Bound", "backing_of_item", "backing_of_pattern"]
 
@@ -33,22 +35,22 @@ class Backing(NamedTuple):
 
 class _PatternHead(msgspec.Struct):
     tool: str
-    agents: int = 0
-    sessions: int = 0
-    last_seen: float = 0.0
+    agents: Count = 0
+    sessions: Count = 0
+    last_seen: Moment = 0.0
 
 
 class _ItemHead(msgspec.Struct):
     tool: str = ""
-    agents: int = 0
-    support: int = 0
-    against: int = 0
-    last_seen: float = 0.0
+    agents: Count = 0
+    support: Count = 0
+    against: Count = 0
+    last_seen: Moment = 0.0
 
 
 # A fifth of the time that all fields take: most of what comes to a full replica is not held.
-_pattern_head = msgspec.json.Decoder(_PatternHead).decode
-_item_head = msgspec.json.Decoder(_ItemHead).decode
+_pattern_head = json_reader(_PatternHead)
+_item_head = json_reader(_ItemHead)
 
 
 def backing_of_pattern(value: bytes) -> Backing:

@@ -25,6 +25,7 @@ from fleetlore.relay.gateway import Gateway
 from fleetlore.relay.openapi import openapi
 from fleetlore.relay.requests import Caller, Tokens, caller_of
 from fleetlore.relay.sessions import Member
+from fleetlore.wire.decode import json_reader
 from fleetlore.wire.events import MAX_ID_LENGTH
 
 __all__ = ["Hooks", "relay_app"]
@@ -111,8 +112,7 @@ def relay_app(
     )
 
 
-# The last two are msgspec's as well, for bytes that are no UTF-8 and for what is nested too deep.
-_MALFORMED = (FleetloreError, msgspec.DecodeError, ClientDisconnect, UnicodeDecodeError, RecursionError)
+_MALFORMED = (FleetloreError, msgspec.DecodeError, ClientDisconnect)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -122,7 +122,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
             return problem(error.status_code, error.detail, error.headers, **more)
         case InvalidEvent():
             return problem(403 if error.reason in _NOT_YOURS else 400, error.detail, reason=error.reason)
-        case FleetloreError() | msgspec.DecodeError() | UnicodeDecodeError() | RecursionError():
+        case FleetloreError() | msgspec.DecodeError():
             return problem(400, str(error))
         case ClientDisconnect():
             return problem(400, "the client went away before its request was whole")
@@ -153,7 +153,7 @@ class Hooks:
         if client not in CODING_AGENTS:
             raise HTTPException(404, f"{client!r} is none of {', '.join(CODING_AGENTS)}")
         try:
-            given = in_claudes_words(client, msgspec.json.decode(body, type=dict[str, Any]))
+            given = in_claudes_words(client, json_reader(dict[str, Any])(body))
             return self._answer(fleet, caller, client, given)
         except (KeyError, TypeError) as error:
             raise HTTPException(400, f"no hook of {client}: {error!r}") from None

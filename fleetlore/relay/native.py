@@ -25,6 +25,7 @@ from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.relay.requests import Caller
 from fleetlore.relay.sessions import MAX_SESSIONS, BufferFull
 from fleetlore.wire import events as names
+from fleetlore.wire.decode import json_reader, msgpack_reader
 from fleetlore.wire.events import Definitions, Event
 from fleetlore.wire.topics import topic
 
@@ -58,7 +59,7 @@ class Native:
             HTTPException: it asks for other topics (400), or no broker answers (503).
             DecodeError: the body is none.
         """
-        asked = msgspec.msgpack.decode(body, type=Following)
+        asked = msgpack_reader(Following)(body)
         if asked.topics not in (LORE, ADAPTERS):
             raise HTTPException(400, f"an agent follows {LORE} or {ADAPTERS}, not {asked.topics}")
         key = fleet.tenant, asked.topics
@@ -102,7 +103,7 @@ class Native:
             fleet.definitions.name(given.system, given.tools)
             stored = await fleet.definitions.flush(ANSWER_SECONDS)
         elif name == _ACKS:
-            said = msgspec.json.decode(value, type=dict[str, Any])
+            said = json_reader(dict[str, Any])(value)
             if caller.sure and said.get("agent") != caller.agent:
                 raise HTTPException(403, f"the token is of agent {caller.agent}")
             stored = await _sent(fleet, _ACKS, key, value)

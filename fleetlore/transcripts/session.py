@@ -182,7 +182,8 @@ def seconds_of(time: object) -> float:
             moment = datetime.fromisoformat(time)
         except ValueError:
             return 0.0
-        return max(0.0, (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return seconds if 0 <= seconds < _LATEST else 0.0
     return 0.0
 
 

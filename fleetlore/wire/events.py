@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from fleetlore.errors import ConfigError
+from fleetlore.wire.decode import json_reader
 
 Kind = Literal["session.started", "action", "outcome", "message", "session.ended", "feedback"]
 Outcome = Literal["success", "failure", "unknown"]
@@ -135,7 +136,7 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, value: bytes) -> Definitions:
         """Raises msgspec.DecodeError (a ValueError) for what is none."""
-        return msgspec.json.decode(value, type=cls)
+        return json_reader(cls)(value)
 
 
 def definitions_id(value: bytes) -> str:

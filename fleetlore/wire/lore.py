@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any, Literal, TypeVar
 
-import msgspec
 import orjson
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.wire.trajectory import JsonStruct
+from fleetlore.wire.decode import json_reader
+from fleetlore.wire.trajectory import Count, JsonStruct, Moment
 
 Figures = Literal["all", "hours", "days"]
 Level = Literal["tool", "call", "family", "class", "exact"]
@@ -69,19 +69,19 @@ class Pattern:
     parent: str | None = None
     call: str | None = None
     transient: bool = False
-    calls: int = 0
-    failures: int = 0
-    sessions: int = 0
-    agents: int = 0
-    sessions_ended: int = 0
-    sessions_failed: int = 0
-    first_seen: float = 0.0
-    last_seen: float = 0.0
-    agents_lately: int = 0
+    calls: Count = 0
+    failures: Count = 0
+    sessions: Count = 0
+    agents: Count = 0
+    sessions_ended: Count = 0
+    sessions_failed: Count = 0
+    first_seen: Moment = 0.0
+    last_seen: Moment = 0.0
+    agents_lately: Count = 0
     estimated: tuple[Figures, ...] = ()
-    hours: tuple[tuple[int, int, int], ...] = ()
-    days: tuple[tuple[int, int, int], ...] = ()
-    by_agent: tuple[tuple[str, int, int], ...] = ()
+    hours: tuple[tuple[int, Count, Count], ...] = ()
+    days: tuple[tuple[int, Count, Count], ...] = ()
+    by_agent: tuple[tuple[str, Count, Count], ...] = ()
     seen_by: tuple[int, ...] = ()
 
     @property
@@ -151,16 +151,16 @@ class MemoryItem:
     plain: bool = False
     named: bool = False
     danger: bool = False
-    support: int = 0
-    agents: int = 0
-    goals: int = 0
-    delayed: int = 0
+    support: Count = 0
+    agents: Count = 0
+    goals: Count = 0
+    delayed: Count = 0
     sessions: tuple[str, ...] = ()
-    first_seen: float = 0.0
-    last_seen: float = 0.0
+    first_seen: Moment = 0.0
+    last_seen: Moment = 0.0
     version: str = ""
-    against: int = 0
-    shown: int = 0
+    against: Count = 0
+    shown: Count = 0
     said_by: tuple[int, ...] = ()
 
     @property
@@ -212,8 +212,8 @@ def _sharing(entry: _Entry, *fields: str) -> _Entry:
     return entry
 
 
-_read_pattern = msgspec.json.Decoder(Pattern).decode
-_read_item = msgspec.json.Decoder(MemoryItem).decode
+_read_pattern = json_reader(Pattern)
+_read_item = json_reader(MemoryItem)
 
 
 def standing(agents: int, support: int, against: int, last_seen: float) -> float:

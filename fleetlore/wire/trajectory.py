@@ -16,6 +16,8 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from fleetlore.wire.decode import json_reader
+
 __all__ = [
     "MAX_SCHEMA",
     "MAX_TEXT",
@@ -62,11 +64,11 @@ _LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
 # At the end of a text that was cut.
 CUT = "…"
 
-# Numbers on the log. Larger ones would break the arithmetic of a later stage, or not fit a JSON integer in the store.
-Count = Annotated[int, Meta(ge=0, lt=2**31)]
+# Numbers on the log. Larger ones would break the arithmetic of a later reader, or not fit a JSON integer in the store.
+Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.hashing.stable_hash`
-# Seconds since the Unix epoch, from the year 1 to the year 9999.
-Moment = Annotated[float, Meta(ge=-62_135_596_800.0, lt=253_402_300_800.0)]
+# Seconds since the Unix epoch, from the year 1 in any time zone to the year 9999.
+Moment = Annotated[float, Meta(ge=-62_135_700_000.0, lt=253_402_400_000.0)]
 
 Ending = Literal["success", "failure", "unknown", "continued"]
 Label = Literal["success", "failure", "abstained"]
@@ -84,7 +86,7 @@ class JsonStruct(msgspec.Struct, frozen=True):
     @classmethod
     def from_json(cls, value: bytes) -> Self:
         """Raises msgspec.DecodeError (a ValueError) for what is none."""
-        return msgspec.json.decode(value, type=cls)
+        return json_reader(cls)(value)
 
 
 def clip(text: str, limit: int) -> str:

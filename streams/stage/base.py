@@ -19,6 +19,7 @@ import msgspec
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.batches import Unreadable
+from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import Principals
 
 __all__ = [
@@ -215,9 +216,9 @@ class Values(Generic[T]):
     """
 
     def __init__(self, type: Any, rare: Any = None) -> None:
-        self._read_all = msgspec.json.Decoder(list[type]).decode
-        self._read_first = msgspec.json.Decoder(type).decode
-        self._read_rare = None if rare is None else msgspec.json.Decoder(rare).decode
+        self._read_all = json_reader(list[type])
+        self._read_first = json_reader(type)
+        self._read_rare = None if rare is None else json_reader(rare)
 
     def read(self, batch: Sequence[Record], effects: Effects) -> list[tuple[Record, T]]:
         """Return every value of a batch; one that cannot be decoded becomes a dead letter."""
@@ -251,14 +252,14 @@ class Values(Generic[T]):
         for part in parts:
             try:
                 values.append((record, self._read_one(part)))
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            except msgspec.DecodeError as error:
                 effects.dead_letters.append(dead_letter(record, InvalidEvent("wrong_shape", str(error)), part))
             except Exception as error:
                 effects.dead_letters.append(dead_letter(record, error, part))
         return values
 
 
-_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_split = json_reader(list[msgspec.Raw])
 
 
 def split(value: bytes) -> list[bytes]:
@@ -273,7 +274,7 @@ def split(value: bytes) -> list[bytes]:
         return [value]
     try:
         return [bytes(part) for part in _split(value)]
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise InvalidEvent("not_json", str(error)) from None
 
 

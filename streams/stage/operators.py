@@ -23,6 +23,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import tenant_of, topic
@@ -184,7 +185,7 @@ class Erased(_OperatorTopic):
         return self.holds(tenant, session) or time < self._agents.get(tenant, {}).get(_hash(agent), 0.0)
 
     def _decode(self, tenant: str, value: bytes) -> None:
-        erasure = msgspec.json.decode(value, type=Erasure)
+        erasure = json_reader(Erasure)(value)
         self.add_sessions(tenant, erasure.sessions)
         if erasure.agent is not None and erasure.before > self._agents[tenant].get(erasure.agent, 0.0):
             self._agents[tenant][erasure.agent] = erasure.before

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from tests.fuzz import otlp, records, relay
+from tests.fuzz import batches, files, followed, mcp, otlp, records, relay
 from tests.fuzz.boundary import Boundary
 
 BOUNDARIES: dict[str, Boundary] = {
-    each.name: each for each in (records.RECORDS, relay.HTTP, relay.NATIVE, relay.HOOKS, otlp.OTLP)
+    each.name: each
+    for each in (
+        records.RECORDS,
+        batches.BATCHES,
+        followed.FOLLOWED,
+        relay.HTTP,
+        relay.NATIVE,
+        relay.HOOKS,
+        otlp.OTLP,
+        mcp.MCP,
+        files.LOGS,
+        files.SETTINGS,
+    )
 }

@@ -40,7 +40,7 @@ _HEADERS = (
     SIGNED_BY,
     "dlq.redriven",
 )
-_HEADER_VALUES = (b"", b"1.0", b"0.3", b"\xff\xfe", b"a " + b"0" * 64, b"3", b"9" * 5_000, BATCH_TYPE, EVENT_TYPE)
+_HEADER_VALUES = (None, b"", b"1.0", b"0.3", b"\xff\xfe", b"a " + b"0" * 64, b"3", b"9" * 5_000, BATCH_TYPE, EVENT_TYPE)
 _SILENT_SECONDS = 60.0
 _STEP_SECONDS = 0.25
 

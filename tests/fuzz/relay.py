@@ -22,12 +22,12 @@ from fleetlore.join.hooks import CODING_AGENTS
 from fleetlore.kafka.by_relay import ADAPTERS, LORE
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.openapi import openapi
-from tests.fleetlore.relay.conftest import serving
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED, event
 from tests.fuzz.asgi import Answer, Asked, ask, running, size
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, changed, json_of, mutated, text, value
 from tests.fuzz.worker import Worker, fleet_of
+from tests.served import serving
 
 # Answers that the pages of the API promise: whatever else comes is a fault.
 _PROMISED = {200, 202, 204, 400, 401, 403, 404, 405, 409, 413, 429}

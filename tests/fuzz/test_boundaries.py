@@ -6,7 +6,7 @@ import os
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.boundaries import BOUNDARIES
@@ -21,7 +21,9 @@ each_boundary = pytest.mark.parametrize("name", BOUNDARIES)
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 3))
 def test_odd_inputs_that_can_be_shrunk(name: str, random: Random, count: int) -> None:
     boundary = BOUNDARIES[name]
-    answers(boundary, [boundary.make(random) for _ in range(count)])
+    inputs = [boundary.make(random) for _ in range(count)]
+    note(f"inputs: {inputs}")
+    answers(boundary, inputs)
 
 
 @each_boundary

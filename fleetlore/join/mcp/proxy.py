@@ -103,7 +103,9 @@ class McpCalls:
         elif method in (*_BEGINNINGS, _LIST):
             self._begun[id] = method
         elif method == "notifications/cancelled" and isinstance(params, dict):
-            _abandon(self._begun.pop(params.get("requestId"), None))
+            cancelled = params.get("requestId")
+            if not isinstance(cancelled, list | dict):
+                _abandon(self._begun.pop(cancelled, None))
         if len(self._begun) > _MAX_OPEN:
             _abandon(self._begun.pop(next(iter(self._begun))))
 

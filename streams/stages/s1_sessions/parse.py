@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from fleetlore.errors import InvalidEvent
+from fleetlore.wire.decode import json_reader
 from fleetlore.wire.events import MAX_EVENT_BYTES
 from fleetlore.wire.incoming import Incoming, incoming, invalid, latest_from, of_headers, refusal
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
@@ -22,11 +23,9 @@ from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback
 from streams.stage.base import Effects, Record, dead_letter, split
 
-_read_all = msgspec.json.Decoder(list[Incoming]).decode
-_read_one = msgspec.json.Decoder(Incoming).decode
-_read_any = msgspec.json.Decoder().decode
-
-_BAD_JSON = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_read_all = json_reader(list[Incoming])
+_read_one = json_reader(Incoming)
+_read_any = json_reader(cast("type[object]", Any))
 
 
 def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
@@ -58,7 +57,7 @@ def bytes_of(event: Incoming, record: Record) -> bytes:
     for part, _ in _parts(record):
         try:
             found = _read_one(part)
-        except _BAD_JSON:
+        except msgspec.DecodeError:
             continue
         if (found.session, found.sequence, found.agent) == (event.session, event.sequence, event.agent):
             return part
@@ -111,7 +110,7 @@ def _checked(attributes: dict[str, Any] | None, part: bytes, tenant: str, latest
         event = _read_one(part)
     except msgspec.ValidationError as error:
         raise invalid(error) from None
-    except _BAD_JSON as error:
+    except msgspec.DecodeError as error:
         raise InvalidEvent("not_json", str(error)) from None
     if (reason := refusal(event, tenant, latest)) is not None:
         raise reason
@@ -121,7 +120,7 @@ def _checked(attributes: dict[str, Any] | None, part: bytes, tenant: str, latest
 def _json(value: bytes) -> Any:
     try:
         return _read_any(value)
-    except _BAD_JSON as error:
+    except msgspec.DecodeError as error:
         raise InvalidEvent("not_json", str(error)) from None
 
 

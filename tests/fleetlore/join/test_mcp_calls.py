@@ -54,6 +54,17 @@ async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(fleet:
     assert not recorder.outcomes
 
 
+@pytest.mark.parametrize("id", ["[]", "{}", "[1]", "null", "1.5"])
+async def test_a_cancelled_request_that_nobody_made_changes_nothing(fleet: Fleet, recorder: Recorder, id: str) -> None:
+    message = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % id.encode()
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        calls.from_client(call(1))
+        assert calls.from_client(message) == (message, b"")
+        calls.from_server(answer(1, "a"))
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["a"]
+
+
 async def test_a_batch_is_taken_apart(fleet: Fleet, recorder: Recorder) -> None:
     with fleet.session("g") as session:
         calls = McpCalls(session)

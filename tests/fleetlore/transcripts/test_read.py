@@ -214,6 +214,7 @@ def test_a_sample_in_zstandard_is_read(tmp_path: Path) -> None:
         (1e300, 0.0),
         (-1, 0.0),
         ("1902-01-01", 0.0),
+        ("9999-12-31T23:59:59+14:00", 0.0),  # a worker would refuse it as an event of the future
         ("yesterday", 0.0),
         (None, 0.0),
     ],

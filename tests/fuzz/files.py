@@ -1,0 +1,244 @@
+"""Files of others: logs to import in five forms, adapters with their weights, tokens, keys and settings."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import orjson
+
+from benchmarks.random_adapters import random_call_model, random_weights, version_of
+from fleetlore.adapters.registry_follower import EpochFile
+from fleetlore.adapters.signatures import SigningKey, public_keys
+from fleetlore.calls.model import CallModel
+from fleetlore.config import STACK_FILE, Settings, variables
+from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.lora.adapter import CONFIG, WEIGHTS, Base, check_lora, read_lora
+from fleetlore.relay.requests import read_tokens
+from fleetlore.retrieval.adapter import RetrievalAdapter
+from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
+from fleetlore.transcripts.session import timed_events
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
+from tests.fleetlore.transcripts.test_read import (
+    in_atif,
+    in_claude_code,
+    in_inspect,
+    in_messages,
+    in_swe_agent,
+)
+from tests.fuzz.boundary import Boundary
+from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
+from tests.fuzz.worker import Worker
+
+_WRITERS: dict[str, Callable[[Path], None]] = {
+    "messages": in_messages,
+    "claude-code": in_claude_code,
+    "inspect": in_inspect,
+    "atif": in_atif,
+    "swe-agent": in_swe_agent,
+}
+_NOW = 1_800_000_000.0
+
+
+class Given(NamedTuple):
+    """Files by name, in one folder, and what is to read them."""
+
+    reader: str
+    files: dict[str, bytes]
+
+
+def size(given: Given) -> int:
+    return sum(map(len, given.files.values()))
+
+
+@cache
+def _logs() -> dict[str, dict[str, bytes]]:
+    found = {}
+    for form, write in _WRITERS.items():
+        with TemporaryDirectory() as folder:
+            write(Path(folder))
+            found[form] = {each.name: each.read_bytes() for each in Path(folder).iterdir()}
+    return found
+
+
+def _odd_file(random: Random, data: bytes) -> bytes:
+    """JSON, lines of JSON or an archive of it with odd values, or with odd bytes."""
+    if data[:2] == b"PK":
+        packed = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+            for name in old.namelist():
+                new.writestr(name, _odd_json(random, old.read(name)))
+        return mutated(random, packed.getvalue()) if chance(random, 3) else packed.getvalue()
+    try:
+        return _odd_json(random, data)
+    except ValueError:
+        return b"\n".join(_odd_line(random, line) for line in data.split(b"\n"))
+
+
+def _odd_json(random: Random, data: bytes) -> bytes:
+    valid = orjson.loads(data)
+    return any_bytes(random, lambda random: json_of(random, valid))
+
+
+def _odd_line(random: Random, line: bytes) -> bytes:
+    try:
+        return _odd_json(random, line)
+    except ValueError:
+        return mutated(random, line)
+
+
+def make_log(random: Random) -> Given:
+    form = random.choice(list(_logs()))
+    files = {name: _odd_file(random, data) for name, data in _logs()[form].items()}
+    return Given(form if chance(random, 2) else "any", files)
+
+
+async def check_logs(given: Sequence[Given]) -> Counter[str]:
+    """Every log is read, or refused as a whole or in part; a worker takes the events of what was read."""
+    found, worker = Counter[str](), Worker()
+    with TemporaryDirectory() as folder:
+        for number, each in enumerate(given):
+            path = Path(folder) / str(number)
+            path.mkdir()
+            for name, data in each.files.items():
+                (path / name).write_bytes(data)
+            try:
+                if each.reader == "any":
+                    sessions: list[Any] = list(read_sessions(path))
+                else:
+                    form: Any = each.reader
+                    _, endings = FORMS[form]
+                    sessions = list(read_files(form, files_of([path], endings)))
+            except ConfigError as error:
+                assert str(error)
+                found["refused"] += 1
+                continue
+            read = [session for session in sessions if session is not None]
+            for session in read:
+                for event in timed_events(session, "default", _NOW):
+                    worker.emit(event)
+            found["taken" if read else "nothing to read"] += 1
+    worker.read()
+    return found
+
+
+@cache
+def _adapters() -> dict[str, bytes]:
+    return {
+        "calls": random_call_model(1),
+        "retrieval": random_weights(1),
+        "llm": version_of(LanguageModelManifest, 1, "default")[0],
+    }
+
+
+_LORA = {
+    "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"],
+    "bias": "none", "init_lora_weights": True, "use_rslora": False,
+}  # fmt: skip
+_STACK = {"broker": "127.0.0.1:1", "milvus": "http://127.0.0.1:2", "public_key": "", "partitions": 4, "pid": 1}
+
+
+def make_setting(random: Random) -> Given:
+    """An adapter, or a file that an operator or a stack wrote."""
+    reader = random.choice(("calls", "retrieval", "llm", "lora", "environment", "tokens", "key", "epochs", "public"))
+    if reader in _adapters():
+        return Given(reader, {reader: _odd_weights(random, _adapters()[reader])})
+    match reader:
+        case "lora":
+            return Given(reader, {CONFIG: json_of(random, _LORA), WEIGHTS: _odd_weights(random, _adapters()["llm"])})
+        case "environment":
+            names = [name if not chance(random, 20) else f"{name}_FILE" for name in variables()]
+            chosen = {random.choice(names): text(random).encode("utf-8", "replace") for _ in range(random.randrange(4))}
+            numbers = (b"0", b"-1", b"nan", b"inf", b"1e999", b"9" * 5_000, "٣".encode(), b"1_0", b" 1 ")
+            return Given(reader, {name: random.choice((value, *numbers)) for name, value in chosen.items()})
+        case "stack":
+            return Given(reader, {STACK_FILE: any_bytes(random, lambda random: json_of(random, _STACK))})
+        case "tokens":
+            lines = [f"{'t' * random.randrange(14, 20)} {text(random)} {text(random)}" for _ in range(3)]
+            return Given(reader, {reader: "\n".join(lines).encode("utf-8", "surrogatepass")})
+        case "key":
+            return Given(reader, {reader: mutated(random, _key().to_pem())})
+        case "epochs":
+            return Given(
+                reader, {"default.adapters.json": any_bytes(random, lambda r: json_of(r, {"calls/stable": "e30="}))}
+            )
+    return Given(reader, {reader: mutated(random, _key().public_base64.encode())})
+
+
+@cache
+def _key() -> SigningKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+
+
+def _odd_weights(random: Random, weights: bytes) -> bytes:
+    """A file whose header is odd and whose data fits it as before, or with odd bytes."""
+    size_of_header = int.from_bytes(weights[:8], "little")
+    if chance(random, 2) or size_of_header > len(weights):
+        return mutated(random, weights)
+    header = json_of(random, orjson.loads(weights[8 : 8 + size_of_header]))
+    return len(header).to_bytes(8, "little") + header + weights[8 + size_of_header :]
+
+
+def _read(given: Given, folder: Path) -> None:
+    data = next(iter(given.files.values()), b"")
+    match given.reader:
+        case "calls":
+            CallModel.from_bytes(data)
+        case "retrieval":
+            RetrievalAdapter(data, 8, 2.0, 64)
+        case "llm":
+            check_lora(data, version_of(LanguageModelManifest, 1, "default")[1])
+        case "lora":
+            read_lora(folder, Base("a" * 64, {}))
+        case "environment":
+            Settings.from_env({name: value.decode("utf-8", "replace") for name, value in given.files.items()})
+        case "stack":
+            Settings.from_data_dir(folder)
+        case "tokens":
+            read_tokens(folder / "tokens")
+        case "key":
+            SigningKey.from_pem(data)
+        case "epochs":
+            EpochFile(str(folder), "default").load()
+        case "public":
+            public_keys(data.decode("utf-8", "replace"))
+
+
+async def check_settings(given: Sequence[Given]) -> Counter[str]:
+    """Every file is taken, or refused with a text that says why."""
+    found: Counter[str] = Counter()
+    with TemporaryDirectory() as root:
+        for number, each in enumerate(given):
+            folder = Path(root) / str(number)
+            folder.mkdir()
+            if each.reader != "environment":
+                for name, data in each.files.items():
+                    (folder / name).write_bytes(data)
+            try:
+                _read(each, folder)
+            except AdapterRefused as error:
+                assert error.reason and error.detail
+                found[error.reason] += 1
+            except ConfigError as error:
+                assert str(error)
+                found["refused"] += 1
+            except ValueError as error:
+                # The call model's own refusal; its holder makes an `AdapterRefused` of it.
+                assert each.reader == "calls" and str(error), f"{each.reader}: {error!r}"
+                found["malformed"] += 1
+            else:
+                found["taken"] += 1
+    return found
+
+
+LOGS = Boundary("logs", make_log, check_logs, size, full=20_000, batch=200)
+SETTINGS = Boundary("settings", make_setting, check_settings, size, full=20_000, batch=500)
