@@ -29,6 +29,7 @@ __all__ = [
     "drop_version",
     "is_live",
     "list_versions",
+    "look_at_collections",
     "make_live",
     "row_counts",
 ]
@@ -37,6 +38,7 @@ FIRST_VERSION = "main"
 # What the rows of a collection mean: raised when columns or texts change.
 _SCHEMA = 4
 MADE_BY = "fleetlore.made_by"
+_UNNAMED = "an earlier schema"
 TEXT_BYTES = 8_192
 # 63 bytes of a tenant, a slash, 256 characters of a session's id in four bytes each, and the number of its part.
 _MAX_ID_BYTES = 1_100
@@ -126,12 +128,50 @@ def check_collections(client: MilvusClient, encoder: Encoder) -> str:
     return f"{len(COLLECTIONS)} collections of schema {_SCHEMA}, encoder {encoder.name} {encoder.sha256[:12]}"
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The live collections, compared with those that this process makes.
+
+    Attributes:
+        missing, other: names of collections that do not exist, and of those with another schema or encoder.
+        versions: the versions that the aliases point to; several after a switch that was interrupted.
+        made_by: what made the first of `other`.
+        target: name of the version that this process would make: one for a schema and an encoder.
+    """
+
+    missing: tuple[str, ...]
+    other: tuple[str, ...]
+    versions: frozenset[str]
+    made_by: str
+    target: str
+
+
+def look_at_collections(client: MilvusClient, encoder: Encoder) -> Found:
+    """Compare the live collections, whatever made them; load those that are there."""
+    missing, other, versions, made_by = list[str](), list[str](), set[str](), ""
+    for collection in COLLECTIONS:
+        if not client.has_collection(collection.name):
+            missing.append(collection.name)
+            continue
+        client.load_collection(collection.name)
+        described = client.describe_collection(collection.name)
+        versions.add(described["collection_name"].partition("_")[2])
+        if (found := described["properties"].get(MADE_BY, _UNNAMED)) != _made_by(collection, encoder):
+            made_by = made_by or found
+            other.append(collection.name)
+    names = [f"s{_SCHEMA}_{encoder.sha256[:8]}{end}" for end in ("", "_again")]
+    # A collection that is missing is made beside what is live; an interrupted switch goes on.
+    target = next((each for each in names if each not in versions), names[-1]) if missing else names[0]
+    return Found(tuple(missing), tuple(other), frozenset(versions), made_by, target)
+
+
 def _check_made_by(client: MilvusClient, name: str, made_by: str) -> None:
-    made_with = client.describe_collection(name)["properties"].get(MADE_BY, "an earlier schema")
+    made_with = client.describe_collection(name)["properties"].get(MADE_BY, _UNNAMED)
     if made_with != made_by:
         raise ConfigError(
-            f"collection {name!r} was filled with {made_with}, this process has {made_by}; stop the workers, then "
-            "`fleetlore backfill run NAME` and `fleetlore backfill switch NAME` fill a new one from the events"
+            f"collection {name!r} was filled with {made_with}, this process has {made_by}: `fleetlore up` makes it "
+            "again by itself; beside a cluster stop the workers, then `fleetlore backfill run NAME` and `fleetlore "
+            "backfill switch NAME` fill a new one from the events"
         )
 
 
@@ -163,7 +203,8 @@ def is_live(client: MilvusClient, version: str) -> bool:
 def make_live(client: MilvusClient, version: str) -> None:
     """Point the aliases to a version, one after the other. Call it again after an error to finish."""
     for collection in COLLECTIONS:
-        client.alter_alias(versioned_name(collection.name, version), collection.name)
+        move = client.alter_alias if client.has_collection(collection.name) else client.create_alias
+        move(versioned_name(collection.name, version), collection.name)
 
 
 def row_counts(client: MilvusClient, version: str | None = None) -> dict[str, int]:

@@ -32,6 +32,7 @@ class Child:
     Args:
         stop_seconds: longest wait for its end after SIGTERM.
         most_log_bytes: of a log that `cut_log` leaves as it is.
+        shown: its standard error is that of this process, not the log: people wait for it.
 
     Attributes:
         name: name of the role; its output goes to `<name>.log`.
@@ -46,11 +47,13 @@ class Child:
         *,
         stop_seconds: float = _STOP_SECONDS,
         most_log_bytes: int = _MOST_LOG_BYTES,
+        shown: bool = False,
     ) -> None:
         self.name = name
         self._command = tuple(command)
         self._stop_seconds = stop_seconds
         self._most_log_bytes = most_log_bytes
+        self._shown = shown
         self._log_file = logs / f"{name}.log"
         self._environ = {**os.environ, **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
@@ -63,7 +66,7 @@ class Child:
                 *supervised,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
-                stderr=output,
+                stderr=None if self._shown else output,
                 env=self._environ,
                 # Ctrl-C reaches the whole group of the terminal, but the stack stops its children in order.
                 start_new_session=True,

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import hashlib
+import importlib.util
 import logging
 import os
 import secrets
@@ -39,6 +41,8 @@ __all__ = ["SESSION_TIMEOUT_SECONDS", "Stack", "milvus_command"]
 
 log = logging.getLogger(__name__)
 
+# What `_collections_digest` returned when this folder's stack was last ready.
+_SEEN_FILE = "collections.sha256"
 # A process that dies is noticed at once; one that starts slowly, on a machine with other work, is waited for.
 _READY_SECONDS = 180.0
 _POLL_SECONDS = 0.05
@@ -136,6 +140,8 @@ class Stack:
         self._watchers.append(asyncio.create_task(self._cut_logs()))
         key = create_signing_key(self.settings.signing_key)
         self.settings = self.settings.with_(public_key=key.public_base64)
+        seen = self.data / _SEEN_FILE
+        used = (self.data / "milvus").exists() or (self.data / "kafka").exists()
         broker = Child("broker", await asyncio.to_thread(self._broker_command), logs)
         milvus = Child("milvus", milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
         for child in (broker, milvus):
@@ -149,6 +155,9 @@ class Stack:
         if fresh:
             await decisions.restore()  # workers read it as they start
         self._watchers.append(asyncio.create_task(decisions.follow()))
+        if used and not (seen.exists() and seen.read_text() == _collections_digest(self.data)):
+            await self._answering(milvus)
+            await self._migrate(logs)
         # Workers start together with Milvus, because each imports for seconds. The trainer has the heaviest imports and
         # nothing to do before the first judgments, so it starts when they are ready.
         workers = [f"worker-{number}" for number in range(self._workers)]
@@ -160,6 +169,7 @@ class Stack:
             if self._keep_log:
                 restored.touch()
         await asyncio.gather(*(self.ready(name) for name in workers))
+        write_whole(seen, _collections_digest(self.data).encode())
         if self._trainer:
             await self._launch_measured("trainer", logs)
         self._write_stack_file()
@@ -199,14 +209,26 @@ class Stack:
                 self._keep_log = False
         return broker_command(self._ports["broker"])
 
+    async def _migrate(self, logs: Path) -> None:
+        command = [sys.executable, "-m", "streams.offline.migrate"]
+        if await self._run(Child("migrate", command, logs, self._environ(), shown=True)):
+            raise StackError(
+                f"the lore in {self.data} could not be made again for this release, and the lines above say why; "
+                "nothing was deleted: the next `fleetlore up` goes on"
+            )
+
     async def _restore_topics(self, logs: Path) -> None:
-        """In a process that ends: a client of a store takes 50 MB, as long as the stack runs."""
         child = Child("restore", [sys.executable, "-m", "streams.offline.republish"], logs, self._environ())
+        if code := await self._run(child):
+            raise child.failure(code)
+
+    async def _run(self, child: Child) -> int:
+        """Wait for a process that ends; in this one a client of a store would take 50 MB as long as the stack runs."""
         await child.start()
         self.children.append(child)
-        if code := await child.ended():
-            raise child.failure(code)
+        code = await child.ended()
         self.children.remove(child)
+        return code
 
     async def _launch_role(self, name: str, logs: Path, *options: str) -> None:
         """`name` is that of the command, and of a worker its number besides."""
@@ -333,6 +355,19 @@ class Stack:
             "metrics": self.metrics,
         }
         write_whole(self.data / STACK_FILE, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+
+def _collections_digest(data: Path) -> str:
+    """Return a digest of what the folder's collections are, and of the code and the encoder that would make them.
+
+    While it stays the same, `streams.offline.migrate`, which takes seconds, need not compare them.
+    """
+    files = [data / "milvus" / "aliases.json", *sorted((data / "milvus" / "collections").glob("*/schema.json"))]
+    for module in ("sinks.collections", "fleetlore_encoder"):
+        spec = importlib.util.find_spec(module)
+        files += sorted(Path(spec.origin).parent.iterdir()) if spec and spec.origin else []
+    found = [(each.name, each.stat()) for each in files if each.is_file()]
+    return hashlib.sha256(repr([(name, at.st_size, at.st_mtime_ns) for name, at in found]).encode()).hexdigest()
 
 
 def milvus_command(folder: Path, port: int) -> list[str]:

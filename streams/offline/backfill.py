@@ -20,24 +20,28 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError
+from fleetlore.emit.encode import encode_event
+from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
+from fleetlore.wire.events import Event
 from fleetlore.wire.topics import PREFIX, topic
 from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
-from sinks.producer import BatchProducer
+from sinks.producer import BatchProducer, json_arrays
 from sinks.topics import ensure_topics
 from streams.offline.erase import forget_erased
 from streams.offline.memory_pipeline import Chain
@@ -47,9 +51,10 @@ from streams.stage.base import Record
 from streams.stage.operators import Operators
 from streams.stages.pipeline import language_model, pipeline
 
-__all__ = ["run_backfill", "switch"]
+__all__ = ["Backfill", "run_backfill", "switch"]
 
 _BATCH_RECORDS = 256
+_COORDINATOR_SECONDS, _COORDINATOR_PAUSE_SECONDS = 60.0, 0.2
 
 # Milvus takes letters, digits and underscores in the name of a collection.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
@@ -92,7 +97,7 @@ async def run_backfill(
         ConfigError: the version is live, or it has begun already and a start is given.
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
     """
-    async with _Backfill(settings, name) as backfill:
+    async with Backfill(settings, name) as backfill:
         if await backfill.is_live():
             raise ConfigError(f"collection version {name!r} is live; its workers fill it")
         await backfill.begin(time, offset)
@@ -103,10 +108,10 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
     """Make collection version `name` the live one, as the module describes. Call it again after an error to finish.
 
     Raises:
-        ConfigError: there is no such version, or the switch loses lore (`_Backfill.check_loss`) and `allow_loss` is not
+        ConfigError: there is no such version, or the switch loses lore (`Backfill.check_loss`) and `allow_loss` is not
         set. StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
     """
-    async with _Backfill(settings, name) as backfill:
+    async with Backfill(settings, name) as backfill:
         if name not in await backfill.store.on_client(list_versions):
             raise ConfigError(f"there is no collection version {name!r}; fill it with `fleetlore backfill run {name}`")
         await backfill.begin()
@@ -127,21 +132,21 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
         await republish(of_all, backfill.store)
 
 
-class _Backfill:
+class Backfill:
     """One collection version and the events it is made of; an async context manager.
 
     Attributes:
         store: store of the version.
-        tenants: all that have events on the broker, because a version holds all of them.
+        tenants: all that have events on the broker, because a version holds all of them, and `others`.
     """
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: Settings, name: str, others: Iterable[str] = ()) -> None:
         if not _NAME.match(name) or name == FIRST_VERSION:
             raise ConfigError(
                 f"{name!r} is no name of a collection version: up to 32 of a-z, 0-9 and '_', and not {FIRST_VERSION!r}"
             )
         self.name = name
-        self.tenants: tuple[str, ...] = ()
+        self.tenants = tuple(others)
         self._settings = settings
         metrics = Metrics("backfill")
         self.store = MilvusStore.from_settings(settings, metrics, name)
@@ -156,14 +161,14 @@ class _Backfill:
         self._watcher: Any = None
         self._partitions: list[TopicPartition] = []
 
-    async def __aenter__(self) -> _Backfill:
+    async def __aenter__(self) -> Backfill:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             if self._model is not None:
                 stack.push_async_callback(self._model.close)
             self._reader = await stack.enter_async_context(observer(self._settings.cluster, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
-            self.tenants = _tenants(await self._watcher.topics())
+            self.tenants = tuple(sorted({*self.tenants, *_tenants(await self._watcher.topics())}))
             await self._read_operators()
             names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
@@ -185,8 +190,7 @@ class _Backfill:
         """
         created = await self.store.open()
         self._reader.assign(self._partitions)
-        async with connected(make_admin(self._settings.cluster)) as admin:
-            commits = await committed_offsets(admin, self._group, self._partitions)
+        commits = await self._committed()
         committed = {partition: at.offset for partition, at in commits.items()}
         # Commits of an earlier version of this name say nothing about collections that were empty a moment ago.
         if created or all(each < 0 for each in committed.values()):
@@ -198,8 +202,29 @@ class _Backfill:
             # A partition that was added since has no commit, and is read from its beginning.
             self._reader.seek(partition, max(0, at))
 
-    async def fill(self) -> BackfillReport:
-        """Process all events up to the current end of the topics."""
+    async def remaining(self) -> int:
+        """Return the number of offsets between the position and the current end of the topics."""
+        ends = await end_offsets(self._watcher, self._partitions)
+        return sum([ends[each] - await self._reader.position(each) for each in self._partitions])
+
+    async def process(self, events: Iterable[Event]) -> None:
+        """Process events that do not come from the log, and wait until their rows are acknowledged."""
+        values: dict[str, list[bytes]] = {}
+        for event in events:
+            name = topic(event.tenant, "feedback" if event.kind == "feedback" else "events")
+            values.setdefault(name, []).append(encode_event(event))
+        await self._chain.run(
+            [Record(name, 0, 0, None, array, {}) for name, parts in values.items() for array in json_arrays(parts)]
+        )
+        await self._chain.run([])
+        await self._chain.settle()
+
+    async def fill(self, progress: Callable[[int], object] = lambda events: None) -> BackfillReport:
+        """Process all events up to the current end of the topics.
+
+        Args:
+            progress: called after each batch with the number of events processed.
+        """
         clock = SystemClock()
         started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
         done: _Offsets = {}
@@ -210,6 +235,7 @@ class _Backfill:
             done = await self._committable()
             events += effects.processed
             dead_letters += len(effects.dead_letters)
+            progress(events)
             oldest, newest = min(oldest, effects.oldest), max(newest, effects.newest)
         await self._chain.settle()
         await self._commit(done)
@@ -287,6 +313,20 @@ class _Backfill:
     async def _committable(self) -> _Offsets:
         """Return the offsets that may be committed: never past the first event of an open session."""
         return {each: self._sessions.committable(each, await self._reader.position(each)) for each in self._partitions}
+
+    async def _committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the group has committed. A broker that has just started takes seconds to name a coordinator."""
+        deadline = SystemClock().monotonic() + _COORDINATOR_SECONDS
+        async with connected(make_admin(self._settings.cluster)) as admin:
+            while True:
+                try:
+                    return await committed_offsets(admin, self._group, self._partitions)
+                except KafkaError as error:
+                    if not error.retriable or SystemClock().monotonic() > deadline:
+                        raise BrokerUnavailable(
+                            f"{self._settings.cluster} names no group coordinator: {error}"
+                        ) from error
+                await asyncio.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     async def _commit(self, offsets: _Offsets) -> None:
         if offsets:

@@ -1,0 +1,225 @@
+"""Bring the collections of an embedded stack's folder to what this release makes, whatever release filled them.
+
+Rows of another schema or encoder mean something else, so nothing is converted: a backfill fills a version of its own
+beside the live one. Sessions whose events have left the log, or were kept in memory alone, come back from the digests
+that lie beside their judgments. The aliases move last. A process that dies before is continued by the next start.
+
+No worker runs meanwhile, so no row is written to the live version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from pymilvus import MilvusClient
+
+from fleetlore.config import Settings
+from fleetlore.errors import FleetloreError
+from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event, Kind
+from fleetlore.wire.trajectory import Step, Trajectory
+from models.judge.session_state import SessionState
+from sinks.collections import COLLECTIONS, Found, drop_version, look_at_collections, make_live
+from sinks.milvus import MilvusStore
+from streams.offline.backfill import Backfill
+from streams.offline.republish import republish
+
+__all__ = ["migrate"]
+
+_BATCH_SESSIONS = 128
+_SAY_SECONDS = 2.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Digests:
+    """Sessions of the live version that the new one lacks.
+
+    Attributes:
+        sessions: trajectories by tenant and session, in the order of their parts.
+        unreadable: number of judgments that this release cannot read.
+        cut: number of sessions whose digest leaves calls out.
+    """
+
+    sessions: dict[tuple[str, str], list[Trajectory]] = field(default_factory=dict)
+    unreadable: int = 0
+
+    @property
+    def cut(self) -> int:
+        return sum(any(part.left_out for part in parts) for parts in self.sessions.values())
+
+
+async def migrate(settings: Settings, say: Say) -> bool:
+    """Make the live collections again if they are of another release or missing; return whether that was needed.
+
+    Args:
+        say: called with a line for people: what is made again, how far it is, and what cannot come back.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
+        StackError: states still know what was erased; run it again.
+    """
+    async with MilvusStore.from_settings(settings) as live:
+        found = await live.on_client(lambda client: look_at_collections(client, shared_encoder()))
+        if not found.other and not found.missing:
+            return False
+        tenants = await live.on_client(_tenants_of_rows)
+        async with Backfill(settings, found.target, tenants) as backfill:
+            await backfill.begin()
+            events = await backfill.remaining()
+            if not found.other and not events:
+                return False  # a new folder: a worker creates its collections
+            say(f"{_reason(found)}: making the lore again from {events:,} events; nothing is deleted before it is done")
+            await backfill.fill(_Progress(say, "events", events))
+        # With stages that remember nothing of the log: the digests have no offsets.
+        async with Backfill(settings, found.target, tenants) as backfill:
+            lost = await _bring_back(live, backfill, say)
+            await backfill.heed()
+            await republish(settings.with_(tenants=backfill.tenants), backfill.store)
+            await backfill.store.on_client(lambda client: make_live(client, found.target))
+        old = found.versions - {found.target}
+        for version in () if lost else old:
+            await live.on_client(lambda client, name=version: drop_version(client, name))  # type: ignore[misc]
+        kept = f"; the old rows stay, until `fleetlore backfill drop {min(old)}`" if lost and old else ""
+        say(f"the lore of this folder is that of this release now{kept}")
+        return True
+
+
+def _reason(found: Found) -> str:
+    if found.other:
+        return f"this folder's {', '.join(found.other)} were filled with {found.made_by}, by another release"
+    return f"this folder has no collection {', '.join(found.missing)}, but events"
+
+
+def _tenants_of_rows(client: MilvusClient) -> frozenset[str]:
+    tenants: set[str] = set()
+    for collection in COLLECTIONS:
+        if client.has_collection(collection.name):
+            pages = client.query_iterator(collection.name, batch_size=1_000, output_fields=["tenant"])
+            while page := pages.next():
+                tenants.update(row["tenant"] for row in page)
+            pages.close()
+    return frozenset(tenants)
+
+
+async def _bring_back(live: MilvusStore, backfill: Backfill, say: Say) -> int:
+    """Process the sessions that the log no longer holds from their digests; return how many cannot be read."""
+    digests = _Digests()
+    for tenant in backfill.tenants:
+        await _collect(live, backfill.store, tenant, digests)
+    if digests.unreadable:
+        say(f"{digests.unreadable:,} judged sessions cannot be read by this release and are not on the log: they are "
+            "left out of the lore")  # fmt: skip
+    if digests.sessions:
+        cut = f"; {digests.cut:,} of them were long, and come back without some of their calls" if digests.cut else ""
+        say(f"{len(digests.sessions):,} sessions are not on the log: they come back from what was kept of them{cut}")
+    progress, done = _Progress(say, "sessions", len(digests.sessions)), 0
+    async for count in _processed(backfill, digests):
+        done += count
+        progress(done)
+    return digests.unreadable
+
+
+async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _Digests) -> None:
+    known = {}
+    async for row in new.rows("judgments", tenant, "state"):
+        state = SessionState.from_json(row["state"])
+        known[row["id"]] = 0 if state.trajectory is None else state.trajectory.events
+    if not await live.on_client(lambda client: client.has_collection("judgments")):
+        return
+    async for row in live.rows("judgments", tenant, "state"):
+        if row["id"].endswith("/"):
+            continue  # a judge's record, which the sessions make again
+        try:
+            trajectory = SessionState.from_json(row["state"]).trajectory
+        except ValueError:
+            digests.unreadable += row["id"] not in known
+            continue
+        if trajectory is not None and known.get(row["id"], 0) < trajectory.events:
+            parts = digests.sessions.setdefault((tenant, trajectory.session), [])
+            parts.append(trajectory)
+            parts.sort(key=lambda part: part.part)
+
+
+async def _processed(backfill: Backfill, digests: _Digests) -> AsyncIterator[int]:
+    """Process the digests in batches; yield the number of sessions in each, once its rows are acknowledged."""
+    sessions = list(digests.sessions.values())
+    for start in range(0, len(sessions), _BATCH_SESSIONS):
+        batch = sessions[start : start + _BATCH_SESSIONS]
+        await backfill.process([event for parts in batch for event in _events_of(parts)])
+        yield len(batch)
+
+
+def _events_of(parts: list[Trajectory]) -> list[Event]:
+    """Make the events of a session again, and its correction, from the digests of its parts."""
+    first, last = parts[0], parts[-1]
+    started: dict[str, Any] = {ev.GOAL: first.goal, ev.TASK: first.task, ev.PLACE: first.place, ev.USER: first.user}
+    started[ev.DEFINITIONS] = first.definitions
+    made: list[tuple[Kind, int, float, dict[str, Any]]] = [("session.started", 0, first.started, _given(started))]
+    for part in parts:
+        for number, step in enumerate(part.steps, 1):
+            moment = part.started + (part.ended - part.started) * number / (len(part.steps) + 1)
+            kind: Kind = "outcome" if step.role == "tool" else "message"
+            made.append((kind, step.sequence, moment, _given(_data_of(step))))
+    ending = "unknown" if last.ending == "continued" else last.ending
+    ended = {ev.OUTCOME: ending, ev.REWARD: last.reward, ev.VIOLATION: last.guard}
+    made.append(("session.ended", made[-1][1] + 1, last.ended, _given(ended)))
+    events = [
+        Event(kind, first.tenant, first.agent, first.session, sequence, moment, data)
+        for kind, sequence, moment, data in made
+    ]
+    if (given := last.feedback) is not None and not given.claimed:
+        events.append(
+            Event("feedback", first.tenant, given.by, first.session, 0, given.time, {ev.OUTCOME: given.label})
+        )
+    return events
+
+
+def _data_of(step: Step) -> dict[str, Any]:
+    if step.role != "tool":
+        return {ev.ROLE: step.role, ev.CONTENT: step.result}
+    try:
+        arguments = orjson.loads(step.arguments)
+    except orjson.JSONDecodeError:  # no JSON, or cut
+        arguments = step.arguments
+    shown = {ev.ADVICE: list(step.advice), ev.WITHHELD: list(step.withheld), ev.ADAPTER: step.adapter}
+    error = {ev.ERROR_TYPE: step.error_type, ev.ERROR_MESSAGE: step.error_message}
+    call = {ev.TOOL: step.tool, ev.ARGUMENTS: arguments, ev.RESULT: step.result, ev.DURATION: step.duration_seconds}
+    return call | error | shown
+
+
+def _given(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if value not in (None, "", [])}
+
+
+class _Progress:
+    """Says how far something is, every `_SAY_SECONDS`."""
+
+    def __init__(self, say: Say, what: str, total: int) -> None:
+        self._say, self._what, self._total = say, what, total
+        self._next = time.monotonic() + _SAY_SECONDS
+
+    def __call__(self, done: int) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _SAY_SECONDS
+            self._say(f"{min(done, self._total):,} of {self._total:,} {self._what}")
+
+
+def _say(line: str) -> None:
+    print(f"fleetlore: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(migrate(Settings.from_env(), _say))
+    except FleetloreError as error:
+        _say(str(error))
+        sys.exit(1)
