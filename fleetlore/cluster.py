@@ -11,6 +11,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from fleetlore.errors import ConfigError, ModelUnavailable
+from fleetlore.stack_folder import StackFolder
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -85,8 +86,10 @@ class Cluster:
         """The cluster; an address alone is one without TLS and passwords.
 
         Raises:
-            ConfigError: it is a relay, which is asked over HTTP.
+            ConfigError: it is a relay, which is asked over HTTP, or no stack runs on the folder.
         """
+        if isinstance(bootstrap, StackFolder):
+            return cls(address=bootstrap.read()["broker"])
         if isinstance(bootstrap, Relay):
             raise ConfigError(f"{bootstrap} is a relay: this takes the brokers themselves")
         return bootstrap if isinstance(bootstrap, Cluster) else cls(address=bootstrap)
@@ -152,8 +155,8 @@ class Relay:
         return path if scheme == "unix" else ""
 
 
-# How a cluster, or what stands before it, is given to whatever connects to it.
-Bootstrap: TypeAlias = str | Cluster | Relay
+# How a cluster, or what stands before it, is given to whatever connects to it. A folder is read at each connection.
+Bootstrap: TypeAlias = str | Cluster | Relay | StackFolder
 
 
 @lru_cache(maxsize=8)

@@ -15,25 +15,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from fleetlore.cluster import Cluster
 from fleetlore.errors import ConfigError
+from fleetlore.stack_folder import StackFolder
 
 __all__ = [
     "DEFAULT_TENANT",
     "HALF_LIFE_SECONDS",
-    "LOCK_FILE",
-    "STACK_FILE",
     "Settings",
     "check_tenant",
     "embedded_environ",
 ]
 
 log = logging.getLogger(__name__)
-
-STACK_FILE = "stack.json"
-LOCK_FILE = "stack.lock"
 
 # Event time after which an item that nothing backs any more counts for half.
 _HOLDS = ("off", "sure", "always")
@@ -261,30 +255,30 @@ class Settings:
         return cls(**values)
 
     @classmethod
-    def from_data_dir(cls, data: str | Path, *, unknown_refused: bool = True, **overrides: Any) -> Settings:
-        """Settings of the embedded stack that runs (or ran) on a folder; see `from_env`.
+    def from_data_dir(
+        cls, data: str | Path, *, unknown_refused: bool = True, must_run: bool = True, **overrides: Any
+    ) -> Settings:
+        """Settings of the embedded stack that runs on a folder; see `from_env`.
+
+        Args:
+            must_run: whether a stack that is away is an error. An agent waits for it instead, and looks again before
+                each connection: the addresses and the key are those of the environment until then.
 
         Raises:
-            ConfigError: the folder has no readable `stack.json`, or it is of a stack that was killed.
+            ConfigError: there is no such folder, or no stack runs on it.
         """
-        path = Path(data) / STACK_FILE
+        stack: dict[str, Any] = {}
+        folder = StackFolder(data)
         try:
-            stack = orjson.loads(path.read_bytes())
-            found = {name: stack[name] for name in ("broker", "milvus", "public_key")}
-            found |= {name: stack[name] for name in ("partitions",) if name in stack}
-            ended = "pid" in stack and not _runs(int(stack["pid"]), Path(data) / LOCK_FILE)
-        except FileNotFoundError:
-            raise ConfigError(
-                f"no stack runs on {Path(data)}: {path} is missing; start one with `fleetlore up --data {data}`"
-            ) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error!r}") from None
-        if ended:
-            raise ConfigError(
-                f"the stack on {Path(data)} was ended without a stop; start it again with `fleetlore up --data {data}`"
-            )
-        given = {name: value for name, value in overrides.items() if value is not None}
-        return cls.from_env(embedded_environ(), unknown_refused=unknown_refused, **{**found, **given})
+            stack = folder.read()
+        except ConfigError:
+            if must_run:
+                raise
+        found: dict[str, Any] = {
+            name: stack[name] for name in ("broker", "milvus", "public_key", "partitions") if name in stack
+        }
+        found |= {name: value for name, value in overrides.items() if value is not None}
+        return cls.from_env(embedded_environ(), unknown_refused=unknown_refused, **found)
 
     def to_env(self) -> dict[str, str]:
         """The environment that gives these settings again in another process."""
@@ -298,28 +292,6 @@ class Settings:
 
     def with_(self, **changes: Any) -> Settings:
         return replace(self, **changes)
-
-
-def _runs(process: int, lock: Path) -> bool:
-    """Whether a stack's process lives. One that this process cannot see, in a container, still holds its lock."""
-    try:
-        import fcntl
-    except ImportError:  # no stack runs on such a system, and what happens on another one is not known here
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        try:
-            with lock.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _is_within(value: float, interval: str) -> bool:

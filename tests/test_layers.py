@@ -19,6 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for each in (
         "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback fleetlore.refusals fleetlore.shares "
         "fleetlore.words",
+        "fleetlore.stack_folder",
         "fleetlore.cluster fleetlore.http_server",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",

@@ -14,7 +14,9 @@ from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
-from fleetlore.errors import AdapterRefused
+from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.kafka.client import backoff
+from fleetlore.stack_folder import StackFolder
 from fleetlore.wire.adapter_manifest import CallsManifest
 
 if TYPE_CHECKING:
@@ -71,13 +73,36 @@ class AgentAdapters:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._open_actions = 0
+        self._waiting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to follow. Raises ModelUnavailable without the extra `[adapters]`, where that is needed."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        if not self._settings.public_key and not self._with_retrieval:
-            log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self._agent)
+        if not self._settings.public_key:
+            if isinstance(self._bootstrap, StackFolder):
+                if self._with_retrieval:
+                    await asyncio.to_thread(_check_extra)
+                self._waiting = asyncio.create_task(self._wait_for_key(self._bootstrap), name="fleetlore-key")
+                return
+            if not self._with_retrieval:
+                log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self._agent)
+                return
+        await self._follow()
+
+    async def _wait_for_key(self, folder: StackFolder) -> None:
+        """Follow from the first start of the folder's stack on: it says by which key versions are signed."""
+        for delay in backoff():
+            try:
+                key = folder.read()["public_key"]
+            except ConfigError:
+                await asyncio.sleep(delay)
+                continue
+            self._settings = self._settings.with_(public_key=key)
+            if key or self._with_retrieval:
+                await self._follow()
             return
+
+    async def _follow(self) -> None:
         # On a thread: the encoder's table takes a tenth of a second, which the agent's event loop should not feel.
         await asyncio.to_thread(self._load)
         self.subscribers = [each for each in (self.calls, self.retrieval) if each is not None]
@@ -85,6 +110,9 @@ class AgentAdapters:
             await subscriber.start()
 
     async def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            await asyncio.wait([self._waiting])
         await asyncio.gather(*(each.close() for each in self.subscribers))
 
     @property
@@ -142,3 +170,10 @@ class AgentAdapters:
             fetch_wait_ms=self._settings.fetch_wait_ms,
             clock=self._clock,
         )
+
+
+def _check_extra() -> None:
+    """Raises ModelUnavailable without the extra `[adapters]`."""
+    from fleetlore.retrieval.adapter import RetrievalSlot
+
+    RetrievalSlot()

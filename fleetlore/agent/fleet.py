@@ -42,6 +42,7 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.stack_folder import StackFolder
 from fleetlore.store.search import LoreSearch
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
@@ -68,7 +69,8 @@ class Fleet:
     Args:
         agent: its name, 1–256 printable characters.
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
-        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`; not both.
+        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`; not both. The stack may be
+            stopped, and start again elsewhere: events wait in the buffer.
         relay: address of a `fleetlore relay`, `unix:PATH` or `http(s)://HOST:PORT`, in place of the brokers; needs the
             extra `[relay]`. Default: `FLEETLORE_RELAY`, where neither `broker` nor `data` is given.
         relay_token: of this agent there; default: `FLEETLORE_RELAY_TOKEN`.
@@ -86,7 +88,7 @@ class Fleet:
         ready_seconds: how long entering waits for the lore that exists, without which advice is empty; 0 does not wait.
 
     Raises:
-        ConfigError: a name or setting is malformed, no stack runs on `data`, or `broker` is given as well.
+        ConfigError: a name or setting is malformed, there is no folder `data`, or `broker` is given as well.
         ModelUnavailable: an extra is missing; with `adapters=True`, on entering.
     """
 
@@ -121,7 +123,8 @@ class Fleet:
             raise ConfigError("give a Fleet one of data=…, broker=… and relay=…: each says where the fleet is")
         if relay is None and (data is not None or broker is not None):
             relay = ""  # what the environment says is for an agent that does not say it itself
-        self.settings = (Settings.from_env if data is None else partial(Settings.from_data_dir, data))(
+        read = Settings.from_env if data is None else partial(Settings.from_data_dir, data, must_run=False)
+        self.settings = read(
             unknown_refused=False,  # it is logged: the agent's work goes on
             broker=broker,
             relay=relay,
@@ -133,34 +136,35 @@ class Fleet:
         )
         self.personal = personal_data_of(self.settings.mask_personal)
         # What a relay sends is signed by the relay, which knows its agents by their tokens.
-        cluster, key = self._where(), "" if self.settings.relay else self.settings.principal_key
+        self.bootstrap, key = self._where(data), "" if self.settings.relay else self.settings.principal_key
         self.emitter = Emitter(
-            cluster, self.tenant, max_events=max_buffered_events, personal=self.personal, principal_key=key
+            self.bootstrap, self.tenant, max_events=max_buffered_events, personal=self.personal, principal_key=key
         )
-        self.reviews = Emitter(cluster, self.tenant, name="feedback", principal_key=key)
-        self.definitions = DefinitionSender(cluster, self.tenant, self.clock, self.personal)
+        self.reviews = Emitter(self.bootstrap, self.tenant, name="feedback", principal_key=key)
+        self.definitions = DefinitionSender(self.bootstrap, self.tenant, self.clock, self.personal)
         self.replica = LoreReplica(
-            cluster,
+            self.bootstrap,
             self.tenant,
             fetch_wait_ms=self.settings.fetch_wait_ms,
             clock=self.clock,
             most_bytes=self.settings.replica_mb * 1e6,
             lock=self.lock,
         )
-        self.lore_search = LoreSearch(self.settings, self.tenant)
+        self.lore_search = LoreSearch(self.settings, self.tenant, data)
         # For the fence of each session's advice; a test or a laboratory puts a fixed one in its place.
         self.new_nonce = new_nonce
         # Each is called with a session's id and what it was told, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
         self.adapters = AgentAdapters(
-            cluster, self.settings, self.tenant, self.agent, self.clock, self.lock, retrieval=adapters
+            self.bootstrap, self.settings, self.tenant, self.agent, self.clock, self.lock, retrieval=adapters
         )
         self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
-    def _where(self) -> Bootstrap:
-        """What its clients connect to."""
+    def _where(self, data: str | Path | None) -> Bootstrap:
         settings = self.settings
+        if data is not None:
+            return StackFolder(data)
         if not settings.relay:
             return settings.cluster
         return Relay(address=settings.relay, agent=self.agent, tenant=self.tenant, token=settings.relay_token)
@@ -170,7 +174,7 @@ class Fleet:
         return self.emitter, self.reviews, self.definitions
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.agent} of tenant {self.tenant} at {self._where()}, {self._lifetime}>"
+        return f"<{type(self).__name__} {self.agent} of tenant {self.tenant} at {self.bootstrap}, {self._lifetime}>"
 
     async def start(self) -> None:
         """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time.
@@ -225,8 +229,9 @@ class Fleet:
         if self._warns_of_missing_lore:
             self._warns_of_missing_lore = False
             if not self.replica.loaded:
-                where = self._where()
-                log.warning("the lore of broker %s has not arrived: advice is empty until it does (Fleet.ready)", where)
+                log.warning(
+                    "the lore of broker %s has not arrived: advice is empty until it does (Fleet.ready)", self.bootstrap
+                )
 
     @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> Session:

@@ -78,12 +78,11 @@ Timeout = Annotated[
 ]
 
 
-def connection(
-    broker: str | None, data: Path | None, milvus: str | None = None, *, unknown_refused: bool = True
-) -> Settings:
+def connection(broker: str | None, data: Path | None, milvus: str | None = None, *, of_agent: bool = False) -> Settings:
     """Settings for the world that the options name: the stack in `--data`, or `--broker`, or the environment.
 
-    unknown_refused: whether a `FLEETLORE_*` variable that is no setting is an error; a part of an agent only logs it.
+    of_agent: a part of an agent waits for a stack that is away, and only logs a `FLEETLORE_*` variable that is no
+    setting.
 
     Raises:
         BadParameter: both are given.
@@ -92,8 +91,10 @@ def connection(
     if data is not None and broker is not None:
         raise typer.BadParameter("give --data or --broker, not both: a stack's folder names its own broker")
     if data is None:
-        return Settings.from_env(broker=broker, milvus=milvus, unknown_refused=unknown_refused)
-    return Settings.from_data_dir(data, broker=broker, milvus=milvus, unknown_refused=unknown_refused)
+        return Settings.from_env(broker=broker, milvus=milvus, unknown_refused=not of_agent)
+    return Settings.from_data_dir(
+        data, broker=broker, milvus=milvus, unknown_refused=not of_agent, must_run=not of_agent
+    )
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Joined:
 
     def fleet(self) -> dict[str, Any]:
         """What a `Fleet` takes; raises BadParameter and ConfigError as `connection` does."""
-        connection(self.broker, self.data, unknown_refused=False)
+        connection(self.broker, self.data, of_agent=True)
         return {"broker": self.broker, "data": self.data, "tenant": self.tenant}
 
 

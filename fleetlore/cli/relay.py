@@ -82,7 +82,7 @@ def relay(
             f"{host} is reached by others: give --tokens, and --tls-certificate and --tls-key or --plain"
         )
     tenants = [check_tenant(each) for each in tenant or ["default"]]
-    settings = connection(broker, data, unknown_refused=False)
+    settings = connection(broker, data, of_agent=True)
     signed = signs_as(settings.principal_key)
     if tokens is None and signed == ANYONE:
         raise ConfigError("a relay that signs what its callers say has to tell them apart: give --tokens")

@@ -25,7 +25,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 from fleetlore.cluster import Bootstrap
 from fleetlore.emit.encode import Encoded, encode, mask, masks_of, record
 from fleetlore.errors import NotOpen
-from fleetlore.kafka.client import STOP_SECONDS, backoff, connected, make_producer
+from fleetlore.kafka.client import STOP_SECONDS, backoff, check_place, connected, make_producer
 from fleetlore.wire.events import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS, Event
 from fleetlore.wire.principals import signer
 from fleetlore.wire.topics import partition_for, topic
@@ -300,13 +300,13 @@ class Emitter:
         Each time with a new producer: one that has lost all the addresses it knew never asks the bootstrap servers
             again.
         """
-        producer = make_producer(
-            self._bootstrap,
-            max_batch_size=_BATCH_BYTES,
-            max_request_size=_BATCH_BYTES,
-            request_timeout_ms=int(self._request_timeout_seconds * 1000),
-        )
         try:
+            producer = make_producer(
+                self._bootstrap,
+                max_batch_size=_BATCH_BYTES,
+                max_request_size=_BATCH_BYTES,
+                request_timeout_ms=int(self._request_timeout_seconds * 1000),
+            )
             async with connected(producer):
                 async with asyncio.timeout(self._request_timeout_seconds):
                     partitions = await producer.partitions_for(self._topic)
@@ -379,6 +379,7 @@ class Emitter:
                 break  # full, because masks are longer than what they hide: the rest comes with the next batch
             count += number
         batch.close()
+        check_place(producer, self._bootstrap)
         try:
             await (await producer.send_batch(batch, self._topic, partition=partition))
         except MessageSizeTooLargeError:

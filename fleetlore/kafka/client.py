@@ -25,9 +25,10 @@ from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownError
 
 from fleetlore.cluster import TOKEN, Bootstrap, Cluster, Relay
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.batches import Consumer
 from fleetlore.kafka.by_relay import RelayConsumer, RelayProducer
+from fleetlore.stack_folder import StackFolder
 
 STOP_SECONDS = 1.0
 _FIRST_DELAY_SECONDS = 0.1
@@ -93,9 +94,10 @@ def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
 
     Raises:
         ConfigError: a file or a function that the cluster names cannot be used.
+        ConnectionRefused: no stack runs on the folder.
     """
     _quiet_client_logs()
-    cluster = Cluster.of(bootstrap)
+    cluster = _found(bootstrap)
     # A list, of which a client takes the servers when it starts: `_choose_server` leaves one.
     servers = str(cluster.address).split(",")
     settings: dict[str, Any] = {"bootstrap_servers": servers, "security_protocol": cluster.security_protocol}
@@ -110,6 +112,29 @@ def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
             "sasl_plain_password": cluster.sasl_password,
         }
     return settings
+
+
+def check_place(client: Any, bootstrap: Bootstrap) -> None:
+    """Check that the stack of a folder still is where a client was connected to.
+
+    A stack that starts again takes other ports if its own are taken, and then another broker may listen there.
+
+    Raises:
+        ConnectionRefused: it is elsewhere, or away.
+    """
+    if isinstance(bootstrap, StackFolder):
+        address = str(_found(bootstrap).address)
+        if address not in _settings_of[client]["bootstrap_servers"]:
+            raise ConnectionRefused(bootstrap, f"it has moved to {address}")
+
+
+def _found(bootstrap: Bootstrap) -> Cluster:
+    try:
+        return Cluster.of(bootstrap)
+    except ConfigError as error:
+        if isinstance(bootstrap, StackFolder):
+            raise ConnectionRefused(bootstrap, str(error)) from None
+        raise
 
 
 class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types

@@ -20,7 +20,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.batches import readable
 from fleetlore.kafka.by_relay import RelayConsumer
-from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, connected, make_consumer
+from fleetlore.kafka.client import LONGEST_DELAY_SECONDS, backoff, check_place, connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer
 from fleetlore.wire.topics import DAY_SECONDS, TOMBSTONE_SECONDS
 
@@ -219,6 +219,7 @@ class Follower:
         idle_since = self._clock.monotonic()
         while True:
             fetched = await consumer.getmany(timeout_ms=self._poll_ms, max_records=self._most)
+            check_place(consumer, self._bootstrap)
             if self._outdated is not None:
                 if self._too_long_away():
                     raise BrokerUnavailable("nothing was heard of it for days")  # the process slept, connected or not

@@ -15,6 +15,7 @@ from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.errors import AdapterRefused, ModelUnavailable
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, check_lora, config_of
+from fleetlore.stack_folder import StackFolder
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
 __all__ = ["LoraFollower"]
@@ -136,7 +137,7 @@ class LoraFollower:
         )
         self._slot = LoraSlot(Path(folder))
         self._subscriber = AdapterSubscriber(
-            settings.cluster,
+            settings.cluster if data is None else StackFolder(data),
             self.tenant,
             server,
             public_keys(settings.public_key),

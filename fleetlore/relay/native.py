@@ -115,7 +115,7 @@ class Native:
 
 async def _sent(fleet: Fleet, name: str, key: str, value: bytes) -> bool:
     try:
-        async with asyncio.timeout(ANSWER_SECONDS), connected(make_producer(fleet.settings.cluster)) as producer:
+        async with asyncio.timeout(ANSWER_SECONDS), connected(make_producer(fleet.bootstrap)) as producer:
             await producer.send_and_wait(topic(fleet.tenant, name), value, key=key.encode())
     except (KafkaError, OSError):  # a time-out is one
         return False
@@ -139,7 +139,7 @@ class _Mirror:
         self._parts: dict[str, dict[int, _Part]] = {name: {} for name in names}
         settings, clock = fleet.settings, fleet.clock
         self._follower = Follower(
-            settings.cluster,
+            fleet.bootstrap,
             tuple(self._names),
             self._take,
             what="what agents follow",

@@ -14,11 +14,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
 from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.stack_folder import StackFolder
 from fleetlore.stats.text_index import TextIndex
 from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
@@ -71,10 +73,11 @@ class LoreSearch:
     Each search raises:
         ModelUnavailable: the extra `[recall]` is not installed.
         ConfigError: no worker has written to the store yet, or one of an earlier version.
-        StoreUnavailable: Milvus does not answer within the time.
+        StoreUnavailable: Milvus does not answer within the time, or no stack runs on the folder `data`.
     """
 
-    def __init__(self, settings: Settings, tenant: str) -> None:
+    def __init__(self, settings: Settings, tenant: str, data: str | Path | None = None) -> None:
+        self._folder = None if data is None else StackFolder(data)
         self._uri, self._token = settings.milvus, settings.milvus_token
         self._tenant = tenant
         # A thread of its own: pymilvus blocks, and a store that hangs must not take the threads of others.
@@ -196,7 +199,22 @@ class LoreSearch:
         scores = fused(by_words, by_meaning) if meaning else fused(by_words)
         return [_Match(score, by_meaning.get(id, 0.0), bodies[id].encode()) for id, score in scores.items()]
 
+    def _follow_stack(self) -> None:
+        """Connect anew where the stack of the folder has started on another port."""
+        if self._folder is None:
+            return
+        try:
+            uri = self._folder.read()["milvus"]
+        except ConfigError as error:
+            raise StoreUnavailable(str(error)) from None
+        if uri != self._uri:
+            self._uri, client, self._client = uri, self._client, None
+            self._checked.clear()
+            if client is not None:
+                client.close()
+
     def _client_for(self, collection: str, timeout_seconds: float) -> MilvusClient:
+        self._follow_stack()
         if self._client is None:
             self._client = connect(self._uri, self._token, timeout_seconds)
         if collection not in self._checked:

@@ -17,6 +17,7 @@ import os
 import secrets
 import socket
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
@@ -26,10 +27,11 @@ from typing import IO
 import orjson
 
 from fleetlore.adapters.signatures import create_signing_key
-from fleetlore.config import DEFAULT_TENANT, LOCK_FILE, STACK_FILE, Settings, embedded_environ
+from fleetlore.config import DEFAULT_TENANT, Settings, embedded_environ
 from fleetlore.errors import FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
+from fleetlore.stack_folder import LOCK_FILE, STACK_FILE
 from sinks.topics import ensure_topics
 from streams.embedded.broker import broker_command, free_port, held_port
 from streams.embedded.child import Child
@@ -46,6 +48,7 @@ _SEEN_FILE = "collections.sha256"
 # A process that dies is noticed at once; one that starts slowly, on a machine with other work, is waited for.
 _READY_SECONDS = 180.0
 _POLL_SECONDS = 0.05
+_LOCK_TRIES = 10
 _LOG_SECONDS = 10.0
 _RESTARTS = 100
 _RESTART_SECONDS = 0.5
@@ -329,12 +332,14 @@ class Stack:
             lock = (self.data / LOCK_FILE).open("wb")
         except OSError as error:
             raise StackError(f"the folder {self.data} cannot be used: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise StackError(f"another stack runs on {self.data}{self._other()}") from None
-        self._lock = lock
+        for _ in range(_LOCK_TRIES):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock = lock
+                return
+            time.sleep(_POLL_SECONDS)  # an agent that looks for the stack holds the lock for a moment
+        lock.close()
+        raise StackError(f"another stack runs on {self.data}{self._other()}")
 
     def _other(self) -> str:
         """Where the stack that has the folder is found; nothing while it starts."""

@@ -19,11 +19,12 @@ from aiokafka.errors import KafkaError
 
 from fleetlore.adapters.signatures import load_signing_key, public_keys
 from fleetlore.clock import Clock, SystemClock
-from fleetlore.config import STACK_FILE, Settings
+from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.stack_folder import STACK_FILE
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections

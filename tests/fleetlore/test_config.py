@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,9 @@ import pytest
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.cluster import Cluster
-from fleetlore.config import LOCK_FILE, STACK_FILE, Settings, describe, variables
+from fleetlore.config import Settings, describe, variables
 from fleetlore.errors import ConfigError
+from fleetlore.stack_folder import LOCK_FILE, STACK_FILE
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -174,6 +178,7 @@ def test_the_embedded_broker_has_no_passwords_and_waits_less(tmp_path: Path, mon
 
 def stack_of(folder: Path, process: int) -> Path:
     stack = {"broker": "127.0.0.1:9092", "milvus": "http://127.0.0.1:1", "public_key": "", "pid": process}
+    folder.mkdir(exist_ok=True)
     (folder / STACK_FILE).write_bytes(orjson.dumps(stack))
     (folder / LOCK_FILE).touch()
     return folder
@@ -185,8 +190,34 @@ def ended_process() -> int:
     return process.pid
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    with (folder / LOCK_FILE).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def test_a_stack_that_runs_gives_its_settings(tmp_path: Path) -> None:
-    assert Settings.from_data_dir(stack_of(tmp_path, os.getpid())).broker == "127.0.0.1:9092"
+    folder = stack_of(tmp_path, os.getpid())
+    with locked(folder):
+        assert Settings.from_data_dir(folder).broker == "127.0.0.1:9092"
+    (folder / LOCK_FILE).unlink()  # no lock can be asked: the process tells
+    assert Settings.from_data_dir(folder).broker == "127.0.0.1:9092"
+
+
+def test_a_copy_of_a_folder_whose_stack_runs_has_no_stack(tmp_path: Path) -> None:
+    folder, copy = stack_of(tmp_path / "original", os.getpid()), tmp_path / "copy"
+    with locked(folder):
+        shutil.copytree(folder, copy)
+        with pytest.raises(ConfigError, match=f"fleetlore up --data {copy}"):
+            Settings.from_data_dir(copy)
+        assert Settings.from_data_dir(copy, must_run=False).broker == Settings().broker
+
+
+def test_a_folder_that_does_not_exist_is_said_to_be_that(tmp_path: Path) -> None:
+    for must_run in (True, False):
+        with pytest.raises(ConfigError, match="there is no such folder"):
+            Settings.from_data_dir(tmp_path / "lroe", must_run=must_run)
 
 
 def test_a_stack_that_was_killed_is_said_to_be_that_and_not_waited_for(tmp_path: Path) -> None:
@@ -196,6 +227,5 @@ def test_a_stack_that_was_killed_is_said_to_be_that_and_not_waited_for(tmp_path:
 
 def test_a_stack_whose_process_cannot_be_seen_holds_its_lock(tmp_path: Path) -> None:
     folder = stack_of(tmp_path, ended_process())
-    with (folder / LOCK_FILE).open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder):
         assert Settings.from_data_dir(folder).broker == "127.0.0.1:9092"

@@ -18,9 +18,12 @@ from aiokafka import AIOKafkaProducer
 import fleetlore
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Budget, ConfigError, Fleet, ModelUnavailable, NotOpen
+from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.advice.provenance import MARK
 from fleetlore.calls.model import CallModel
+from fleetlore.files import write_whole
 from fleetlore.fingerprint.fingerprint import failure_of, strategy_id
+from fleetlore.kafka.read import records_of
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
@@ -446,9 +449,9 @@ async def test_a_start_that_fails_half_way_leaves(
         pass
 
 
-def test_a_folder_without_a_stack_says_how_to_start_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="fleetlore up"):
-        Fleet("agent", data=tmp_path)
+def test_a_folder_that_does_not_exist_says_how_to_start_a_stack(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no such folder.* `fleetlore up"):
+        Fleet("agent", data=tmp_path / "lroe")
 
 
 def test_a_stack_and_a_broker_exclude_each_other(tmp_path: Path) -> None:
@@ -563,6 +566,51 @@ async def test_an_agent_on_a_stack_s_folder(
             pass
         assert await fleet.flush(30)
         assert (fleet.sent, fleet.dropped) == (3, 0)
+
+
+async def test_an_agent_finds_the_stack_of_its_folder_whenever_and_wherever_it_starts(
+    broker: EmbeddedBroker, own_broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
+) -> None:
+    own_broker.start()
+    for each in (broker, own_broker):
+        await make_topics(each.address, tenant, "events", "patterns", "items", partitions=1)
+
+    def starts_at(address: str) -> None:
+        stack = {
+            "broker": address,
+            "milvus": "http://x",
+            "public_key": create_signing_key(tmp_path / "k").public_base64,
+        }
+        write_whole(tmp_path / "stack.json", orjson.dumps(stack))
+
+    async def work(fleet: Fleet, goal: str) -> None:
+        async with fleet.session(goal) as session, session.action(*CALL):
+            pass
+
+    async def goals(at: EmbeddedBroker) -> list[str]:
+        values = [record.value async for record in records_of(at.address, topic(tenant, "events"))]
+        return [each["data"][events.GOAL] for value in values for each in orjson.loads(value) if each["sequence"] == 0]
+
+    async with Fleet("agent", data=tmp_path, tenant=tenant, ready_seconds=0) as fleet:
+        await work(fleet, "before the stack")
+        assert not await fleet.flush(0.3) and fleet.dropped == 0 and not fleet.adapters.subscribers
+        starts_at(own_broker.address)
+        assert await fleet.flush(30) and await fleet.ready(30)
+        async with asyncio.timeout(30):
+            while not fleet.adapters.subscribers:
+                await asyncio.sleep(0.01)
+        # Its old port is another broker's now.
+        starts_at(broker.address)
+        await work(fleet, "elsewhere")
+        assert await fleet.flush(30)
+        (tmp_path / "stack.json").unlink()
+        await work(fleet, "stopped")
+        assert not await fleet.flush(0.3)
+        starts_at(broker.address)
+        assert await fleet.flush(30)
+        assert (fleet.sent, fleet.dropped) == (9, 0)
+    assert await goals(own_broker) == ["before the stack"]
+    assert await goals(broker) == ["elsewhere", "stopped"]
 
 
 def test_the_public_names_are_what_all_says() -> None:

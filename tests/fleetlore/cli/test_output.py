@@ -70,7 +70,7 @@ def test_the_connection_is_that_of_the_stack_unless_a_broker_is_named(
     assert connection("mine:3", None).broker == "mine:3"
     with pytest.raises(typer.BadParameter, match="--data or --broker, not both"):
         connection("mine:3", tmp_path)
-    with pytest.raises(ConfigError, match=r"stack\.json is missing"):
+    with pytest.raises(ConfigError, match=r"no stack runs"):
         connection(None, tmp_path / "nowhere")
 
 

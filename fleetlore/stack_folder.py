@@ -1,0 +1,85 @@
+"""Find the embedded stack of a folder (`fleetlore up --data DIR`), which is at other addresses after each start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from fleetlore.errors import ConfigError
+
+__all__ = ["LOCK_FILE", "STACK_FILE", "StackFolder"]
+
+STACK_FILE = "stack.json"
+LOCK_FILE = "stack.lock"
+
+
+class StackFolder:
+    """The folder of a stack that may be stopped now, and elsewhere later.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+
+    def __init__(self, data: str | Path) -> None:
+        self._data = Path(data)
+        if not self._data.is_dir():
+            raise ConfigError(
+                f"no stack runs on {data}: there is no such folder; start one with `fleetlore up --data {data}`"
+            )
+
+    def __str__(self) -> str:
+        return f"of `fleetlore up --data {self._data}`"
+
+    def read(self) -> dict[str, Any]:
+        """Return what `stack.json` says of the stack that runs now: `broker`, `milvus`, `public_key` and more.
+
+        Raises:
+            ConfigError: no stack runs, or the file cannot be read.
+        """
+        path = self._data / STACK_FILE
+        try:
+            stack: dict[str, Any] = orjson.loads(path.read_bytes())
+            if any(not isinstance(stack[name], str) for name in ("broker", "milvus", "public_key")):
+                raise TypeError("an address or a key is no text")
+            runs = "pid" not in stack or _runs(int(stack["pid"]), self._data / LOCK_FILE)
+        except FileNotFoundError:
+            raise ConfigError(
+                f"no stack runs on {self._data}: {path} is missing; start one with `fleetlore up --data {self._data}`"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error!r}") from None
+        if not runs:
+            raise ConfigError(
+                f"the stack on {self._data} was ended without a stop; start it again with "
+                f"`fleetlore up --data {self._data}`"
+            )
+        return stack
+
+
+def _runs(process: int, lock: Path) -> bool:
+    """Return whether a stack holds the lock of this folder: a copy names the process of the original.
+
+    Only a folder without a lock that can be asked, as on some network file systems, is judged by the process.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no stack runs on such a system, and what happens on another one is not known here
+        return True
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        pass
+    return True
