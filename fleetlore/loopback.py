@@ -1,15 +1,13 @@
-"""Serve this machine's programs and not the pages in its browser: any page may send to a loopback address, and what it
-sent would become lore of the fleet.
-"""
+"""Tell loopback addresses from others: no proxy stands before them, and no page in a browser may send to them."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["is_loopback", "without_pages"]
+__all__ = ["is_loopback", "past_proxies", "without_pages"]
 
 # As ASGI has them.
 Message = MutableMapping[str, Any]
@@ -26,9 +24,22 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a process reaches this machine directly, whatever proxy `environ` names.
+
+    An office sets `http_proxy` for all programs; gRPC, httpx and urllib would ask it for 127.0.0.1.
+    """
+    named = [environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
+    spared = [host for each in named for host in each.split(",") if host.strip()]
+    if "*" not in spared:
+        spared = list(dict.fromkeys([*spared, "localhost", "127.0.0.1", "::1"]))
+    return dict.fromkeys(("no_proxy", "NO_PROXY"), "*" if "*" in spared else ",".join(spared))
+
+
 def without_pages(app: Application) -> Application:
     """The application, for requests of programs and of pages that this machine serves itself.
 
+    Any page may send to a loopback address, and what it sent would become lore of the fleet.
     A browser says with every POST where its page comes from, whatever name led it here (DNS rebinding).
     """
 

@@ -16,6 +16,7 @@ interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'", file=sys.stderr)
             raise SystemExit(1)
     from fleetlore.cli.app import build_app
+    from fleetlore.loopback import past_proxies
+
+    os.environ |= past_proxies(os.environ)
 
     build_app()(args=None if arguments is None else list(arguments), prog_name="fleetlore")
 

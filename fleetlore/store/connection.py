@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from fleetlore.errors import ModelUnavailable
+from fleetlore.loopback import is_loopback
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
@@ -30,7 +32,9 @@ def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     # pymilvus looks for scipy at the first row that it packs, which fails where two threads do so at once.
     SciPyHelper.is_scipy_sparse(None)
-    return MilvusClient(uri=uri, token=token, timeout=timeout_seconds, grpc_options=_GRPC_OPTIONS)
+    # gRPC would ask the proxy of `http_proxy` for an address of this machine.
+    direct = {"grpc.enable_http_proxy": 0} if is_loopback(urlsplit(uri).hostname or "") else {}
+    return MilvusClient(uri=uri, token=token, timeout=timeout_seconds, grpc_options=_GRPC_OPTIONS | direct)
 
 
 def milvus_errors() -> tuple[type[Exception], ...]:

@@ -8,7 +8,20 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from fleetlore.loopback import without_pages
+from fleetlore.loopback import past_proxies, without_pages
+
+
+@pytest.mark.parametrize(
+    ("environ", "spared"),
+    [
+        ({}, "localhost,127.0.0.1,::1"),
+        ({"no_proxy": "corp.example"}, "corp.example,localhost,127.0.0.1,::1"),
+        ({"NO_PROXY": "corp.example,127.0.0.1", "no_proxy": ""}, "corp.example,127.0.0.1,localhost,::1"),
+        ({"no_proxy": "*"}, "*"),
+    ],
+)
+def test_no_proxy_is_asked_for_this_machine(environ: dict[str, str], spared: str) -> None:
+    assert past_proxies(environ) == {"no_proxy": spared, "NO_PROXY": spared}
 
 
 @pytest.mark.parametrize(
