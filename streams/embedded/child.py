@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleetlore.errors import StackError
+from fleetlore.loopback import past_proxies
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,10 @@ _LOG_BYTES = 64 * 1024
 _NO_SPACE_BYTES = 1024 * 1024
 # A log that is longer becomes the one before, so each role has at most twice this.
 _MOST_LOG_BYTES = 10 * 1024 * 1024
+
+
+class DiskFull(StackError):
+    """A process has ended for want of space."""
 
 
 class Child:
@@ -55,13 +60,15 @@ class Child:
         self._most_log_bytes = most_log_bytes
         self._shown = shown
         self._log_file = logs / f"{name}.log"
-        self._environ = {**os.environ, **(environ or {})}
+        self._environ = {**os.environ, **past_proxies(os.environ), **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
+        self._log_begins = 0  # of this run, in bytes
 
     async def start(self) -> None:
         """Start the process, or start it again after its end."""
         supervised = (sys.executable, "-m", "streams.embedded.supervisor", *self._command)
         with open(self._log_file, "ab", opener=_owners) as output:
+            self._log_begins = output.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *supervised,
                 stdin=asyncio.subprocess.PIPE,
@@ -81,7 +88,11 @@ class Child:
 
     async def ended(self) -> int:
         """Wait for the end of the process; return its exit code."""
-        return await self._running().wait()
+        process = self._running()
+        code = await process.wait()
+        with suppress(ProcessLookupError):  # of a supervisor that was killed alone the role lives on
+            os.killpg(process.pid, signal.SIGKILL)
+        return code
 
     async def stop(self) -> None:
         """Send SIGTERM, and SIGKILL when the time is up."""
@@ -111,15 +122,16 @@ class Child:
                 os.truncate(self._log_file, 0)
 
     def failure(self, code: int) -> StackError:
-        """Return the error to report for its end."""
+        """Return the error to report for its end: `DiskFull` if no restart would help."""
         tail = ""
         with suppress(OSError), self._log_file.open("rb") as log_file:  # somebody may have deleted it
-            log_file.seek(max(0, log_file.seek(0, os.SEEK_END) - _LOG_BYTES))
+            size = log_file.seek(0, os.SEEK_END)
+            log_file.seek(max(0, size - _LOG_BYTES, self._log_begins if self._log_begins <= size else 0))
             tail = log_file.read().decode(errors="replace")
         data = self._log_file.parents[1]
         free, folder = min((shutil.disk_usage(each).free, each) for each in (data, *data.iterdir()) if each.is_dir())
         if free < _NO_SPACE_BYTES or os.strerror(errno.ENOSPC) in tail:
-            return StackError(
+            return DiskFull(
                 f"{self.name} ended because the disk of {folder} is full ({free // 1024} KiB free). Nothing that the "
                 f"broker acknowledged is lost. Make room, then run `fleetlore up --data {data}` again"
             )

@@ -11,10 +11,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 
 from fleetlore.errors import StackError
@@ -31,15 +34,26 @@ CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
 _TIMEOUT_SECONDS = 60.0
 # What a client was told is kept is in the page cache, which outlives the process; from there it goes to the disk.
 _FLUSH_MS = 1_000
+_CHUNK_BYTES = 256 * 1024
+
+# Called with a line for people, and whether it ends a part of the work.
+Progress = Callable[[str, bool], None]
 
 
 class KafkaMissing(StackError):
     """Apache Kafka cannot run here; says why."""
 
 
+def _quiet(line: str, whole: bool) -> None:
+    pass
+
+
 @cache
-def java_command(release: str = RELEASE) -> tuple[str, ...]:
+def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[str, ...]:
     """The command that runs a class of Kafka: `java`, its options, the class path.
+
+    Args:
+        progress: called while jars are fetched, with a line for people; `whole` if it ends a jar.
 
     Raises:
         KafkaMissing: there is no Java, or the jars cannot be had.
@@ -50,8 +64,9 @@ def java_command(release: str = RELEASE) -> tuple[str, ...]:
     jars = [each for each in wanted if not each.startswith(f"{_KAFKA}:") or each.endswith(f":{release}")]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        fetching = _Fetching(len(jars), progress)
         with ThreadPoolExecutor(8) as pool:
-            files = list(pool.map(lambda jar: _fetched(jar, wanted[jar], folder), jars))
+            files = list(pool.map(lambda jar: _fetched(jar, wanted[jar], folder, fetching), jars))
     except OSError as error:
         raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
     # Small and soon started, instead of fast after a while: it shares a machine with what it is for.
@@ -60,18 +75,19 @@ def java_command(release: str = RELEASE) -> tuple[str, ...]:
     return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
 
 
-def kafka_command(folder: Path, port: int, controller_port: int) -> list[str]:
+def kafka_command(folder: Path, port: int, controller_port: int, progress: Progress = _quiet) -> list[str]:
     """The command line of a broker that keeps its log in `folder`, which is made on the first call.
 
     Args:
         port: for clients, on the loopback address.
         controller_port: for itself.
+        progress: see `java_command`.
 
     Raises:
         KafkaMissing: it cannot run here.
         StackError: the folder cannot be made its own.
     """
-    java = java_command()
+    java = java_command(progress=progress)
     file, data = folder / "server.properties", folder / "data"
     properties = {
         "process.roles": "broker,controller",
@@ -117,16 +133,44 @@ def _java() -> str:
     return str(JAVA)
 
 
-def _fetched(coordinates: str, sha256: str, folder: Path) -> Path:
+class _Fetching:
+    """Counts what is fetched, by several threads, and reports it."""
+
+    def __init__(self, jars: int, progress: Progress) -> None:
+        self._jars, self._progress = jars, progress
+        self._lock = threading.Lock()
+        self._done = self._bytes = 0
+
+    def add(self, size: int, jar: str = "") -> None:
+        """Count bytes, or the end of `jar`."""
+        with self._lock:
+            self._bytes += size
+            self._done += bool(jar)
+            name = f", {jar}" if jar else ""
+            line = f"fetching Apache Kafka, once: {self._bytes / 1e6:.1f} MB, {self._done} of {self._jars} jars{name}"
+            self._progress(line, bool(jar))
+
+    def skip(self) -> None:
+        """Count a jar that is here."""
+        with self._lock:
+            self._done += 1
+
+
+def _fetched(coordinates: str, sha256: str, folder: Path, fetching: _Fetching) -> Path:
     group, artifact, version = coordinates.split(":")
     name = f"{artifact}-{version}.jar"
     if (file := folder / name).exists():
+        fetching.skip()
         return file
     url = f"{REPOSITORY}/{group.replace('.', '/')}/{artifact}/{version}/{name}"
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:
-            content = answer.read()
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            parts = []
+            while part := answer.read(_CHUNK_BYTES):
+                parts.append(part)
+                fetching.add(len(part))
+            content = b"".join(parts)
+    except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
         raise KafkaMissing(f"{url} cannot be had: {error}") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise KafkaMissing(f"{url} is not the file that {JARS.name} states")
@@ -134,4 +178,5 @@ def _fetched(coordinates: str, sha256: str, folder: Path) -> Path:
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as partly:
         partly.write(content)
     os.replace(partly.name, file)
+    fetching.add(0, name)
     return file

@@ -18,9 +18,8 @@ import secrets
 import socket
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -33,9 +32,17 @@ from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
 from fleetlore.stack_folder import LOCK_FILE, STACK_FILE
 from sinks.topics import ensure_topics
-from streams.embedded.broker import broker_command, free_port, held_port
-from streams.embedded.child import Child
-from streams.embedded.kafka import KafkaMissing, kafka_command
+from streams.embedded.broker import (
+    answers_ok,
+    broker_command,
+    check_free,
+    connects,
+    free_port,
+    held_port,
+    local_address,
+)
+from streams.embedded.child import Child, DiskFull
+from streams.embedded.kafka import KafkaMissing, Progress, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 
@@ -50,7 +57,7 @@ _READY_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 _LOCK_TRIES = 10
 _LOG_SECONDS = 10.0
-_RESTARTS = 100
+_RESTARTS, _STORE_RESTARTS = 100, 10
 _RESTART_SECONDS = 0.5
 # Joining a group takes half the session timeout on the embedded broker, so the first event would wait for it.
 SESSION_TIMEOUT_SECONDS = 6.0
@@ -73,6 +80,7 @@ class Stack:
             for none.
         broker_port: the port that the broker takes if it is free, so that agents find it again after a restart; else
             any.
+        progress: called at the first start while Kafka is fetched, see `streams.embedded.kafka.java_command`.
 
     Attributes:
         settings: what an agent or a command needs to use the stack; the same as in `stack.json`.
@@ -93,6 +101,7 @@ class Stack:
         console_port: int | None = None,
         http: str = "",
         broker_port: int = 0,
+        progress: Progress = lambda line, whole: None,
     ) -> None:
         self.data = Path(data)
         self.metrics: dict[str, str] = {}
@@ -101,7 +110,7 @@ class Stack:
         self._http = http
         self._workers = workers
         self._trainer = trainer
-        self._keep_log = keep_log
+        self._keep_log, self._progress = keep_log, progress
         self._ports = {"broker": held_port(broker_port, self._held), "milvus": free_port()}
         self.settings = Settings.from_env(
             embedded_environ(),
@@ -131,6 +140,11 @@ class Stack:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    @property
+    def keeps_log(self) -> bool:
+        """Whether a restart finds the event log: False once Kafka turned out to be missing."""
+        return self._keep_log
+
     async def failed(self) -> FleetloreError:
         """Wait until a process that the stack needs has died; return the error."""
         if self._failed is None:
@@ -138,6 +152,8 @@ class Stack:
         return await asyncio.shield(self._failed)
 
     async def _start(self) -> None:
+        if self._http:
+            check_free(self._http)
         logs = self.data / "logs"
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._watchers.append(asyncio.create_task(self._cut_logs()))
@@ -147,8 +163,9 @@ class Stack:
         used = (self.data / "milvus").exists() or (self.data / "kafka").exists()
         broker = Child("broker", await asyncio.to_thread(self._broker_command), logs)
         milvus = Child("milvus", milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
-        for child in (broker, milvus):
-            await self._launch(child, restarts=0)
+        # A broker in memory would come back without its topics.
+        await self._launch(broker, restarts=_STORE_RESTARTS if self._keep_log else 0)
+        await self._launch(milvus, restarts=_STORE_RESTARTS)
         await self._answering(broker)
         # Created before any request: a topic that a request creates has other partitions and is not compacted.
         await ensure_topics(self.settings)
@@ -204,7 +221,7 @@ class Stack:
         folder = self.data / "kafka"
         if self._keep_log:
             try:
-                return kafka_command(folder, self._ports["broker"], free_port())
+                return kafka_command(folder, self._ports["broker"], free_port(), self._progress)
             except KafkaMissing as missing:
                 if folder.exists():  # a broker without that log would take events that nobody finds again
                     raise
@@ -254,6 +271,10 @@ class Stack:
                 write_whole(tokens, "".join(lines).encode())
             options += ["--tokens", str(tokens), "--plain"]
         await self._launch_role("relay", logs, *options)
+        host, _, port = self._http.rpartition(":")
+        await self._until(
+            partial(connects, local_address(host), int(port)), f"the relay does not listen on {self._http}"
+        )
 
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()
@@ -261,11 +282,12 @@ class Stack:
         self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
 
     async def _watch(self, child: Child, restarts: int) -> None:
-        """Restart a role when it dies. Where that cannot be, and without broker or Milvus, the stack fails."""
+        """Restart a process when it dies, at the same address. The stack fails if that does not help."""
         while True:
             code = await child.ended()
-            if restarts == 0:
-                self._fail(child.failure(code))
+            failure = child.failure(code)
+            if restarts == 0 or isinstance(failure, DiskFull):
+                self._fail(failure)
                 return
             restarts -= 1
             log.warning("%s ended with exit code %d and is restarted", child.name, code)
@@ -289,22 +311,13 @@ class Stack:
 
     async def _answering(self, child: Child) -> None:
         port = self._ports[child.name]
-
-        async def connects() -> bool:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                return False
-            writer.close()
-            return True
-
-        await self._until(connects, f"{child.name} does not listen on port {port}")
+        await self._until(partial(connects, "127.0.0.1", port), f"{child.name} does not listen on port {port}")
 
     async def ready(self, name: str) -> None:
         """Wait until a role is ready. Raises StackError."""
         url = f"{self.metrics[name]}/readyz"
         await self._until(
-            lambda: asyncio.to_thread(_answers_ok, url), f"{name} does not become ready; see {self.data / 'logs'}"
+            lambda: asyncio.to_thread(answers_ok, url), f"{name} does not become ready; see {self.data / 'logs'}"
         )
 
     async def _until(self, check: Callable[[], Awaitable[bool]], otherwise: str) -> None:
@@ -379,9 +392,3 @@ def milvus_command(folder: Path, port: int) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     where = ("--data-dir", str(folder), "--host", "127.0.0.1", "--port", str(port))
     return [sys.executable, "-m", "streams.embedded.milvus_server", "server", *where]
-
-
-def _answers_ok(url: str) -> bool:
-    with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=2) as response:
-        return bool(response.status == 200)
-    return False

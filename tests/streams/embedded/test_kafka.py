@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import os
 import signal
@@ -11,29 +12,36 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import orjson
+import psutil
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
+from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
+from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded import kafka
 from streams.embedded.broker import DEFAULT_PORT, free_port
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
+from streams.offline.drain import wait_drained
+from streams.offline.replay import Knowledge, read_knowledge
+from tests.streams.log_pipeline import Story
 
 EVENTS = topic("default", "events")
+Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 CALLS = 10
 
 
@@ -53,6 +61,29 @@ def jars() -> None:
         kafka.java_command()
     except kafka.KafkaMissing as missing:
         pytest.skip(str(missing))
+
+
+def test_a_first_start_shows_what_it_fetches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listed = []
+    for number in range(3):
+        folder = tmp_path / "maven" / "org" / "example" / f"jar{number}" / "1"
+        folder.mkdir(parents=True)
+        content = bytes(300_000 * (number + 1))
+        (folder / f"jar{number}-1.jar").write_bytes(content)
+        listed.append(f"org.example:jar{number}:1 {hashlib.sha256(content).hexdigest()}")
+    (tmp_path / "jars.txt").write_text("\n".join(listed))
+    monkeypatch.setattr(kafka, "REPOSITORY", (tmp_path / "maven").as_uri())
+    monkeypatch.setattr(kafka, "JARS", tmp_path / "jars.txt")
+    monkeypatch.setattr(kafka, "_java", lambda: "java")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shown: list[tuple[str, bool]] = []
+    command = kafka.java_command.__wrapped__("1", lambda line, whole: shown.append((line, whole)))
+    whole = [line for line, ends in shown if ends]
+    assert len(whole) == 3 and len(shown) > 3, "bytes of large jars are shown meanwhile"
+    assert "1.8 MB, 3 of 3 jars" in whole[-1]
+    shown.clear()
+    assert kafka.java_command.__wrapped__("1", lambda line, whole: shown.append((line, whole))) == command
+    assert not shown
 
 
 def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,3 +284,44 @@ async def started(folder: Path, port: int) -> Child:
                 return broker
             except BrokerUnavailable:
                 await asyncio.sleep(0.1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
+    jars: None, tmp_path: Path, reference: Reference
+) -> None:
+    """Under load, one after the other; an agent and the workers find both again."""
+    fleet = [event for session in Story("default").fleet() for event in session]
+    events = [event._replace(session=f"{event.session}-{number}") for number in range(30) for event in fleet]
+    async with Stack(tmp_path, trainer=False, keep_log=True) as stack:
+        settings = stack.settings
+        emitter = Emitter(settings.broker, "default")
+        await emitter.start()
+        for number, event in enumerate(events):
+            if number in (len(events) // 4, len(events) // 2):
+                assert await emitter.flush(60)
+                name = "milvus" if number == len(events) // 2 else "broker"
+                supervisor = next(child for child in stack.children if child.name == name).pid
+                (process,) = psutil.Process(supervisor).children()
+                process.kill()
+            assert emitter.emit(event)
+            await asyncio.sleep(0)
+        assert await emitter.flush(120)
+        await emitter.close()
+        await wait_drained(settings, "default", 200)
+        async with MilvusStore.from_settings(settings) as store:
+            found = await read_knowledge(store, "default")
+        assert stack.settings == settings
+    assert found.state_hash == (await reference("default", events)).state_hash
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+async def test_up_starts_where_an_office_s_proxy_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with Stack(tmp_path, trainer=False) as stack, MilvusStore.from_settings(stack.settings) as store:
+        assert await store.has_collections()

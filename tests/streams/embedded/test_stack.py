@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -169,3 +170,22 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(StackError, match="cannot be used"):
         async with Stack(tmp_path / "file"):
             pass
+
+
+async def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StackError, match=f"cannot listen on {address} .* --http"):
+            async with Stack(tmp_path, http=address):
+                pass
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+async def test_a_broker_in_memory_that_was_killed_ends_the_stack(tmp_path: Path) -> None:
+    async with Stack(tmp_path, trainer=False) as stack:
+        supervisor = next(child for child in stack.children if child.name == "broker").pid
+        (broker,) = descendants(supervisor)
+        os.kill(broker, signal.SIGKILL)
+        assert "broker ended with exit code 137" in str(await stack.failed())
