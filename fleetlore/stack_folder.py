@@ -27,11 +27,11 @@ class StackFolder:
         self._data = Path(data)
         if not self._data.is_dir():
             raise ConfigError(
-                f"no stack runs on {data}: there is no such folder; start one with `fleetlore up --data {data}`"
+                f"no stack runs on {data}, there is no such folder; start one with `fleetlore up --data {data}`"
             )
 
     def __str__(self) -> str:
-        return f"of `fleetlore up --data {self._data}`"
+        return f"of the stack on {self._data}"
 
     def read(self) -> dict[str, Any]:
         """Return what `stack.json` says of the stack that runs now: `broker`, `milvus`, `public_key` and more.
@@ -47,7 +47,7 @@ class StackFolder:
             runs = "pid" not in stack or _runs(int(stack["pid"]), self._data / LOCK_FILE)
         except FileNotFoundError:
             raise ConfigError(
-                f"no stack runs on {self._data}: {path} is missing; start one with `fleetlore up --data {self._data}`"
+                f"no stack runs on {self._data}; start one with `fleetlore up --data {self._data}`"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} cannot be read: {error!r}") from None

@@ -77,7 +77,9 @@ async def migrate(settings: Settings, say: Say) -> bool:
             events = await backfill.remaining()
             if not found.other and not events:
                 return False  # a new folder: a worker creates its collections
-            say(f"{_reason(found)}: making the lore again from {events:,} events; nothing is deleted before it is done")
+            say(
+                f"{_reason(found)}: its lore is made again from {events:,} events; nothing is deleted before it is done"
+            )
             await backfill.fill(_Progress(say, "events", events))
         # With stages that remember nothing of the log: the digests have no offsets.
         async with Backfill(settings, found.target, tenants) as backfill:

@@ -246,7 +246,7 @@ def test_an_unreachable_broker_and_a_missing_stack_are_explained(real: Any, comm
     assert result.stderr.count("\n") == 1 and address in result.stderr
     result = real(*command, "--data", str(tmp_path))
     assert result.exit_code == 1
-    assert "stack.json is missing; start one with `fleetlore up" in result.stderr
+    assert "; start one with `fleetlore up" in result.stderr
 
 
 def test_the_store_is_searched(milvus: str, tenant: str, real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
