@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -286,25 +287,40 @@ async def started(folder: Path, port: int) -> Child:
                 await asyncio.sleep(0.1)
 
 
+async def role_of(stack: Stack, name: str) -> psutil.Process:
+    """Wait until a role runs and return its process; the stack knows its supervisor."""
+    child = next(child for child in stack.children if child.name == name)
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(psutil.NoSuchProcess, ValueError):
+                (process,) = psutil.Process(child.pid).children()
+                return process
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
     jars: None, tmp_path: Path, reference: Reference
 ) -> None:
-    """Under load, one after the other; an agent and the workers find both again."""
+    """Under load, one after the other; an agent and the workers find both again, also a store that could not write."""
     fleet = [event for session in Story("default").fleet() for event in session]
     events = [event._replace(session=f"{event.session}-{number}") for number in range(30) for event in fleet]
+    deaths, gone = {1: "broker", 2: "milvus", 3: "milvus"}, list[psutil.Process]()
     async with Stack(tmp_path, trainer=False, keep_log=True) as stack:
         settings = stack.settings
         emitter = Emitter(settings.broker, "default")
         await emitter.start()
         for number, event in enumerate(events):
-            if number in (len(events) // 4, len(events) // 2):
+            if name := deaths.get(number * 4 // len(events)):
+                deaths.pop(number * 4 // len(events))
                 assert await emitter.flush(60)
-                name = "milvus" if number == len(events) // 2 else "broker"
-                supervisor = next(child for child in stack.children if child.name == name).pid
-                (process,) = psutil.Process(supervisor).children()
-                process.kill()
+                process = await role_of(stack, name)
+                if deaths:
+                    process.kill()
+                else:  # no file grows beyond this any more: the next write fails, as on a full disk
+                    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4_096, resource.RLIM_INFINITY))
+                    gone.append(process)
             assert emitter.emit(event)
             await asyncio.sleep(0)
         assert await emitter.flush(120)
@@ -313,6 +329,7 @@ async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
         async with MilvusStore.from_settings(settings) as store:
             found = await read_knowledge(store, "default")
         assert stack.settings == settings
+        assert not gone[0].is_running()
     assert found.state_hash == (await reference("default", events)).state_hash
 
 
