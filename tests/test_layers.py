@@ -17,10 +17,9 @@ ROOT = Path(__file__).parents[1]
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(each.split())
     for each in (
-        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback fleetlore.refusals fleetlore.shares "
-        "fleetlore.words",
+        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback fleetlore.refusals fleetlore.words",
         "fleetlore.stack_folder",
-        "fleetlore.cluster fleetlore.http_server",
+        "fleetlore.cluster fleetlore.http_server fleetlore.shares",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from weakref import WeakKeyDictionary
 
 from fleetlore.agent.session import Session
+from fleetlore.shares import Share, Shares
 
 __all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"]
 
@@ -59,7 +60,8 @@ def joined(*texts: str | None) -> str:
 
 
 class NamedSessions(dict[str, Session]):
-    """Open sessions, by name, the longest silent first. It is left when it was silent long, or there are too many.
+    """Open sessions by name, the longest silent first. A session is left when it was silent for long, or when its
+    caller holds the most of too many.
 
     Args:
         before_leaving: called with each session that is to be left.
@@ -73,19 +75,21 @@ class NamedSessions(dict[str, Session]):
         self._before_leaving = before_leaving
         self.busy = Counter[Session]()
         self._used: dict[str, float] = {}
+        self._shares = Shares[str, Share](_MOST_SESSIONS, "open_sessions")
 
-    def enter(self, name: str, make: Callable[[], Session]) -> Session:
-        """The open session of this name; a new one, made and entered, where there is none."""
+    def enter(self, name: str, make: Callable[[], Session], caller: Share = ("", "")) -> Session:
+        """Return the open session of this name; a new one of the caller's, made and entered, if there is none."""
         if name not in self:
             self[name] = make().__enter__()
-            if len(self) > _MOST_SESSIONS:
-                self.leave(next(iter(self)))
+            if (gone := self._shares.put(caller, name, caller)) is not None:
+                self.leave(gone[0])
         self.heard(name)
         return self[name]
 
     def heard(self, name: str) -> None:
         """Note that something was heard of a session; those of which nothing was for long are left."""
         self[name] = session = self.pop(name)
+        self._shares.get(name)  # it counts as used
         self._used[name] = now = session.fleet.clock.monotonic()
         self.leave_silent(now)
 
@@ -99,10 +103,13 @@ class NamedSessions(dict[str, Session]):
 
     def rename(self, name: str, new: str) -> None:
         self[new], self._used[new] = self.pop(name), self._used.pop(name)
+        if (caller := self._shares.pop(name)) is not None:
+            self._shares.put(caller, new, caller)
 
     def leave(self, name: str) -> None:
         session = self.pop(name, None)
         self._used.pop(name, None)
+        self._shares.pop(name)
         if session is not None:
             self._before_leaving(session)
             session.__exit__(None, None, None)

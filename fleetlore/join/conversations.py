@@ -19,6 +19,7 @@ from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.join.dialects import Body, Dialect, Made, Turn, call_of_item, response_of
+from fleetlore.shares import Shares
 from fleetlore.wire.events import Outcome
 
 __all__ = ["Conversation", "Conversations", "SessionCalls"]
@@ -88,6 +89,7 @@ class Conversations:
         self._own = own
         self._found: dict[Key, Conversation] = {}
         self._open: OrderedDict[Conversation, None] = OrderedDict()  # the longest silent first
+        self._shares = Shares[Conversation, None](_MOST, "conversations")  # by owner
 
     def tell(
         self, owner: Key, dialect: Dialect, body: Body, begin: Callable[[str], Session], now: float, *, name: str = ""
@@ -119,6 +121,8 @@ class Conversations:
         found.used_at = now
         self._open[found] = None
         self._open.move_to_end(found)
+        if (gone := self._shares.put((owner[0], owner[1:]), found, None)) is not None:
+            self._leave(gone[0])
         found.tell(dialect, body, turns, is_new=is_new, now=now)
         return found
 
@@ -187,12 +191,13 @@ class Conversations:
     def _leave_silent(self, now: float) -> None:
         while self._open:
             first = next(iter(self._open))
-            if len(self._open) <= _MOST and first.used_at >= now - SILENT_SECONDS and first.session.is_open:
+            if first.used_at >= now - SILENT_SECONDS and first.session.is_open:
                 return
             self._leave(first)
 
     def _leave(self, conversation: Conversation) -> None:
         del self._open[conversation]
+        self._shares.pop(conversation)
         for key in list(conversation.keys):
             self._unlink(conversation, key)
         if self._own:

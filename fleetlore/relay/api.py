@@ -62,7 +62,7 @@ class Api:
     async def events(self, caller: Caller, request: Request, query: schemas.EventsQuery) -> schemas.EventsAnswer:
         fleet = self.fleet(caller)
         events = events_of(request.headers, await body_of(request), caller, fleet.clock.now())
-        return await self._take_all(fleet, events, query.wait, whole=query.whole)
+        return await self._take_all(fleet, caller, events, query.wait, whole=query.whole)
 
     async def advise(self, caller: Caller, body: schemas.AdviseRequest) -> schemas.AdviceAnswer:
         session = self._session(caller, body)
@@ -85,7 +85,7 @@ class Api:
             data[REWARD] = body.reward
         number = NUMBERLESS if body.sequence is None else body.sequence
         event = Event("session.ended", caller.tenant, caller.agent, id, number, fleet.clock.now(), data)
-        return await self._take_all(fleet, [event], query.wait)
+        return await self._take_all(fleet, caller, [event], query.wait)
 
     async def lore(self, caller: Caller, query: schemas.LoreQuery) -> schemas.LoreAnswer:
         fleet, text = self.fleet(caller), query.text.casefold()
@@ -124,10 +124,10 @@ class Api:
 
     def _session(self, caller: Caller, about: schemas.AdviseRequest | schemas.BriefRequest) -> Session:
         words = {"goal": about.goal, "task": about.task, "place": about.place}
-        return self.sessions.of(self.fleet(caller), caller.agent, about.session, **words).session
+        return self.sessions.open(self.fleet(caller), caller, caller.agent, about.session, **words).session
 
     async def _take_all(
-        self, fleet: Fleet, events: list[Event], wait: float, *, whole: bool = False
+        self, fleet: Fleet, caller: Caller, events: list[Event], wait: float, *, whole: bool = False
     ) -> schemas.EventsAnswer:
         """Take events, as many as the buffer holds, and wait for the broker to have them."""
         if not whole:
@@ -137,7 +137,7 @@ class Api:
         taken = 0
         for number, event in enumerate(events):
             try:
-                taken += self._take(fleet, event, whole)
+                taken += self._take(fleet, caller, event, whole)
             except BufferFull:
                 raise _Full(number) from None
         return await self._answered(fleet, taken, len(events) - taken, wait)
@@ -149,16 +149,16 @@ class Api:
         )
         return schemas.EventsAnswer(taken, repeated, stored, self._id)
 
-    def _take(self, fleet: Fleet, event: Event, whole: bool) -> bool:
+    def _take(self, fleet: Fleet, caller: Caller, event: Event, whole: bool) -> bool:
         """Take an event; False where it was taken before. Raises BufferFull."""
         if event.kind == "feedback":
             return _correct(fleet, event)
         if whole:
-            return self.native.take(fleet, event)
+            return self.native.take(fleet, caller, event)
         key = fleet.tenant, event.agent, event.session
         if event.sequence == NUMBERLESS:
             event = event._replace(sequence=self.sessions.next_number(key) or 0)
-        session = self.sessions.of(fleet, event.agent, event.session)
+        session = self.sessions.open(fleet, caller, event.agent, event.session)
         is_new = session.take(event)
         if session.is_over:
             self.sessions.pop(key)

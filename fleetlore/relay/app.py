@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from fleetlore.relay.gateway import Gateway
 from fleetlore.relay.openapi import openapi
 from fleetlore.relay.requests import Caller, Tokens, caller_of
 from fleetlore.relay.sessions import Member
+from fleetlore.shares import Shares
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.events import MAX_ID_LENGTH
 
@@ -39,6 +41,8 @@ _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _NOT_YOURS = ("foreign_agent", "foreign_tenant")
 _MAX_GOAL = 2_000
 _MAX_TOOLS = 256
+# Coding agents whose tools are known.
+_MOST_AGENTS = 1024
 
 
 def relay_app(
@@ -140,7 +144,7 @@ class Hooks:
         self.sessions = NamedSessions(lambda session: self._calls.pop(session).close())
         self._calls: dict[Session, HookCalls] = {}
         # By tenant, agent and client: no hook is told the tools, and those of MCP servers are known once called.
-        self._tools: dict[tuple[str, str, str], dict[str, None]] = {}
+        self._tools = Shares[tuple[str, str, str], dict[str, None]](_MOST_AGENTS, "tool_lists")
 
     def answer(self, fleet: Fleet, caller: Caller, client: str, body: bytes) -> dict[str, Any]:
         """What to answer to a hook.
@@ -167,8 +171,12 @@ class Hooks:
         if event == "SessionStart" and name not in self.sessions and not begins(given):
             return {}  # its goal is known by its first prompt
         goal = str(given.get("prompt", ""))[:_MAX_GOAL]
-        session = self.sessions.enter(name, lambda: Member(fleet, caller.agent).session(goal, "", id, resume=True))
-        tools = self._tools.setdefault((caller.tenant, caller.agent, client), dict.fromkeys(CODING_AGENTS[client]))
+        begin = partial(Member(fleet, caller.agent).session, goal, "", id, resume=True)
+        session = self.sessions.enter(name, begin, caller.share)
+        key = caller.tenant, caller.agent, client
+        if (tools := self._tools.get(key)) is None:
+            tools = dict.fromkeys(CODING_AGENTS[client])
+            self._tools.put(caller.share, key, tools)
         tool = str(given.get("tool_name") or "")
         if 0 < len(tool) <= MAX_ID_LENGTH and len(tools) < _MAX_TOOLS:
             tools[tool] = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +23,7 @@ from fleetlore.kafka.client import ANSWER_SECONDS, STOP_SECONDS, connected, make
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.relay.requests import Caller
 from fleetlore.relay.sessions import MAX_SESSIONS, BufferFull
+from fleetlore.shares import Shares
 from fleetlore.wire import events as names
 from fleetlore.wire.decode import json_reader, msgpack_reader
 from fleetlore.wire.events import Definitions, Event
@@ -47,7 +47,7 @@ class Native:
         self._mirrors: dict[tuple[str, tuple[str, ...]], _Mirror] = {}
         # By tenant, agent and session: the number of the last event that was taken. An agent that is told that its
         # events are not stored sends them again, and an outage would fill the buffer with them.
-        self._last: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        self._last = Shares[tuple[str, str, str], int](MAX_SESSIONS, "positions")
 
     async def close(self) -> None:
         await asyncio.gather(*(each.close() for each in self._mirrors.values()))
@@ -73,21 +73,19 @@ class Native:
             raise HTTPException(503, "no broker answers this relay")
         return msgspec.msgpack.encode(Followed(mirror.ends(), records))
 
-    def take(self, fleet: Fleet, event: Event) -> bool:
+    def take(self, fleet: Fleet, caller: Caller, event: Event) -> bool:
         """Send on an event of a session whose agent has numbered it; False where it was taken before.
 
         Raises:
             BufferFull: it was not sent.
         """
         key = fleet.tenant, event.agent, event.session
-        if event.sequence <= self._last.get(key, -1):
+        last = self._last.get(key)
+        if last is not None and event.sequence <= last:
             return False
         if not fleet.emitter.emit(event, at_once=_is_news(fleet, event)):
             raise BufferFull
-        self._last[key] = event.sequence
-        self._last.move_to_end(key)
-        if len(self._last) > MAX_SESSIONS:
-            self._last.popitem(last=False)
+        self._last.put(caller.share, key, event.sequence)
         return True
 
     async def record(self, fleet: Fleet, caller: Caller, name: str, key: str, value: bytes) -> None:

@@ -37,6 +37,11 @@ class Caller(NamedTuple):
     agent: str
     sure: bool = False
 
+    @property
+    def share(self) -> tuple[str, str]:
+        """The name under which the caller's entries in shared state are counted."""
+        return self.tenant, self.agent
+
 
 # By sha256 of the token: how long a look-up takes says nothing of the tokens.
 Tokens = Mapping[bytes, Caller]

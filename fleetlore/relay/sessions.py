@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from contextvars import copy_context
 from typing import Any
 
@@ -10,13 +9,15 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.relay.requests import Caller
+from fleetlore.shares import Shares
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
 
 __all__ = ["BufferFull", "Member", "RemoteSessions"]
 
 CALL_ID = "gen_ai.tool.call.id"
-# Of the longest silent session the state is forgotten: it is advised as if it had just begun.
+# Sessions whose state is held. One that is forgotten is advised as if it had just begun.
 MAX_SESSIONS = 10_000
 
 
@@ -147,23 +148,26 @@ def _key(data: dict[str, Any]) -> tuple[str, str]:
     return data[names.TOOL], _call_id(data) or arguments_text(data.get(names.ARGUMENTS))
 
 
-class RemoteSessions(OrderedDict[tuple[str, str, str], _RemoteSession]):
-    """Those of which something was heard, by tenant, agent and id; the longest silent first."""
+class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
+    """The sessions of agents elsewhere, by tenant, agent and id."""
 
-    def of(self, fleet: Fleet, agent: str, id: str, **about: str) -> _RemoteSession:
-        """The session of this id; a new one where there is none.
+    def __init__(self) -> None:
+        super().__init__(MAX_SESSIONS, "sessions")
+
+    def open(self, fleet: Fleet, caller: Caller, agent: str, id: str, **about: str) -> _RemoteSession:
+        """Return the session of this id; a new one of the caller's if there is none.
 
         Raises:
             ConfigError: a name in `about` is malformed.
         """
         key = fleet.tenant, agent, id
-        if key not in self:
-            self[key] = _RemoteSession(fleet, agent, id, **about)
-            if len(self) > MAX_SESSIONS:
-                self.popitem(last=False)
-        self.move_to_end(key)
-        return self[key]
+        session = self.get(key)
+        if session is None:
+            session = _RemoteSession(fleet, agent, id, **about)
+            self.put(caller.share, key, session)
+        return session
 
     def next_number(self, key: tuple[str, str, str]) -> int | None:
-        """Number of the next event of a session; None where no event of it was seen here."""
-        return self[key].next if key in self else None
+        """Return the number of the next event of a session; None if no event of it was seen here."""
+        session = self.get(key)
+        return session.next if session is not None else None

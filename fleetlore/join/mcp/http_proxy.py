@@ -61,7 +61,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         asked = await request.body()
         name = request.headers.get(_SESSION) or request.headers.get(_OURS)
         id = _named(request, name) if name else _peer(request, asked, sessions)
-        session = sessions.enter(id, lambda: fleet.session(goal, task))
+        session = sessions.enter(id, lambda: fleet.session(goal, task), (id.partition(" ")[0], ""))
         calls = McpCalls(session)
         content, held = calls.from_client(asked)
         if held:

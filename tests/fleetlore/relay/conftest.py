@@ -7,6 +7,9 @@ import pytest
 from fleetlore import Fleet
 from fleetlore.testing import FakeClock
 from tests.doubles.recorder import Recorder
+from tests.served import serving
+
+__all__ = ["NOW", "serving"]
 
 NOW = 1_700_000_000.0
 

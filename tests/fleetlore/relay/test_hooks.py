@@ -166,7 +166,8 @@ def test_of_a_session_that_ended_nothing_is_kept_and_of_tools_a_bounded_number(f
         send("a", "PreToolUse", f"mcp__a__{number}")
     send("b", "PreToolUse", "b" * 1000)
     send("b", "PreToolUse", "mcp__b__1")
-    a, b = hooks._tools.values()
+    a, b = (hooks._tools.get(("default", agent, "claude-code")) for agent in ("a", "b"))
+    assert a is not None and b is not None
     assert len(a) == 256 and set(b) == {*CODING_AGENTS["claude-code"], "mcp__b__1"}
     sessions = [weakref.ref(each) for each in hooks.sessions.values()]
     for agent in ("a", "b"):

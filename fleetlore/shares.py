@@ -1,0 +1,132 @@
+"""Hold a bounded number of entries for many callers, so that no caller displaces what others hold."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from fleetlore.refusals import refused
+
+__all__ = ["Share", "Shares"]
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+# The caller that an entry belongs to: its tenant, and its name there.
+Share = tuple[Hashable, Hashable]
+
+
+class Shares(Generic[Key, Value]):
+    """A bounded dictionary in which each entry belongs to a caller.
+
+    When it is full, an entry gives way: of the tenant that holds the most, the caller that holds the most there, the
+    entry that was used longest ago. Who holds less than an equal share loses nothing, whatever others do, and a caller
+    alone may use everything.
+
+    Args:
+        limit: entries at the most.
+        name: what the entries are, for the count of those that gave way.
+    """
+
+    def __init__(self, limit: int, name: str) -> None:
+        self._limit = limit
+        self._name = name
+        self._owners: dict[Key, Share] = {}
+        self._tenants: dict[Hashable, _Tenant[Key, Value]] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._owners
+
+    def get(self, key: Key) -> Value | None:
+        """Return the value of a key, or None. It then counts as used."""
+        if key not in self._owners:
+            return None
+        tenant, name = self._owners[key]
+        held = self._tenants[tenant].held[name]
+        held.move_to_end(key)
+        return held[key]
+
+    def put(self, owner: Share, key: Key, value: Value) -> tuple[Key, Value] | None:
+        """Add or replace an entry, which then counts as used. Return the one that gave way, or None."""
+        gone = None
+        if key in self._owners:
+            owner = self._owners[key]
+        elif len(self._owners) >= self._limit:
+            gone = self._pop_oldest(owner)
+        tenant, name = self._owners[key] = owner
+        self._tenants.setdefault(tenant, _Tenant()).put(name, key, value)
+        return gone
+
+    def pop(self, key: Key) -> Value | None:
+        """Remove an entry and return its value; None if there is none."""
+        if key not in self._owners:
+            return None
+        tenant, name = self._owners.pop(key)
+        held = self._tenants[tenant]
+        value = held.pop(name, key)
+        if not held.count:
+            del self._tenants[tenant]
+        return value
+
+    def _pop_oldest(self, owner: Share) -> tuple[Key, Value]:
+        """Make room for an entry of this caller: of its own, unless others hold more."""
+        tenant, name = owner
+        held = max(self._tenants.values(), key=lambda each: each.count)
+        if (own := self._tenants.get(tenant)) is not None and own.count == held.count:
+            held = own
+        largest = held.largest(name if held is own else None)
+        key, value = next(iter(held.held[largest].items()))
+        self.pop(key)
+        refused(f"{self._name}_forgotten", f"there are more than {self._limit}: the oldest of {largest!r} is forgotten")
+        return key, value
+
+
+class _Tenant(Generic[Key, Value]):
+    """The entries of one tenant.
+
+    Attributes:
+        held: by the caller's name, the longest unused entry first.
+        count: entries in all.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[Hashable, OrderedDict[Key, Value]] = {}
+        self.count = 0
+        # Callers by the number of their entries: a flood of names must not make the search for the largest slow.
+        self._by_size: dict[int, dict[Hashable, None]] = {}
+        self._largest = 0
+
+    def largest(self, preferred: Hashable) -> Hashable:
+        """Return the caller with the most entries; the preferred one if no other has more."""
+        names = self._by_size[self._largest]
+        return preferred if preferred in names else next(iter(names))
+
+    def put(self, name: Hashable, key: Key, value: Value) -> None:
+        held = self.held.setdefault(name, OrderedDict())
+        before = len(held)
+        held[key] = value
+        held.move_to_end(key)
+        if len(held) > before:
+            self._resize(name, before, before + 1)
+
+    def pop(self, name: Hashable, key: Key) -> Value:
+        held = self.held[name]
+        value = held.pop(key)
+        self._resize(name, len(held) + 1, len(held))
+        if not held:
+            del self.held[name]
+        return value
+
+    def _resize(self, name: Hashable, before: int, now: int) -> None:
+        self.count += now - before
+        if before:
+            del self._by_size[before][name]
+            if not self._by_size[before]:
+                del self._by_size[before]
+        if now:
+            self._by_size.setdefault(now, {})[name] = None
+        if now > self._largest or self._largest not in self._by_size:
+            self._largest = now

@@ -1,0 +1,149 @@
+"""One caller of a relay cannot make it forget what it holds for others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from fleetlore import Fleet
+from fleetlore.agent import doors
+from fleetlore.join import conversations
+from fleetlore.join.dialects import CHAT_COMPLETIONS
+from fleetlore.kafka.by_relay import LORE, Following
+from fleetlore.relay import app, native, sessions
+from fleetlore.relay.app import Hooks, relay_app
+from fleetlore.relay.gateway import About, tell
+from fleetlore.relay.requests import Caller
+from fleetlore.testing import FakeClock
+from fleetlore.wire import events as names
+from tests.doubles.recorder import Recorder
+from tests.fleetlore.relay.conftest import NOW
+from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, event
+from tests.fleetlore.relay.test_gateway import chat
+from tests.served import serving
+
+MOST = 20
+ALICE, BOB, EVE = Caller("default", "alice", True), Caller("default", "bob", True), Caller("other", "eve", True)
+TOKENS = {each: f"token-of-{each.agent}-00000" for each in (ALICE, BOB, EVE)}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds as they are would take thousands of requests to reach."""
+    for module, name in ((sessions, "MAX_SESSIONS"), (native, "MAX_SESSIONS"), (doors, "_MOST_SESSIONS")):
+        monkeypatch.setattr(module, name, MOST)
+    monkeypatch.setattr(conversations, "_MOST", MOST)
+    monkeypatch.setattr(app, "_MOST_AGENTS", MOST)
+
+
+@pytest.fixture
+def fleets() -> dict[str, Fleet]:
+    made = {}
+    for tenant in ("default", "other"):
+        made[tenant] = Fleet("relay", broker="nowhere:1", tenant=tenant, holdout_share=0.0, clock=FakeClock(NOW))
+        made[tenant].emitter = Recorder()  # type: ignore[assignment]
+    return made
+
+
+Send = Callable[..., Any]
+
+
+@asynccontextmanager
+async def relayed(fleets: dict[str, Fleet], *, is_open: bool = False) -> AsyncIterator[Send]:
+    """Send as a caller: by its token, or by name alone."""
+    tokens = {sha256(token.encode()).digest(): caller for caller, token in TOKENS.items()}
+    async with (
+        serving(relay_app(fleets, None if is_open else tokens)) as address,
+        httpx2.AsyncClient(base_url=address, timeout=60) as http,
+    ):
+
+        async def send(caller: Caller, path: str, json: Any) -> httpx2.Response:
+            headers = {"fleetlore-agent": caller.agent, "fleetlore-tenant": caller.tenant}
+            return await http.post(path, json=json, headers=headers | {"fleetlore-token": TOKENS.get(caller, "")})
+
+        send.http = http  # type: ignore[attr-defined]
+        yield send
+
+
+def begins(number: int) -> dict[str, Any]:
+    return event("session.started", f"s{number}", **{names.GOAL: "x"})
+
+
+@pytest.mark.parametrize("flooder", [BOB, EVE])
+async def test_session_starts_of_one_caller(fleets: dict[str, Fleet], flooder: Caller) -> None:
+    async with relayed(fleets) as send:
+        await send(ALICE, "/v1/events", [STARTED])
+        assert (await send(flooder, "/v1/events", [begins(number) for number in range(5 * MOST)])).status_code == 202
+        assert (await send(ALICE, "/v1/events", [FAILED, ENDED])).json()["accepted"] == 2
+        assert (await send(flooder, "/v1/events", [FAILED | {"session": "s0"}])).status_code == 409, "its own oldest"
+        headers = {"fleetlore-token": TOKENS[ALICE]}
+        health = (await send.http.get("/v1/health", headers=headers)).json()  # type: ignore[attr-defined]
+        assert health["refused"]["sessions_forgotten"] > 0 and health["sessions"] <= MOST
+
+
+async def test_session_starts_under_made_up_names(fleets: dict[str, Fleet]) -> None:
+    """Without tokens a caller calls itself as it likes: then its tenant has its share, and its request its caller."""
+    async with relayed(fleets, is_open=True) as send:
+        await send(ALICE, "/v1/events", [STARTED])
+        await send(BOB, "/v1/events", [begins(number) | {"agent": f"a{number}"} for number in range(5 * MOST)])
+        for number in range(2 * MOST):
+            await send(Caller("other", f"a{number}"), "/v1/events", [begins(number)])
+        assert (await send(ALICE, "/v1/events", [FAILED, ENDED])).json()["accepted"] == 2
+
+
+async def test_events_of_sessions_that_agents_number(fleets: dict[str, Fleet]) -> None:
+    async with relayed(fleets) as send:
+        whole = "/v1/events?whole=true"
+        assert (await send(ALICE, whole, [STARTED | {"sequence": 0}])).json()["accepted"] == 1
+        await send(EVE, whole, [begins(number) | {"sequence": 0} for number in range(5 * MOST)])
+        assert (await send(ALICE, whole, [STARTED | {"sequence": 0}])).json()["repeated"] == 1
+
+
+@pytest.mark.parametrize("flooder", [BOB, EVE])
+def test_hooks_of_one_caller(fleets: dict[str, Fleet], flooder: Caller) -> None:
+    hooks = Hooks()
+
+    def send(caller: Caller, session: str, name: str = "UserPromptSubmit", **given: Any) -> None:
+        about = {"hook_event_name": name, "session_id": session, "prompt": "do it", **given}
+        hooks.answer(fleets[caller.tenant], caller, "claude-code", msgspec.json.encode(about))
+
+    send(ALICE, "s")
+    for number in range(5 * MOST):
+        send(flooder, f"s{number}")
+        assert len(hooks.sessions) <= MOST
+    recorder: Any = fleets["default"].emitter
+    assert not [each for each in recorder.events if each.kind == "session.ended" and each.agent == "alice"]
+    send(ALICE, "s", "SessionEnd")
+    (ended,) = (each.session for each in recorder.events if each.kind == "session.ended" and each.agent == "alice")
+    assert ended.startswith("s.")
+
+
+@pytest.mark.parametrize("flooder", [BOB, EVE])
+def test_conversations_of_one_caller(fleets: dict[str, Fleet], flooder: Caller) -> None:
+    found = conversations.Conversations()
+
+    def send(caller: Caller, prompt: str) -> conversations.Conversation:
+        told = tell(found, fleets[caller.tenant], caller.agent, CHAT_COMPLETIONS, chat(prompt=prompt), About())
+        assert told is not None
+        return told
+
+    first = send(ALICE, "mine")
+    others = [send(flooder, str(number)) for number in range(5 * MOST)]
+    assert first.session.is_open
+    assert sum(each.session.is_open for each in others) == MOST - 1
+
+
+async def test_positions_that_claim_more_than_a_body_holds_are_refused(fleets: dict[str, Fleet]) -> None:
+    """The length of a list is what its sender says: 4 GB in five bytes."""
+    good = msgspec.msgpack.encode(Following(LORE, {}, 0.0))
+    async with relayed(fleets) as send:
+        http: Any = send.http  # type: ignore[attr-defined]
+        for body in (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xffab", good[:-3], b"\xdc"):
+            answer = await http.post("/v1/native/follow", content=body, headers={"fleetlore-token": TOKENS[ALICE]})
+            assert answer.status_code == 400 and answer.json()["detail"]

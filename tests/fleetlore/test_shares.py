@@ -1,0 +1,83 @@
+"""No caller displaces what others hold, whatever it does."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.refusals import refusals
+from fleetlore.shares import Shares
+
+CALLERS = st.tuples(st.sampled_from("xy"), st.sampled_from("abc"))
+
+
+def test_a_caller_alone_uses_everything_and_loses_its_own_oldest() -> None:
+    shares = Shares[int, str](3, "things_of_a_test")
+    assert [shares.put(("t", "a"), number, str(number)) for number in range(3)] == [None] * 3
+    assert shares.get(0) == "0"
+    assert shares.put(("t", "a"), 3, "3") == (1, "1"), "0 was used after it"
+    assert shares.put(("t", "a"), 2, "new") is None and shares.get(2) == "new"
+    assert shares.pop(2) == "new" and shares.pop(2) is None and shares.get(2) is None and len(shares) == 2
+    assert refusals()["things_of_a_test_forgotten"] == 1
+
+
+def test_a_flood_of_one_caller_leaves_the_others_what_they_hold() -> None:
+    shares = Shares[str, int](100, "things_of_a_test")
+    for number in range(20):
+        shares.put(("t", "few"), f"few {number}", number)
+    for number in range(10_000):
+        shares.put(("t", "many"), f"many {number}", number)
+        assert len(shares) <= 100
+    assert all(f"few {number}" in shares for number in range(20))
+    for number in range(10_000):  # a caller that changes its name, in another tenant
+        shares.put(("other", f"name {number}"), f"other {number}", number)
+    assert sum(f"few {number}" in shares for number in range(20)) == 20
+    assert sum(f"other {number}" in shares for number in range(10_000)) == 50
+
+
+def cpu_of(entries: int) -> float:
+    shares = Shares[int, int](entries // 2, "things_of_a_test")
+    began = time.thread_time()
+    for number in range(entries):
+        shares.put(("t", number), number, number)
+    return time.thread_time() - began
+
+
+def test_a_flood_of_names_costs_each_entry_the_same() -> None:
+    small, large = (min(cpu_of(entries) for _ in range(5)) for entries in (4_000, 16_000))
+    assert large <= 2.5 * 4 * small
+
+
+@given(st.lists(st.tuples(CALLERS, st.integers(0, 30), st.booleans()), max_size=200), st.integers(1, 12))
+def test_who_holds_no_more_than_an_equal_share_loses_nothing(
+    steps: list[tuple[tuple[str, str], int, bool]], limit: int
+) -> None:
+    shares, model = Shares[tuple[object, int], int](limit, "things_of_a_test"), dict[tuple[object, int], int]()
+    values = count()
+    for caller, number, is_removed in steps:
+        key = caller, number
+        if is_removed:
+            assert shares.pop(key) == model.pop(key, None)
+            continue
+        tenants, names = Counter(each[0][0] for each in model), Counter(each[0] for each in model)  # type: ignore[index]
+        value = next(values)
+        gone = shares.put(caller, key, value)
+        assert (gone is None) == (key in model or len(model) < limit)
+        if gone is not None:
+            (owner, _), lost = gone
+            assert model.pop(gone[0]) == lost
+            tenant = owner[0]  # type: ignore[index]
+            assert tenants[tenant] == max(tenants.values())
+            assert names[owner] == max(size for each, size in names.items() if each[0] == tenant)  # type: ignore[index]
+            if tenants[caller[0]] == max(tenants.values()):
+                assert tenant == caller[0]
+                if names[caller] == names[owner]:
+                    assert owner == caller, "its own go first"
+        model[key] = value
+        assert len(shares) == len(model) <= limit
+    for key, value in model.items():
+        assert shares.get(key) == value
