@@ -11,7 +11,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
-from itertools import takewhile
+from itertools import islice, takewhile
 from threading import Lock
 from typing import Any
 
@@ -19,6 +19,7 @@ from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.join.dialects import Body, Dialect, Made, Turn, call_of_item, response_of
+from fleetlore.refusals import refused
 from fleetlore.shares import Shares
 from fleetlore.wire.events import Outcome
 
@@ -29,6 +30,11 @@ log = logging.getLogger(__name__)
 # After so long without a request a conversation is left.
 SILENT_SECONDS = 600.0
 _MOST = 10_000
+# Turns of a request, and calls and results in them; a longer conversation passes unread. Reading so many takes
+# some 20 ms, in which the event loop does nothing else.
+_MAX_TURNS = 4096
+# Results that are recorded from one request, the last ones. Each takes some 0.2 ms.
+_MAX_RESULTS = 128
 
 Key = tuple[str, ...]
 
@@ -58,17 +64,22 @@ class Conversation:
         """
         last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
         met: Counter[str] = Counter()
+        results = []
         for number, turn in enumerate(turns):
             self.calls.update((call.id, call) for call in turn.calls)
             for result in turn.results:
-                key, call = (result.call, met[result.call]), self.calls.get(result.call)
+                results.append(((result.call, met[result.call]), result, number > last or not is_new))
                 met[result.call] += 1
-                if key not in self._added:
-                    self._added[key] = ""
-                    if call is not None and (number > last or not is_new):
-                        self._added[key] = self._record(call, result.text, result.failed, now)
-                if self._added[key]:
-                    result.add(self._added[key], dialect.part)
+        unseen = [key for key, _, is_recorded in results if is_recorded and key not in self._added]
+        if left_out := unseen[:-_MAX_RESULTS]:
+            refused("results_unread", f"a request has {len(unseen)} new results: the last {_MAX_RESULTS} are recorded")
+            self._added.update(dict.fromkeys(left_out, ""))
+        for key, result, is_recorded in results:
+            if key not in self._added:
+                call = self.calls.get(result.call) if is_recorded else None
+                self._added[key] = "" if call is None else self._record(call, result.text, result.failed, now)
+            if self._added[key]:
+                result.add(self._added[key], dialect.part)
         dialect.tell(body, prompt_prefix(self.session, _tools_of(body)))
 
     def _record(self, call: Made, text: str, failed: bool, now: float) -> str:
@@ -102,7 +113,10 @@ class Conversations:
             now: by a clock that never goes back, in seconds.
             name: that its client gave it.
         """
-        turns = list(dialect.turns(body))
+        turns = list(islice(dialect.turns(body), _MAX_TURNS))
+        if len(turns) == _MAX_TURNS or sum(len(turn.calls) + len(turn.results) for turn in turns) > _MAX_TURNS:
+            refused("conversation_too_long", f"a conversation of {owner} has more than {_MAX_TURNS} turns and calls")
+            return None
         if not _tools_of(body) and not any(turn.calls or turn.results for turn in turns):
             return None
         self._leave_silent(now)

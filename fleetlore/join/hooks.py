@@ -36,6 +36,8 @@ _CURSORS = {
 # The hooks of Cursor by which its model can be told something.
 _HEARD = ("SessionStart", "PostToolUse")
 _ENDED = re.compile(r"(?:Process exited with code|Exit code:?) (\d+)\b")
+# Calls that have begun, or were denied, and whose end no hook has reported.
+_MAX_BEGUN = 1024
 
 
 class _Hook(TypedDict, total=False):
@@ -68,7 +70,7 @@ class HookCalls:
         self._tools = tools
         self._client = client
         self._begun: dict[str, Action] = {}
-        self._held: set[str] = set()
+        self._held: dict[str, None] = {}
         self._is_introduced = False
         self._unsaid: list[str] = []
 
@@ -117,8 +119,12 @@ class HookCalls:
         held = self._session.hold(tool, arguments)
         if held is None:
             self._begun[call] = self._session.begin(tool, arguments, call_id=call)
+            if len(self._begun) > _MAX_BEGUN:
+                self._begun.pop(next(iter(self._begun))).abandon()
             return {}
-        self._held.add(call)
+        self._held[call] = None
+        if len(self._held) > _MAX_BEGUN:
+            del self._held[next(iter(self._held))]
         return {"permissionDecision": "deny", "permissionDecisionReason": held.text}
 
     def _ended(self, given: Mapping[str, Any], *, failed: bool) -> str:

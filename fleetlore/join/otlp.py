@@ -31,6 +31,7 @@ __all__ = ["Traces", "receiving_app", "serving"]
 _MAX_BODY = 16 * 1024 * 1024
 _MAX_SPANS = 50_000
 _MAX_CLOSED = 10_000
+_SPANS_AT_ONCE = 256
 # What reading an export raises where it is none; the last two of numbers and nesting that no exporter writes.
 _NO_OTLP = (
     ValueError, KeyError, TypeError, AttributeError, DecodeError, zlib.error, ArithmeticError, RecursionError,
@@ -54,6 +55,7 @@ class Traces:
         self._fleet = fleet
         self._max_spans = max_spans
         self._held = 0
+        self._reading = asyncio.Lock()
         self._spans: OrderedDict[str, tuple[float, list[Span]]] = OrderedDict()  # the longest silent first
         # Sessions by trace, with the ids of the spans that are the whole run: an evaluation of them may come later.
         self._closed: OrderedDict[str, tuple[str, frozenset[str]]] = OrderedDict()
@@ -78,9 +80,14 @@ class Traces:
         self._spans[span.trace] = self._fleet.clock.monotonic(), spans
         self._held += 1
 
-    def take(self, body: bytes, form: str, *, logs: bool) -> None:
+    async def take(self, body: bytes, form: str, *, logs: bool) -> None:
         """Hold the spans of an export. Raises one of `_NO_OTLP` where it is none."""
-        for span in spans_of(body, form, logs=logs):
+        # To take 16 MiB of protobuf apart takes seconds: in a thread, so that others are answered, one at a time.
+        async with self._reading:
+            spans = await asyncio.to_thread(lambda: list(spans_of(body, form, logs=logs)))
+        for number, span in enumerate(spans):
+            if number % _SPANS_AT_ONCE == _SPANS_AT_ONCE - 1:
+                await asyncio.sleep(0)
             self.add(span)
 
     def close(self, trace: str) -> None:
@@ -130,7 +137,7 @@ def receiving_app(traces: Traces) -> Starlette:
             body = await _body(request)
             if body is None:
                 return Response(f"more than {_MAX_BODY} bytes", 413)
-            traces.take(body, form, logs=logs)
+            await traces.take(body, form, logs=logs)
         except _NO_OTLP as error:
             return Response(f"no OTLP: {error}", 400)
         answer = b"{}" if form == "application/json" else b""  # protobuf's empty answer
@@ -146,11 +153,13 @@ async def _body(request: Request) -> bytes | None:
     Raises:
         ValueError, zlib.error: it is not packed as it says.
     """
-    body = b""
+    parts, size = [], 0
     async for part in request.stream():
-        body += part
-        if len(body) > _MAX_BODY:
+        parts.append(part)
+        size += len(part)
+        if size > _MAX_BODY:
             return None
+    body = b"".join(parts)
     if request.headers.get("content-encoding") == "gzip":
         unpacking = zlib.decompressobj(_GZIP)
         body = unpacking.decompress(body, _MAX_BODY + 1)
@@ -195,7 +204,7 @@ def _exporter(traces: Traces, *, logs: bool) -> Callable[[bytes, Any], Awaitable
         if traces.full:  # a code by which exporters send it again
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the buffer is full")
         try:
-            traces.take(body, "application/x-protobuf", logs=logs)
+            await traces.take(body, "application/x-protobuf", logs=logs)
         except _NO_OTLP as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no OTLP: {error}")
         return b""

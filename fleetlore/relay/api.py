@@ -20,7 +20,7 @@ from fleetlore.agent.session import Session
 from fleetlore.http_server.server import PROBLEM
 from fleetlore.join.conversations import Conversations
 from fleetlore.recall.index import LoreIndex
-from fleetlore.refusals import refusals
+from fleetlore.refusals import refusals, refused
 from fleetlore.relay import schemas
 from fleetlore.relay.native import Native
 from fleetlore.relay.requests import NUMBERLESS, Caller, events_of
@@ -32,6 +32,9 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 __all__ = ["OPERATIONS", "PROBLEM", "Api", "Operation", "answer", "body_of", "problem"]
 
 MAX_BODY = 4 * 1024 * 1024
+# An event takes some 0.3 ms. Agents of this package send at most 512 at once.
+_MAX_EVENTS = 1024
+_EVENTS_AT_ONCE = 32
 _RETRY_SECONDS = 1
 _LOOK_SECONDS = 0.25
 # A proxy between closes what is silent for long.
@@ -130,12 +133,17 @@ class Api:
         self, fleet: Fleet, caller: Caller, events: list[Event], wait: float, *, whole: bool = False
     ) -> schemas.EventsAnswer:
         """Take events, as many as the buffer holds, and wait for the broker to have them."""
+        if len(events) > _MAX_EVENTS:
+            refused("too_many_events", f"a request of {caller.agent} has {len(events)} events")
+            raise HTTPException(413, f"a request has at most {_MAX_EVENTS} events, this one has {len(events)}")
         if not whole:
             self._check_numbers(events)
         elif any(event.sequence == NUMBERLESS for event in events):
             raise HTTPException(400, "who keeps its sessions numbers its events (sequence)")
         taken = 0
         for number, event in enumerate(events):
+            if number % _EVENTS_AT_ONCE == _EVENTS_AT_ONCE - 1:
+                await asyncio.sleep(0)  # other callers are answered meanwhile
             try:
                 taken += self._take(fleet, caller, event, whole)
             except BufferFull:
@@ -157,6 +165,8 @@ class Api:
             return self.native.take(fleet, caller, event)
         key = fleet.tenant, event.agent, event.session
         if event.sequence == NUMBERLESS:
+            if event.kind != "session.started":
+                self._check_numbers([event])  # another request may have ended the session meanwhile
             event = event._replace(sequence=self.sessions.next_number(key) or 0)
         session = self.sessions.open(fleet, caller, event.agent, event.session)
         is_new = session.take(event)

@@ -19,6 +19,8 @@ __all__ = ["BufferFull", "Member", "RemoteSessions"]
 CALL_ID = "gen_ai.tool.call.id"
 # Sessions whose state is held. One that is forgotten is advised as if it had just begun.
 MAX_SESSIONS = 10_000
+# Calls of a session that have begun and not ended.
+_MAX_BEGUN = 1024
 
 
 class BufferFull(Exception):
@@ -62,7 +64,8 @@ class _RemoteSession:
         self._id = id
         self._emitter = fleet.emitter
         self._member = Member(fleet, agent, self)
-        self._seen: set[int] = set()
+        self._all_before = 0  # every event with a smaller number was taken
+        self._seen: set[int] = set()  # numbers from there on
         self._given: Event | None = None
         self._sent = False
         self._begun: dict[tuple[str, str], Action] = {}
@@ -75,7 +78,7 @@ class _RemoteSession:
             BufferFull: it was not sent.
             ConfigError: a name in it is malformed.
         """
-        if event.sequence in self._seen:
+        if event.sequence < self._all_before or event.sequence in self._seen:
             return False
         if self._emitter.full:
             raise BufferFull
@@ -87,6 +90,9 @@ class _RemoteSession:
         if not self._sent and not self._emitter.emit(event):  # the session had nothing to say of it
             raise BufferFull
         self._seen.add(event.sequence)
+        while self._all_before in self._seen:
+            self._seen.remove(self._all_before)
+            self._all_before += 1
         self.next = max(self.next or 0, event.sequence + 1)
         return True
 
@@ -113,6 +119,8 @@ class _RemoteSession:
         elif kind == "action":
             action = session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
             self._begun[_key(data)] = action
+            if len(self._begun) > _MAX_BEGUN:
+                self._begun.pop(next(iter(self._begun))).abandon()
             # The session sends nothing of it; what it quotes of advice is no evidence here either.
             if self._given is not None:
                 self.emit(self._given._replace(data={names.ARGUMENTS: action.recorded}))

@@ -15,8 +15,10 @@ from fleetlore.errors import ModelUnavailable
 from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, seconds_of, text_of_content
 from fleetlore.wire import events as ev
 
-__all__ = ["read_atif", "read_claude_code", "read_inspect", "read_messages", "read_swe_agent"]
+__all__ = ["MAX_PART_BYTES", "read_atif", "read_claude_code", "read_inspect", "read_messages", "read_swe_agent"]
 
+# Bytes of a part of an archive or a packed line once it is unpacked: a few kB on the disk may stand for gigabytes.
+MAX_PART_BYTES = 128 * 1024 * 1024
 _ATIF_ROLES = {"user": "user", "agent": "assistant"}
 # A person stopped the call: that says nothing of the tool.
 _STOPPED = ("The user doesn't want to", "[Request interrupted by user", "Interrupted by user")
@@ -221,6 +223,8 @@ def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     about = archive.getinfo(name)
+    if about.file_size > MAX_PART_BYTES:
+        raise zipfile.BadZipFile(f"{name} has more than {MAX_PART_BYTES} bytes")
     if about.compress_type != _ZSTANDARD:
         return archive.read(name)
     try:
@@ -230,9 +234,13 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     about.compress_type, about.CRC = zipfile.ZIP_STORED, None  # type: ignore[assignment]  # as it lies there
     about.file_size = about.compress_size
     try:
-        return bytes(zstandard.ZstdDecompressor().decompressobj().decompress(archive.read(about)))
+        with zstandard.ZstdDecompressor().stream_reader(archive.read(about)) as packed:
+            unpacked = bytes(packed.read(MAX_PART_BYTES + 1))
     except zstandard.ZstdError as error:
         raise zipfile.BadZipFile(f"{name}: {error}") from None
+    if len(unpacked) > MAX_PART_BYTES:
+        raise zipfile.BadZipFile(f"{name} has more than {MAX_PART_BYTES} bytes")
+    return unpacked
 
 
 def _sample(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:

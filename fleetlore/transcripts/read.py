@@ -157,7 +157,9 @@ def _event(line: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(forms.MAX_PART_BYTES + 1), b""), 1):
+                if len(line) > forms.MAX_PART_BYTES:
+                    raise ConfigError(f"{path}, line {number} has more than {forms.MAX_PART_BYTES} bytes")
                 try:
                     yield orjson.loads(line)
                 except orjson.JSONDecodeError as error:

@@ -24,6 +24,8 @@ _MAX_GOAL = 2_000
 # Seconds, milliseconds, microseconds, nanoseconds: a time of today is in one of them before the year 5138.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
 _LATEST = 1e11
+# An error is known by how it begins: this many characters of a result are looked at.
+_BEGINNING = 2_000
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
 _FAILED = re.compile(
     r"\s*(?:Traceback \(most recent call last\)|An error occurred while running the tool\b|Error\b|ERROR\b"
@@ -152,7 +154,7 @@ def says_failure(result: object) -> bool:
             return says_failure(orjson.loads(result))
         except orjson.JSONDecodeError:
             return False
-    return _FAILED.match(result) is not None
+    return _FAILED.match(result, 0, _BEGINNING) is not None
 
 
 def json_or_text(value: object) -> Any:

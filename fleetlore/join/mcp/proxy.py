@@ -51,7 +51,7 @@ class McpCalls:
         """What to pass on to the server, and what to answer the client in its place; one of both is empty."""
         if not self._session.is_open:
             return message, b""
-        requests = _parsed(message)
+        requests = _parsed(message)[:_MAX_OPEN]
         # A batch is passed on whole: the answers to it come in one message.
         if len(requests) == 1 and not _is_batch(message) and (answer := self._held(requests[0])):
             return b"", _in_place_of(message, answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import zstandard
 from fleetlore.emit.encode import encode
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.transcripts import forms
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
 from fleetlore.transcripts.session import Conversation, LoggedSession, says_failure, seconds_of, timed_events
 from fleetlore.wire import events as ev
@@ -407,3 +409,39 @@ def test_arguments_in_json_are_read_and_other_texts_stay(text: str, arguments: o
     talk.result("1", "done")
     [(_, data)] = talk.session.events
     assert data[ev.ARGUMENTS] == arguments
+
+
+@pytest.mark.parametrize("method", ["deflate", "zstandard"])
+def test_a_part_that_unpacks_to_too_much_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """A few kB on the disk may stand for gigabytes."""
+    monkeypatch.setattr(forms, "MAX_PART_BYTES", 1_000_000)
+    sample, path = b'{"id": "x", "input": "' + b"a" * 64_000_000 + b'"}', tmp_path / "log.eval"
+    is_plain = method == "deflate"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if is_plain else zipfile.ZIP_STORED) as archive:
+        archive.writestr("samples/1.json", sample if is_plain else zstandard.compress(sample))
+    if not is_plain:
+        data = bytearray(path.read_bytes())
+        for signature, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+            struct.pack_into("<H", data, data.index(signature) + offset, 93)
+        path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        assert list(read_files("inspect", [path])) == [None]
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_packed_line_that_unpacks_to_too_much_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "MAX_PART_BYTES", 1_000_000)
+    with gzip.open(tmp_path / "trajectories.jsonl.gz", "wb") as file:
+        file.write(b'{"session": "' + b"a" * 64_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="line 1 has more than 1000000 bytes"):
+            read_sessions(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
