@@ -27,6 +27,8 @@ __all__ = ["BACKLOG", "Gate", "HttpLimits", "Listener", "Slot", "listen"]
 _MAX_FILES = 65_536
 # The event loop accepts this many connections in one go, before it closes any.
 BACKLOG = 128
+# Connections that wait in the kernel, without an open file here, for the event loop to accept them.
+_QUEUE = 2048
 # Open files that are no connections of clients: logs, connections to brokers, libraries.
 _OTHER_FILES = 64
 # The part of each bound that one client address may use. The rest stays free for other addresses.
@@ -65,6 +67,10 @@ class Listener(socket.socket):
     """A listening socket that counts the connections it accepts, in a TLS handshake too."""
 
     gate: Gate
+
+    def listen(self, backlog: int = _QUEUE, /) -> None:
+        """Listen with a long queue: the event loop asks for one as short as the number that it accepts in one go."""
+        super().listen(max(backlog, _QUEUE))
 
     def accept(self) -> tuple[socket.socket, Any]:
         for _ in range(BACKLOG):
@@ -216,7 +222,7 @@ def listen(host: str, port: int) -> list[Listener]:
                 if family == socket.AF_INET6:
                     made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 made.bind(address)
-                made.listen(BACKLOG)  # whoever reads the address that is printed next may open it at once
+                made.listen()  # whoever reads the address that is printed next may open it at once
             except OSError as error:
                 made.close()
                 if error.errno != errno.EADDRNOTAVAIL or (not bound and len(found) == 1):
