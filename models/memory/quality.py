@@ -25,7 +25,7 @@ ERROR = "Error: "
 # A number, a name as programs write it (snake_case, a path, a module, an address), or something in quotes or brackets.
 _NAME = re.compile(
     r"\d|[^\W\d_][\w-]{0,64}[_/\\.@=][\w-]|[a-z][A-Z]"
-    r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]+\]"
+    r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]{1,200}\]"
 )
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 # How a process ended says that it failed.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -185,3 +186,15 @@ def test_the_error_names_all_that_came_or_not() -> None:
     assert names_all(error, ("products_eu",)) and names_all(error, ("table=products-us",))
     assert not names_all(error, ("products_e",)) and not names_all(error, ("products_eu", "x"))
     assert not names_all(error, ())
+
+
+def test_an_open_bracket_costs_no_more_than_its_length() -> None:
+    def cpu(size: int) -> float:
+        best = 9.0
+        for _ in range(3):
+            began = time.thread_time()
+            is_verdict("shell", "([" * (size // 2))
+            best = min(best, time.thread_time() - began)
+        return best
+
+    assert cpu(64_000) <= 2.5 * cpu(32_000) + 0.01
