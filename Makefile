@@ -79,7 +79,7 @@ security: $(STAMP)  ## Attack what reads the text of others: time, secrets, iden
 	$(PYTEST) tests/security $(ARGS)
 
 fuzz: $(STAMP)  ## Give odd bytes to all that reads bytes of others, in ten minutes on two cores (FUZZ_SEED=n for the same again)
-	$(BIN)/python -m tests.fuzz $(ARGS)
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
 	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)

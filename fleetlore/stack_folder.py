@@ -44,6 +44,8 @@ class StackFolder:
             stack: dict[str, Any] = orjson.loads(path.read_bytes())
             if any(not isinstance(stack[name], str) for name in ("broker", "milvus", "public_key")):
                 raise TypeError("an address or a key is no text")
+            if type(stack.get("partitions", 1)) is not int:
+                raise TypeError("the number of partitions is none")
             runs = "pid" not in stack or _runs(int(stack["pid"]), self._data / LOCK_FILE)
         except FileNotFoundError:
             raise ConfigError(

@@ -129,7 +129,7 @@ def _signer(data: bytes, trusted: tuple[tuple[str, bytes], ...]) -> str:
         raise AdapterRefused("malformed", repr(error)[:200]) from error
     key = dict(trusted).get(key_id)
     if key is None:
-        raise AdapterRefused("unknown_key", key_id[:64])
+        raise AdapterRefused("unknown_key", f"no trusted key is {key_id[:64]!r}")
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, _canonical(body))
     except InvalidSignature:

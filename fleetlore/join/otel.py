@@ -34,7 +34,7 @@ class FleetSpanProcessor(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         with self._fleet.lock:
-            if not self._traces.full:
+            if not self._traces.refuses():
                 self._traces.add(_span(span))
             if span.parent is None and span.context is not None:
                 self._traces.close(f"{span.context.trace_id:032x}")

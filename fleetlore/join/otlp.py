@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import ConfigError, NotOpen
+from fleetlore.refusals import refused
 from fleetlore.transcripts.session import timed_events
 from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
 
@@ -60,10 +61,12 @@ class Traces:
         # Sessions by trace, with the ids of the spans that are the whole run: an evaluation of them may come later.
         self._closed: OrderedDict[str, tuple[str, frozenset[str]]] = OrderedDict()
 
-    @property
-    def full(self) -> bool:
-        """Whether it takes nothing more now."""
-        return self._held >= self._max_spans or self._fleet.emitter.full
+    def refuses(self) -> bool:
+        """Whether it takes nothing more now; what it refuses is counted."""
+        if self._held < self._max_spans and not self._fleet.emitter.full:
+            return False
+        refused("buffer_full", "an export of spans is to be sent again later")
+        return True
 
     def add(self, span: Span) -> None:
         """Hold a span. One of a trace that was closed comes too late and is left out, unless it evaluates the run."""
@@ -74,6 +77,8 @@ class Traces:
                 # The agent is over, too: nobody is there to whom it could be said.
                 with suppress(NotOpen):
                     self._fleet.feedback(session, "success" if succeeded else "failure")
+            else:
+                refused("late_span", f"a span of trace {span.trace[:32]!r} came after the trace was closed")
             return
         _, spans = self._spans.pop(span.trace, (0.0, []))
         spans.append(span)
@@ -130,21 +135,28 @@ def receiving_app(traces: Traces) -> Starlette:
         traces.close_silent(0.0)
 
     async def take(request: Request) -> Response:
-        if traces.full:
+        if traces.refuses():
             return Response("the buffer is full", 429, {"Retry-After": str(_RETRY_SECONDS)})
         form, logs = request.headers.get("content-type", "").partition(";")[0], request.url.path == "/v1/logs"
         try:
             body = await _body(request)
             if body is None:
+                refused("too_large", "an export has too many bytes")
                 return Response(f"more than {_MAX_BODY} bytes", 413)
             await traces.take(body, form, logs=logs)
         except _NO_OTLP as error:
-            return Response(f"no OTLP: {error}", 400)
+            return Response(_why(error), 400)
         answer = b"{}" if form == "application/json" else b""  # protobuf's empty answer
         return Response(answer, media_type=form)
 
     routes = [Route(path, take, methods=["POST"]) for path in ("/v1/traces", "/v1/logs")]
     return Starlette(routes=routes, lifespan=lifespan)
+
+
+def _why(error: Exception) -> str:
+    """Count an export that is none; return why."""
+    refused("no_otlp", str(error))
+    return f"no OTLP: {error}"
 
 
 async def _body(request: Request) -> bytes | None:
@@ -201,12 +213,12 @@ def _exporter(traces: Traces, *, logs: bool) -> Callable[[bytes, Any], Awaitable
     import grpc
 
     async def export(body: bytes, context: Any) -> bytes:
-        if traces.full:  # a code by which exporters send it again
+        if traces.refuses():  # a code by which exporters send it again
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the buffer is full")
         try:
             await traces.take(body, "application/x-protobuf", logs=logs)
         except _NO_OTLP as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no OTLP: {error}")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _why(error))
         return b""
 
     return export

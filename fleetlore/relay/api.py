@@ -282,7 +282,8 @@ async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """An answer that says what was wrong."""
+    """Make an answer that says what was wrong, and count it under its reason or else its status."""
+    refused(str(more.get("reason") or f"status_{status}"), detail)
     told = schemas.Problem(HTTPStatus(status).phrase, status, detail, **more)
     return Response(msgspec.json.encode(told), status, headers, PROBLEM)
 

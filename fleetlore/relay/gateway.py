@@ -22,6 +22,7 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.join.conversations import Conversation, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Body, Dialect
+from fleetlore.refusals import refused
 from fleetlore.relay.api import body_of
 from fleetlore.relay.requests import OWN_HEADERS, Caller
 from fleetlore.relay.sessions import Member
@@ -133,7 +134,7 @@ class Gateway:
         except orjson.JSONDecodeError:
             return body, None  # the provider will say so
         except Exception as error:
-            log.warning("a request of agent %s passes unread: %r", caller.agent, error)
+            refused("unread_request", f"a request of agent {caller.agent!r} passes unread: {error!r}")
             return body, None
 
     async def _passed(
@@ -156,7 +157,7 @@ class Gateway:
                     owner, now = (caller.tenant, caller.agent), fleet.clock.monotonic()
                     self._conversations.heard(owner, conversation, b"".join(kept), now)
                 except Exception as error:
-                    log.warning("an answer to agent %s passes unread: %r", caller.agent, error)
+                    refused("unread_answer", f"an answer to agent {caller.agent!r} passes unread: {error!r}")
         finally:
             await answer.aclose()
 

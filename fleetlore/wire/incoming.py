@@ -69,6 +69,8 @@ class Incoming(msgspec.Struct, kw_only=True, gc=False):
     tenant: str | UnsetType = UNSET
 
 
+# Evidence is weighed by its age, and centuries of age weigh nothing at all.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 # No event can be later than the year 9999.
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
@@ -108,8 +110,10 @@ def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | No
     kind, tool = event.type, event.data.tool
     if event.tenant is not UNSET and event.tenant != tenant:
         return InvalidEvent("foreign_tenant", f"the event claims tenant {event.tenant!r} on a topic of {tenant!r}")
-    if event.time > latest:
-        return InvalidEvent("future_time", f"{event.time.isoformat()} is later than {latest.isoformat()}")
+    if not _EARLIEST <= event.time <= latest:
+        if event.time > latest:
+            return InvalidEvent("future_time", f"{event.time.isoformat()} is later than {latest.isoformat()}")
+        return InvalidEvent("bad_field", f"{event.time.isoformat()} is before the year 1970")
     if tool is None and kind in (OUTCOME, ACTION):
         return InvalidEvent("missing_field", ev.TOOL)
     # A fast first look; it also refuses harmless characters such as a no-break space, which the second look takes.

@@ -67,8 +67,8 @@ CUT = "…"
 # Numbers on the log. Larger ones would break the arithmetic of a later reader, or not fit a JSON integer in the store.
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.hashing.stable_hash`
-# Seconds since the Unix epoch, from the year 1 in any time zone to the year 9999.
-Moment = Annotated[float, Meta(ge=-62_135_700_000.0, lt=253_402_400_000.0)]
+# Seconds since the Unix epoch, up to the year 9999.
+Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800.0)]
 
 Ending = Literal["success", "failure", "unknown", "continued"]
 Label = Literal["success", "failure", "abstained"]

@@ -8,7 +8,6 @@ that go to the owner of each state that is concerned.
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
+from fleetlore.refusals import refused
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
@@ -30,8 +30,6 @@ from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import encode
 
 __all__ = ["ERASURES", "Distrusted", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
-
-log = logging.getLogger(__name__)
 
 ERASURES = "erasures"
 _READ_SECONDS = 30.0
@@ -110,13 +108,13 @@ class _OperatorTopic(ABC):
         """Take in a record's value; raises ValueError where it is none of the topic's."""
 
     def take(self, tenant: str, value: bytes | None) -> None:
-        """Take in a record; what cannot be read is logged."""
+        """Take in a record; one that cannot be read is counted."""
         if value is None:
             return
         try:
             self._decode(tenant, value)
         except ValueError as error:
-            log.warning("a record of %s of tenant %s cannot be read: %s", self.topic, tenant, error)
+            refused(f"unreadable_{self.topic}", f"a record of {self.topic} of tenant {tenant} cannot be read: {error}")
 
     async def read(self, bootstrap: Bootstrap, tenants: Iterable[str]) -> None:
         """Take in all that the topics hold now.

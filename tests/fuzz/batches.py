@@ -53,7 +53,7 @@ def make(random: Random) -> Fetched:
     content = records(raws)
     if chance(random, 8):
         content = mutated(random, content)
-    if chance(random, 12):  # packed once more than its attributes say
+    if chance(random, 12):  # packed twice
         content = packed(content, random.choice(CODECS))
     payload = packed(content, codec)
     if chance(random, 6):

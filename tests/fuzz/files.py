@@ -18,11 +18,12 @@ from benchmarks.random_adapters import random_call_model, random_weights, versio
 from fleetlore.adapters.registry_follower import EpochFile
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.calls.model import CallModel
-from fleetlore.config import STACK_FILE, Settings, variables
+from fleetlore.config import Settings, variables
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, Base, check_lora, read_lora
 from fleetlore.relay.requests import read_tokens
 from fleetlore.retrieval.adapter import RetrievalAdapter
+from fleetlore.stack_folder import STACK_FILE
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
 from fleetlore.transcripts.session import timed_events
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
@@ -147,7 +148,7 @@ _STACK = {"broker": "127.0.0.1:1", "milvus": "http://127.0.0.1:2", "public_key":
 
 def make_setting(random: Random) -> Given:
     """An adapter, or a file that an operator or a stack wrote."""
-    reader = random.choice(("calls", "retrieval", "llm", "lora", "environment", "tokens", "key", "epochs", "public"))
+    reader = random.choice((*_adapters(), "lora", "environment", "stack", "tokens", "key", "epochs", "public"))
     if reader in _adapters():
         return Given(reader, {reader: _odd_weights(random, _adapters()[reader])})
     match reader:

@@ -130,7 +130,7 @@ class _Follower:
 
 
 async def check(records: Sequence[Read]) -> Counter[str]:
-    """Every record goes to all that read its topic: each takes it, or refuses it with a reason or a count."""
+    """Give every record to all readers of its topic. A reader takes it, or refuses it with a reason or a count."""
     found: Counter[str] = Counter()
     with patch("fleetlore.recall.replica.Follower", _Follower):
         replicas = [LoreReplica("nowhere:1", _TENANT, clock=FakeClock(), most_bytes=most) for most in (None, 20_000.0)]
@@ -169,7 +169,7 @@ async def check(records: Sequence[Read]) -> Counter[str]:
 
 
 def _advise(replica: LoreReplica) -> None:
-    """Let an agent ask for all that was taken."""
+    """Ask for advice about all lore that was read."""
     fleet = fleet_of(Worker())
     fleet.replica = replica
     tools = tuple(each.tool for each in replica.index.patterns.values())[:50]

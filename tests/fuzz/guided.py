@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from tempfile import gettempdir
 
 import atheris
 
@@ -29,7 +30,9 @@ def main() -> None:
             print(*(f"input: {each!r}" for each in smallest(boundary, inputs, error)), sep="\n")
             raise
 
-    atheris.Setup([*sys.argv, "-max_len=4096", "-len_control=0", "-close_fd_mask=0"], check)
+    # Failing inputs are printed above. The file that libFuzzer writes of them is not needed.
+    quiet = ["-verbosity=0", f"-artifact_prefix={gettempdir()}/fleetlore-fuzz-"]
+    atheris.Setup([*sys.argv, "-max_len=4096", "-len_control=0", *quiet], check)
     atheris.Fuzz()
 
 

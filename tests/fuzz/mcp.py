@@ -55,7 +55,12 @@ _TOOLS: dict[str, dict[str, Any]] = {
 
 
 class Exchange(NamedTuple):
-    """A message of a client and one of a server; over HTTP where `kind` says so. Of a tool, its arguments in JSON."""
+    """One message of a client and one of a server.
+
+    Attributes:
+        kind: `stdio`, `http`, or the name of a tool of fleetlore's own server.
+        client: the message; for a tool its arguments in JSON.
+    """
 
     kind: str
     client: bytes

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fleetlore.join.otlp import Traces, receiving_app
+from fleetlore.refusals import refusals
 from tests.fuzz.asgi import Asked, ask, running, size
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, changed, json_of, mutated
@@ -100,8 +101,7 @@ def make(random: Random) -> Asked:
 
 async def check(exports: Sequence[Asked]) -> Counter[str]:
     """Every export is answered as promised, and a worker takes the events of every trace."""
-    found: Counter[str] = Counter()
-    worker = Worker()
+    found, worker, before = Counter[str](), Worker(), sum(refusals().values())
     fleet = fleet_of(worker)
     traces = Traces(fleet)
     app = receiving_app(traces)
@@ -114,6 +114,8 @@ async def check(exports: Sequence[Asked]) -> Counter[str]:
             if found["taken"] % 16 == 0:
                 traces.close_silent(0.0)
     worker.read()
+    refused = found.total() - found["taken"]
+    assert sum(refusals().values()) - before >= refused, f"not all of {refused} refusals are counted: {refusals()}"
     return found
 
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from fleetlore.errors import RowRefused
-from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
+from fleetlore.wire.dead_letter import UNREADABLE, DeadLetterRecord, read_dead_letter
 from fleetlore.wire.events import BATCH_TYPE, CONTENT_TYPE, EVENT_TYPE
 from fleetlore.wire.principals import SIGNED_BY
-from fleetlore.wire.topics import topic
+from fleetlore.wire.topics import MAX_MESSAGE_BYTES, topic
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stages.s1_sessions.stage import TAIL_SECONDS
 from tests.fuzz.boundary import Boundary
@@ -116,13 +116,17 @@ def make(random: Random) -> Odd:
         )
         headers.append((name_of_header, random.choice(_HEADER_VALUES)))
     key = random.choice((None, b"", b"s", mutated(random, b"session"), text(random).encode("utf-8", "surrogatepass")))
-    if chance(random, 100) or (name != "events" and len(value) > 2**20):  # a broker takes no larger one
+    if chance(random, 100):
         value = None
-    return Odd(name, key, value, tuple(headers), random.randrange(PARTITIONS))
+    odd = Odd(name, key, value, tuple(headers), random.randrange(PARTITIONS))
+    # A broker takes no larger record.
+    return odd if size(odd) <= MAX_MESSAGE_BYTES else odd._replace(key=None, value=None)
 
 
 def size(odd: Odd) -> int:
-    return len(odd.value or b"") + sum(len(name) + len(value or b"") for name, value in odd.headers)
+    return (
+        len(odd.key or b"") + len(odd.value or b"") + sum(len(name) + len(value or b"") for name, value in odd.headers)
+    )
 
 
 async def check(records: Sequence[Odd]) -> Counter[str]:
@@ -181,6 +185,7 @@ async def _answers(pipeline: LogPipeline, records: Sequence[Odd]) -> Counter[str
         letter = read_dead_letter(record)
         assert isinstance(letter, DeadLetterRecord), f"no dead letter that its reader knows: {record}"
         assert letter.reason and letter.detail, f"a dead letter without reason or detail: {letter}"
+        assert letter.reason != UNREADABLE, f"a stage raised what no reason names: {letter}"
         written[letter.reason] += 1
         by_place[letter.topic, letter.partition, letter.offset] = letter.reason
     for reason, count in written.items():

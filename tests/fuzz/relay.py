@@ -20,6 +20,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from fleetlore.join.hooks import CODING_AGENTS
 from fleetlore.kafka.by_relay import ADAPTERS, LORE
+from fleetlore.refusals import refusals
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.openapi import openapi
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED, event
@@ -99,7 +100,7 @@ def _headers(random: Random) -> tuple[tuple[bytes, bytes], ...]:
     made = [(b"fleetlore-agent", b"a1")]
     for _ in range(random.randrange(3) if chance(random, 3) else 0):
         content = random.choice((text(random).encode("utf-8", "replace"), b"1.0", b"3", b"9" * 5_000, b"gzip"))
-        made.append((random.choice(_TOKENS), content.replace(b"\r", b"").replace(b"\n", b"").replace(b"\0", b"")))
+        made.append((random.choice(_TOKENS), bytes(each for each in content if each > 0x1F and each != 0x7F).strip()))
     return tuple(made)
 
 
@@ -245,7 +246,7 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
 
 async def check(requests: Sequence[Asked]) -> Counter[str]:
     """Every request gets an answer that is promised; a refusal says why; the relay answers for itself afterwards."""
-    found, worker = Counter[str](), Worker()
+    found, worker, before = Counter[str](), Worker(), sum(refusals().values())
     async with AsyncExitStack() as entered:
         models = any(_is_of_model(asked) for asked in requests)
         provider = await entered.enter_async_context(serving(_echo)) if models else ""
@@ -257,6 +258,8 @@ async def check(requests: Sequence[Asked]) -> Counter[str]:
         health = await ask(app, Asked("GET", b"/v1/health", (), b""))
         assert health.status == 200, f"the relay does not fare well: {health}"
     worker.read()
+    refused = found.total() - found["taken"]
+    assert sum(refusals().values()) - before >= refused, f"not all of {refused} refusals are counted: {refusals()}"
     return found
 
 

@@ -93,6 +93,8 @@ def test_an_event_reads_back_as_it_was_written(
         (raw(time="yesterday"), "bad_field"),
         (raw(time="2026-01-01T00:00:00"), "bad_field"),
         (raw(time="2026-01-01T00:05:01Z"), "future_time"),
+        (raw(time="1970-01-01T00:00:00+00:01"), "bad_field"),
+        (raw(time="0001-01-01T00:00:00+14:00"), "bad_field"),
         (raw(data={}), "missing_field"),
         (raw(data={ev.TOOL: 7}), "bad_field"),
         (raw(data={ev.TOOL: "a\tb"}), "control_characters"),

@@ -1,7 +1,7 @@
-"""Run the whole fuzz suite: `python -m tests.fuzz [NAME...]`.
+"""Run the whole fuzz suite: `python -m tests.fuzz.run [NAME...]`.
 
 First the seeded run over all boundaries, with a process for each core. Then atheris looks at each boundary for a while,
-where it is installed. A fault is printed with the smallest inputs that show it, and with its seed.
+where it is installed. A fault is printed with its seed and the smallest inputs that show it. The environment says more:
 
 - `FUZZ_SEED`: of the seeded run; another one each time by default.
 - `FUZZ_RECORDS`, `FUZZ_HTTP`, …: inputs of one boundary, in place of the full number.
@@ -10,6 +10,7 @@ where it is installed. A fault is printed with the smallest inputs that show it,
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import subprocess
@@ -52,7 +53,7 @@ def _seeded(names: list[str], seed: str) -> bool:
     """Run all batches of these boundaries; print the table, and say whether all went well."""
     found = {name: Counter[str]() for name in names}
     seconds, faults = Counter[str](), 0
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=logging.disable) as pool:
         batches = []
         for name in names:
             full = int(os.environ.get(f"FUZZ_{name.upper()}", BOUNDARIES[name].full))
@@ -90,7 +91,7 @@ def _guided(names: list[str]) -> bool:
 
 def main() -> int:
     names, seed = sys.argv[1:] or list(BOUNDARIES), os.environ.get("FUZZ_SEED") or secrets.token_hex(4)
-    print(f"Seed {seed}; the same run again: FUZZ_SEED={seed} python -m tests.fuzz {' '.join(names)}\n", flush=True)
+    print(f"Seed {seed}; the same run again: FUZZ_SEED={seed} python -m tests.fuzz.run {' '.join(names)}\n", flush=True)
     return 0 if _seeded(names, seed) & _guided(names) else 1
 
 
