@@ -1,4 +1,4 @@
-"""Bring the collections of an embedded stack's folder to what this release makes, whatever release filled them.
+"""Rebuild the collections of an embedded stack's folder that another release filled.
 
 Rows of another schema or encoder mean something else, so nothing is converted: a backfill fills a version of its own
 beside the live one. Sessions whose events have left the log, or were kept in memory alone, come back from the digests
