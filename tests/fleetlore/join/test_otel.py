@@ -27,7 +27,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from fleetlore import Fleet
-from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
 from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice
 from fleetlore.join.otlp import Traces, receiving_app
 from fleetlore.join.pydantic_ai import FleetLore
@@ -37,6 +37,8 @@ from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
+
+WAY = strategy_id("look", GOAL)
 
 PATHS = ("/srv/a", "/etc/shadow")
 
@@ -286,10 +288,10 @@ def test_a_span_says_what_was_told_in_it(fleet: Fleet, provider: Provider, expor
     memory = [span for span in spans if span.name == "search_memory fleetlore"]
     inner, agent, unasked = (dict(span.attributes or {}) for span in spans if span not in memory)
     about = {"gen_ai.operation.name": "search_memory", "gen_ai.memory.store.id": "fleetlore"}
-    assert [dict(span.attributes or {}) for span in memory] == [{**about, "fleetlore.advice": ("s1",)}] * 2
+    assert [dict(span.attributes or {}) for span in memory] == [{**about, "fleetlore.advice": (WAY,)}] * 2
     assert {span.parent.span_id for span in memory if span.parent} == {spans[-2].context.span_id}
     assert session_of(list(map(_span, spans))) is None, "what it was told is no call"
-    assert agent == {"fleetlore.session": session.id, "fleetlore.advice": ("s1",)}
+    assert agent == {"fleetlore.session": session.id, "fleetlore.advice": (WAY,)}
     assert risk and inner == {"fleetlore.session": session.id, "fleetlore.risk": risk}
     assert unasked == {}
 
@@ -300,7 +302,7 @@ def test_a_span_says_what_was_withheld_in_it(fleet: Fleet, provider: Provider, e
     with provider.get_tracer("test").start_as_current_span("agent"), fleet.session(GOAL, task="look") as session:
         session.brief()
     [span] = exporter.get_finished_spans()
-    assert span.attributes == {"fleetlore.session": session.id, "fleetlore.withheld": ("s1",)}
+    assert span.attributes == {"fleetlore.session": session.id, "fleetlore.withheld": (WAY,)}
 
 
 def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: Provider, exporter: InMemorySpanExporter) -> None:
@@ -311,9 +313,7 @@ def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: Provider, export
     )
     with fleet.session(GOAL, task="look"):
         asyncio.run(agent.run("look"))
-    told = [
-        span.name for span in exporter.get_finished_spans() if (span.attributes or {}).get(events.ADVICE) == ("s1",)
-    ]
+    told = [span.name for span in exporter.get_finished_spans() if (span.attributes or {}).get(events.ADVICE) == (WAY,)]
     assert told and told[0].startswith("invoke_agent"), [span.name for span in exporter.get_finished_spans()]
 
 
