@@ -44,6 +44,8 @@ MAX_COMPARED = 1_000
 MAX_TOOLS = 200
 # A store keeps at least so many characters of a call. The call's mark stands for what is longer.
 MAX_WHOLE = 300
+# Characters hashed at each end of a longer text, with its length: to hash 1 MiB takes 20 ms of the event loop.
+_HASHED_END = 16 * 1024
 # Of two texts, how near to where they begin to differ there has to be something that changes by itself.
 _NEAR = 80
 _VOLATILE = re.compile(
@@ -257,7 +259,11 @@ def _turned(around: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _key(arguments: str) -> str:
-    return arguments if len(arguments) <= MAX_WHOLE else f"\x1f{pattern_id(LOOP, arguments)}"
+    if len(arguments) <= MAX_WHOLE:
+        return arguments
+    if len(arguments) > 2 * _HASHED_END:
+        arguments = f"{arguments[:_HASHED_END]}\x1f{len(arguments)}\x1f{arguments[-_HASHED_END:]}"
+    return f"\x1f{pattern_id(LOOP, arguments)}"
 
 
 def mark_of(arguments: str, result: str) -> str:

@@ -50,7 +50,7 @@ DIGEST_BYTES = 60_000
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
 # Kinds of calls counted of those that are left out, and their bytes: a tool's name may have 1 kB, all else about 200 B.
-_MOST_LEFT_OUT, _LEFT_OUT_BYTES = 128, 16 * 1024
+_MOST_LEFT_OUT, _LEFT_OUT_BYTES = 128, 32 * 1024
 # Loops counted of a session: up to 1 kB each.
 MAX_LOOPS = 32
 # Of a result. Calls and errors are kept whole where the session fits, since calls are compared; the least that is left

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MAX_README_LINES = 150
+MAX_README_LINES = 170  # the first screen holds what runs everything, and a table of its figure
 MAX_EXPLANATION_LINES = 250
 MAX_GLOSSARY_WORDS = 15
 MAX_LINE = 120
