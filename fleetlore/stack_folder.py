@@ -51,7 +51,7 @@ class StackFolder:
             raise ConfigError(
                 f"no stack runs on {self._data}; start one with `fleetlore up --data {self._data}`"
             ) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise ConfigError(f"{path} cannot be read: {error!r}") from None
         if not runs:
             raise ConfigError(
