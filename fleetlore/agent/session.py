@@ -75,9 +75,9 @@ class Session:
     def __enter__(self) -> Self:
         self.fleet.begin_session(self.id)
         self._lifetime.enter()
-        self._token = OPEN_SESSION.set(self)
         with self._locked():
             self._events.start()
+        self._token = OPEN_SESSION.set(self)
         return self
 
     def __exit__(

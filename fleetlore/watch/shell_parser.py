@@ -12,9 +12,9 @@ from itertools import islice
 from shlex import shlex
 from typing import NamedTuple
 
-MAX_TEXT = 4 * 1024
+MAX_TEXT = 3 * 1024
 # Words and operators that are looked at: what is more stands in a loop that a machine wrote.
-_MAX_TOKENS = 1024
+_MAX_TOKENS = 512
 # Characters read in all, with what runs inside another command; each text counts for so many more.
 _MAX_READ, _PER_TEXT = 2 * MAX_TEXT, 64
 _HEREDOC = re.compile(r"<<-?[ \t]*+(['\"]?)(?P<end>\w++)\1")

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from weakref import WeakSet
+
+import pytest
 
 import fleetlore
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, Fleet
+from fleetlore.agent import fleet as of_process
+
+
+@pytest.fixture(autouse=True)
+def _no_fleets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_process, "_fleets", WeakSet())
 
 
 async def test_metrics_say_what_was_sent_shown_and_how_old_the_lore_is(own_broker: EmbeddedBroker, tenant: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore import BlockingFleet, ConfigError, Fleet, NotOpen, Session
+from fleetlore import BlockingFleet, ConfigError, Fleet, NotOpen, Session, current_session
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
 
@@ -288,8 +288,17 @@ def test_a_fleet_whose_event_loop_has_ended_refuses_events(unused_address: str, 
 
 
 def test_an_agents_own_exception_passes_though_the_event_loop_has_ended(unused_address: str) -> None:
-    _, session = left_open(unused_address)
+    fleet, session = left_open(unused_address)
     with pytest.raises(ZeroDivisionError), session.action("sql"):
         1 / 0  # noqa: B018
     session.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
     assert not session.is_open
+    asyncio.run(fleet.close(0.01))
+
+
+async def test_a_session_that_cannot_begin_is_not_the_current_one(unused_address: str) -> None:
+    fleet, _ = await asyncio.to_thread(left_open, unused_address)
+    with pytest.raises(NotOpen):
+        fleet.session("h").__enter__()
+    assert current_session() is None
+    await fleet.close(0.01)

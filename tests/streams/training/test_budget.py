@@ -110,7 +110,7 @@ def test_it_keeps_its_share_in_any_ten_seconds_and_learns_what_is_new(
     def arrive() -> None:
         nonlocal arrived
         while arrived < clock.monotonic() * RATE and budget.reading_debt_seconds() == 0:
-            ended = arrived / RATE - random.random() * late_seconds
+            ended = max(0.0, arrived / RATE - random.random() * late_seconds)
             session = trajectory(call("sql"), session=f"s{arrived}", agent=f"a{arrived % 9}", ended=ended)
             machine.spend(READ)
             trainer.add(session, 0, arrived)
