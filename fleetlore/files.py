@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 _OWNER_ALONE = 0o600
@@ -17,7 +18,8 @@ def write_whole(file: Path, data: bytes, mode: int = _OWNER_ALONE) -> None:
     Raises:
         OSError: it cannot be written; what was there is as it was.
     """
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    # Fleets in several threads of one process keep the same file.
+    draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as handle:
             handle.write(data)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,3 +22,10 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
     with patch("os.fsync", side_effect=OSError("no space left")), pytest.raises(OSError, match="no space"):
         write_whole(file, b"new")
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
+
+
+def test_threads_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:
+    file = tmp_path / "kept"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: write_whole(file, b"%d" % number), range(200)))
+    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
