@@ -20,7 +20,7 @@ import orjson
 
 from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.redact.values import plain_value, redact_value, weight
-from fleetlore.wire.events import TYPES, Event, event_id
+from fleetlore.wire.events import MAX_ID_LENGTH, TYPES, Event, event_id
 
 if TYPE_CHECKING:  # comes with the extra [personal]
     from fleetlore.redact.personal import PersonalData
@@ -146,7 +146,7 @@ def _head(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
 def _with_masked_names(event: Encoded) -> Encoded:
     size, before, between = event[:3]
     names = orjson.loads(b"{%b}" % between.removeprefix(b'",').removesuffix(_SEQUENCE))
-    _, masked, masked_between = _head(*(redact(names[name]) for name in ("tenant", "agent", "session")))
+    _, masked, masked_between = _head(*(redact(names[name])[:MAX_ID_LENGTH] for name in ("tenant", "agent", "session")))
     return size + len(masked) + len(masked_between) - len(before) - len(between), masked, masked_between, *event[3:]
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import httpx2
 import orjson
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Send
@@ -107,11 +108,12 @@ class Gateway:
         if request.url.query:
             url += f"?{request.url.query}"
         # Not packed, so that it can be read; a client takes that as well.
-        sent = self._client.build_request(
-            request.method, url, headers=[*headers, (b"accept-encoding", b"identity")], content=body or None
-        )
+        headers.append((b"accept-encoding", b"identity"))
         try:
+            sent = self._client.build_request(request.method, url, headers=headers, content=body or None)
             answer = await self._client.send(sent, stream=True)
+        except httpx2.InvalidURL as error:
+            raise HTTPException(400, f"this path cannot be forwarded: {error}") from None
         except httpx2.HTTPError as error:
             said = f"{self._providers[provider]} cannot be reached: {error}"
             return JSONResponse({"error": {"message": said, "type": "provider_away"}}, 502)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ _HEADERS = ("header.json", "_journal/start.json")
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
 _ATTACHED = "attachment://"
 # What a damaged archive raises: cut, changed, of a kind that this Python cannot read, or encrypted.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
 def read_messages(path: Path) -> Iterator[LoggedSession | None]:

@@ -23,7 +23,7 @@ MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError)
 _MAX_GOAL = 2_000
 # Seconds, milliseconds, microseconds, nanoseconds: a time of today is in one of them before the year 5138.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
-_LATEST = 1e11
+LATEST = 1e11
 # An error is known by how it begins: this many characters of a result are looked at.
 _BEGINNING = 2_000
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
@@ -178,14 +178,14 @@ def text_of_content(content: object) -> str:
 def seconds_of(time: object) -> float:
     """A time of a log, in seconds since the Unix epoch; 0 where it has none. One without an offset is UTC."""
     if isinstance(time, int | float):
-        return next((time / unit for unit in _UNITS if 0 <= time / unit < _LATEST), 0.0)
+        return next((time / unit for unit in _UNITS if 0 <= time / unit < LATEST), 0.0)
     if isinstance(time, str):
         try:
             moment = datetime.fromisoformat(time)
         except ValueError:
             return 0.0
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        return seconds if 0 <= seconds < _LATEST else 0.0
+        return seconds if 0 <= seconds < LATEST else 0.0
     return 0.0
 
 

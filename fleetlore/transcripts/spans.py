@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.transcripts.session import Conversation, LoggedSession, json_or_text
+from fleetlore.transcripts.session import LATEST, Conversation, LoggedSession, json_or_text
 
 __all__ = ["MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of", "spans_of"]
 
@@ -212,8 +212,8 @@ def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span
         trace,
         id,
         parent,
-        int(span.get("startTimeUnixNano", 0)) / 1e9,
-        int(span.get("endTimeUnixNano", 0)) / 1e9,
+        _moment(span.get("startTimeUnixNano")),
+        _moment(span.get("endTimeUnixNano")),
         {**shared, **_attributes(span)},
         status.get("code") in _STATUS_ERROR,
         status.get("code") in _STATUS_OK,
@@ -224,8 +224,14 @@ def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span
 
 def _evaluation(record: dict[str, Any], *, in_hex: bool) -> Span:
     trace, evaluated = _id(record, "traceId", in_hex), _id(record, "spanId", in_hex)
-    time = int(record.get("timeUnixNano") or record.get("observedTimeUnixNano") or 0) / 1e9
+    time = _moment(record.get("timeUnixNano") or record.get("observedTimeUnixNano"))
     return Span(_EVALUATION, trace, f"evaluation of {evaluated}", evaluated, time, time, _attributes(record))
+
+
+def _moment(nanoseconds: Any) -> float:
+    """In seconds since the Unix epoch; 0 where it is none, as before 1970 or in thousands of years."""
+    seconds = int(nanoseconds or 0) / 1e9
+    return seconds if 0 <= seconds < LATEST else 0.0
 
 
 def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:

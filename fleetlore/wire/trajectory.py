@@ -66,6 +66,7 @@ CUT = "…"
 
 # Numbers on the log. Larger ones would break the arithmetic of a later reader, or not fit a JSON integer in the store.
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
+Sequence = Annotated[int, Meta(ge=0, le=2**20)]  # of an event: `fleetlore.wire.events.MAX_SEQUENCE`
 Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.hashing.stable_hash`
 # Seconds since the Unix epoch, up to the year 9999.
 Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800.0)]
@@ -115,7 +116,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
             (`fleetlore.fingerprint.loops.mark_of`); else empty.
     """
 
-    sequence: Count
+    sequence: Sequence
     role: str
     tool: str = ""
     arguments: str = ""
@@ -254,10 +255,10 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     ending: Ending
     reward: float | None = None
     steps: tuple[Step, ...] = ()
-    part: Count = 0
-    events: Count = 0
-    missing: Count = 0
-    gaps: tuple[tuple[Count, Count], ...] = ()
+    part: Sequence = 0
+    events: Annotated[int, Meta(ge=0, le=_MOST_EVENTS)] = 0
+    missing: Sequence = 0
+    gaps: tuple[tuple[Sequence, Sequence], ...] = ()
     feedback: Feedback | None = None
     guard: str = ""
     place: str = ""
@@ -265,6 +266,11 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     definitions: str = ""
     left_out: tuple[LeftOut, ...] = ()
     loops: tuple[Looped, ...] = ()
+
+    def __post_init__(self) -> None:
+        # A session that goes on is made of all numbers between: a few bytes would fill the memory.
+        if self.gaps and sum(max(0, end - start) for start, end in self.gaps) > _MOST_EVENTS:
+            raise ValueError("its gaps are longer than a part of a session")
 
     @property
     def id(self) -> str:

@@ -65,13 +65,14 @@ def batch(
     delta: int | None = None,
     count: int | None = None,
     crc: int = 0,
+    time_ms: int = 1_000,
 ) -> bytes:
-    """A batch of the current format; `crc` is added to the right checksum."""
+    """A batch of the current format; `crc` is added to the right checksum. tansu keeps the producer's time."""
     content = packed(records(raws), codec) if payload is None else payload
     number = CODECS.index(codec) if attributes is None else attributes
     last = len(raws) - 1 if delta is None else delta
     counted = len(raws) if count is None else count
-    checked = struct.pack(">hiqqqhii", number, last, 1_000, 1_000, -1, -1, -1, counted) + content
+    checked = struct.pack(">hiqqqhii", number, last, time_ms, time_ms, -1, -1, -1, counted) + content
     head = struct.pack(">ibI", 0, 2, (calc_crc32c(checked) + crc) & 0xFFFFFFFF)
     return struct.pack(">qi", base, len(head) + len(checked)) + head + checked
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fuzz import batches, files, followed, mcp, otlp, records, relay
+from tests.fuzz import batches, files, followed, mcp, otlp, records, relay, sockets
 from tests.fuzz.boundary import Boundary
 
 BOUNDARIES: dict[str, Boundary] = {
@@ -14,6 +14,7 @@ BOUNDARIES: dict[str, Boundary] = {
         relay.HTTP,
         relay.NATIVE,
         relay.HOOKS,
+        sockets.SOCKETS,
         otlp.OTLP,
         mcp.MCP,
         files.LOGS,

@@ -120,7 +120,7 @@ def make(random: Random) -> Odd:
         value = None
     odd = Odd(name, key, value, tuple(headers), random.randrange(PARTITIONS))
     # A broker takes no larger record.
-    return odd if size(odd) <= MAX_MESSAGE_BYTES else odd._replace(key=None, value=None)
+    return odd if size(odd) <= MAX_MESSAGE_BYTES else Odd(name, None, None, (), odd.partition)
 
 
 def size(odd: Odd) -> int:

@@ -10,6 +10,7 @@ where it is installed. A fault is printed with its seed and the smallest inputs 
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import secrets
@@ -38,6 +39,12 @@ class _Result(NamedTuple):
     fault: str = ""
 
 
+def _prepare() -> None:
+    """Log nothing, and print where the interpreter itself ends."""
+    logging.disable()
+    faulthandler.enable()
+
+
 def _check(name: str, seed: str, number: int, count: int) -> _Result:
     boundary, began = BOUNDARIES[name], time.process_time()
     inputs = batch_of(boundary, f"{seed}/{name}/{number}", count)
@@ -53,7 +60,7 @@ def _seeded(names: list[str], seed: str) -> bool:
     """Run all batches of these boundaries; print the table, and say whether all went well."""
     found = {name: Counter[str]() for name in names}
     seconds, faults = Counter[str](), 0
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=logging.disable) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=_prepare) as pool:
         batches = []
         for name in names:
             full = int(os.environ.get(f"FUZZ_{name.upper()}", BOUNDARIES[name].full))

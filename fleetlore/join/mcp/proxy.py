@@ -143,13 +143,17 @@ class McpCalls:
         return bool(advice)
 
     def _introduce(self, result: dict[str, Any]) -> bool:
-        result["instructions"] = joined(result.get("instructions"), prompt_prefix(self._session))
+        given = result.get("instructions")
+        if given is not None and not isinstance(given, str):
+            return False  # the client will say so
+        result["instructions"] = joined(given, prompt_prefix(self._session))
         return True
 
     def _note(self, result: dict[str, Any]) -> bool:
         """Say of each tool, where a model reads it before it chooses, what its calls need or fail for."""
         listed = result.get("tools")
         tools = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        tools = [each for each in tools if isinstance(each.get("description"), str | None)]
         notes = [(each, note) for each in tools if (note := tool_note(self._session, str(each.get("name"))))]
         for tool, note in notes:
             tool["description"] = joined(tool.get("description"), note)

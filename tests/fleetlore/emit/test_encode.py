@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.cloudevents import to_cloudevent
 from fleetlore.emit.encode import encode, encode_event, mask, record
 from fleetlore.redact.values import redact_value
-from fleetlore.wire.events import ARGUMENTS, CONTENT, MAX_BYTES, RESULT, TOOL, Event, Kind
+from fleetlore.wire.events import ARGUMENTS, CONTENT, MAX_BYTES, MAX_ID_LENGTH, RESULT, TOOL, Event, Kind
 
 
 def outcome(session: str, sequence: int, tenant: str = "default", **data: Any) -> Event:
@@ -191,3 +191,10 @@ def test_an_event_always_fits_a_record(data: dict[str, Any]) -> None:
     value = encode_event(outcome("s", 1, **data))
     assert len(value) + 2 <= MAX_BYTES
     assert orjson.loads(value)["data"][TOOL].startswith("s")
+
+
+def test_a_name_that_is_masked_is_still_one_that_a_worker_takes() -> None:
+    name = "password=hunter22 " * 14  # 252 characters, and more once they are masked
+    value = orjson.loads(encode_event(outcome("s", 1)._replace(agent=name, session=name)))
+    assert "hunter22" not in str(value)
+    assert len(value["agent"]) <= MAX_ID_LENGTH and len(value["session"]) <= MAX_ID_LENGTH

@@ -65,6 +65,19 @@ async def test_a_cancelled_request_that_nobody_made_changes_nothing(fleet: Fleet
     assert [each[events.RESULT] for each in recorder.outcomes] == ["a"]
 
 
+@pytest.mark.parametrize("value", [7, [], {"a": 1}, True])
+async def test_an_answer_with_texts_of_another_type_passes_unchanged(fleet: Fleet, value: Any) -> None:
+    with fleet.session("look around", "look") as session:
+        calls = McpCalls(session)
+        for method, result in (
+            ("initialize", {"instructions": value}),
+            ("tools/list", {"tools": [{"description": value}]}),
+        ):
+            calls.from_client(orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": method}))
+            message = orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": result})
+            assert calls.from_server(message) == message
+
+
 async def test_a_batch_is_taken_apart(fleet: Fleet, recorder: Recorder) -> None:
     with fleet.session("g") as session:
         calls = McpCalls(session)

@@ -27,6 +27,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from fleetlore import Fleet
+from fleetlore.emit.encode import encode
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
 from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice
 from fleetlore.join.otlp import Traces, receiving_app
@@ -383,6 +384,17 @@ async def test_what_is_no_otlp_is_refused(
     [answer] = await post(fleet, (body, headers))
     assert answer.status_code == 400
     assert not recorder.events
+
+
+@pytest.mark.parametrize("time", [-1, 10**20, 2**63])
+async def test_a_time_that_no_clock_shows_is_none(fleet: Fleet, recorder: Recorder, time: int) -> None:
+    tool = {"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}}
+    span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "search", "attributes": [tool], "status": {"code": 2}}
+    span |= {"startTimeUnixNano": str(time), "endTimeUnixNano": str(time)}
+    body = orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    [answer] = await post(fleet, (body, JSON))
+    assert answer.status_code == 200 and "outcome" in recorder.kinds
+    assert all(encode(each) for each in recorder.events)
 
 
 async def test_a_body_is_unpacked_no_further_than_it_may_be_large(fleet: Fleet, recorder: Recorder) -> None:

@@ -24,6 +24,7 @@ from fleetlore.wire import events as names
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.provider import Provider
+from tests.fuzz.asgi import Asked, ask
 from tests.served import serving
 
 ERROR = "LookupError: index products does not exist"
@@ -294,6 +295,12 @@ async def test_a_provider_that_is_away_is_told_of(fleet: Fleet, unused_address: 
     async with serving(app) as address, httpx2.AsyncClient(base_url=address) as http:
         answer = await http.post("/openai/v1/chat/completions", json=chat())
     assert answer.status_code == 502 and unused_address in answer.json()["error"]["message"]
+
+
+async def test_a_path_that_no_client_can_ask_for_is_refused(fleet: Fleet) -> None:
+    app = relay_app({"default": fleet}, providers={"openai": "http://127.0.0.1:9"})
+    answer = await ask(app, Asked("GET", b"/openai/v1/" + b'"' * 30_000, (), b""))  # three times as long, once quoted
+    assert answer.status == 400 and b"cannot be forwarded" in answer.body
 
 
 async def test_a_provider_s_key_is_no_token(fleet: Fleet, recorder: Recorder) -> None:
