@@ -42,6 +42,8 @@ class RegistryView(Generic[Manifest]):
         self._fetched: tuple[str, bytes] | None = None  # of one version: large ones are not hoarded
         self._manifests: dict[str, Manifest] = {}
         self._seen: set[tuple[int, str]] = set()
+        # By channel, the highest epoch that the log has shown so far: lower than the known one while it is read anew.
+        self._log_epochs: dict[str, int] = {}
         self._rejected: set[str] = set()
 
     @property
@@ -92,6 +94,17 @@ class RegistryView(Generic[Manifest]):
     def fetched(self, reference: WeightsReference, weights: bytes) -> None:
         """Keep what a reference led to, verified, until another one is fetched."""
         self._fetched = reference.sha256, weights
+
+    def expect_log(self) -> None:
+        """Read the log from its beginning next: what it repeats of older epochs, in their order, is no attack."""
+        self._log_epochs.clear()
+
+    def frozen(self) -> Iterator[tuple[bytes, AdapterRefused]]:
+        """At the end of the log: the channels (key, refusal) that it shows older than they are known; each once."""
+        for channel, pointer in self._pointers.items():
+            if (epoch := self._log_epochs.get(channel, pointer.epoch)) < pointer.epoch:
+                self._log_epochs[channel] = pointer.epoch
+                yield pointer.key, AdapterRefused("stale", f"the log ends at epoch {epoch}, after {pointer.epoch}")
 
     def announces(self, key: bytes) -> bool:
         """Whether a manifest names the weights with this key."""
@@ -177,11 +190,14 @@ class RegistryView(Generic[Manifest]):
         pointer = self._verified(value, AdapterPointer)
         if pointer.name != self.kind.name or pointer.channel not in (CHANNEL, CANARY):
             return False
-        mark = (pointer.epoch, pointer.version)
+        mark, shown = (pointer.epoch, pointer.version), self._log_epochs.get(pointer.channel, -1)
+        self._log_epochs[pointer.channel] = max(shown, pointer.epoch)
         if mark in self._seen:
             return False  # read again after a reconnect
         self._seen.add(mark)
         newest = self._pointers.get(pointer.channel)
+        if newest is not None and shown < pointer.epoch < newest.epoch:
+            return False  # the log on its way to the pointer that this host has seen before
         if newest is not None and pointer.epoch <= newest.epoch:
             raise AdapterRefused("stale", f"epoch {pointer.epoch} after {newest.epoch}")
         self._pointers[pointer.channel] = pointer

@@ -142,6 +142,7 @@ class RegistryFollower:
             fetch_wait_ms=self._fetch_wait_ms,
             poll_ms=FETCH_WAIT_MS,
             resumes=False,
+            complete=self._caught_up,
         )
 
     def _remembered(self) -> list[RegistryView[AdapterManifest]]:
@@ -149,6 +150,8 @@ class RegistryFollower:
         views = [RegistryView(kind, self._tenant, self._trusted) for kind in ADAPTERS]
         for key, value in self._epochs.load() if self._epochs is not None else ():
             _take_pointer(views, key, value)
+        for view in views:
+            view.expect_log()
         return views
 
     async def join(self, subscriber: _Subscriber) -> None:
@@ -201,6 +204,13 @@ class RegistryFollower:
         # Beside the records: after a revocation the pointer to what takes its place must not wait for a producer.
         if self._acks and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
+
+    async def _caught_up(self) -> None:
+        """Refuse a log that ends before what this host has seen: somebody froze it, or led it back."""
+        async with self._giving:
+            for key, refusal in [each for view in self._verified for each in view.frozen()]:
+                for subscriber in self._subscribers:
+                    subscriber.refuse(refusal, key)
 
     async def _give(self, name: str, key: bytes, value: bytes | None) -> None:
         if name == "adapters.weights" and not any(view.announces(key) for view in self._verified):

@@ -34,6 +34,7 @@ class AdapterLog:
         self.rewound: list[str] = []
         self.followed = 0
         self._takers: list[Callable[[Fetched], Awaitable[None]]] = []
+        self._complete: Callable[[], Awaitable[None]]
 
     def feed(self, trusted: PublicKeys, state_dir: str = "") -> RegistryFollower:
         make_producer: Any = lambda _: _Producer(self)  # noqa: E731
@@ -42,18 +43,38 @@ class AdapterLog:
         )
 
     async def write(self, *records: tuple[str, bytes, bytes | None]) -> None:
-        """Let the newest feed read these, each in a fetch of its own."""
-        for name, key, value in records:
-            part = TopicPartition(topic(TENANT, name), 0)
-            record = ConsumerRecord(part.topic, 0, 0, 0, 0, key, value, 0, len(key), len(value or b""), ())
-            await self._takers[-1]({part: [record]})
+        """Let the newest feed read these, each in a fetch of its own that ends the log."""
+        for record in records:
+            await self._read(record)
+            await self._complete()
+
+    async def catch_up(self, *records: tuple[str, bytes, bytes | None]) -> None:
+        """Let the newest feed read these as a log that was there before it; only the last one ends it."""
+        for record in records:
+            await self._read(record)
+        await self._complete()
+
+    async def _read(self, read: tuple[str, bytes, bytes | None]) -> None:
+        name, key, value = read
+        part = TopicPartition(topic(TENANT, name), 0)
+        record = ConsumerRecord(part.topic, 0, 0, 0, 0, key, value, 0, len(key), len(value or b""), ())
+        await self._takers[-1]({part: [record]})
 
     async def pause(self) -> None:
         """A fetch that brings nothing."""
         await self._takers[-1]({})
 
-    def _follower(self, bootstrap: object, topics: object, take: Callable[[Fetched], Awaitable[None]], **_: Any) -> Any:
+    def _follower(
+        self,
+        bootstrap: object,
+        topics: object,
+        take: Callable[[Fetched], Awaitable[None]],
+        *,
+        complete: Callable[[], Awaitable[None]],
+        **_: Any,
+    ) -> Any:
         self._takers.append(take)
+        self._complete = complete
         return _Follower(self)
 
 

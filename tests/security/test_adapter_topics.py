@@ -109,6 +109,43 @@ async def test_a_restart_is_not_led_back_to_an_older_version(tmp_path: Path) -> 
     assert oct((tmp_path / "acme.adapters.json").stat().st_mode)[-3:] == "600"
 
 
+async def test_a_process_that_starts_later_refuses_no_older_version(tmp_path: Path) -> None:
+    """Each start of an agent warned of every earlier version, and the alert for forged ones fired."""
+    log = [record for epoch in range(1, 6) for record in published(epoch, epoch)]
+    process = Process(str(tmp_path))
+    await process.agent("a")
+    await process.log.catch_up(*log)
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.log.catch_up(*log)
+    assert restarted.version == made(5)[1].version and not restarted.refused
+    await again.read(published(6, 6))
+    assert restarted.version == made(6)[1].version and not restarted.refused
+
+
+async def test_a_log_that_was_frozen_before_a_restart_is_refused_once(tmp_path: Path) -> None:
+    process = Process(str(tmp_path))
+    await process.agent("a")
+    await process.log.catch_up(*published(1, 1), *published(2, 2), *published(3, 3))
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.log.catch_up(*published(1, 1), *published(2, 2), *published(3, 3)[:2])
+    await again.log.catch_up()
+    assert restarted.version == made(3)[1].version and restarted.refused == {"stale": 1}
+    await again.read([published(2, 2)[2]])
+    assert restarted.version == made(3)[1].version
+
+
+async def test_an_older_pointer_behind_a_newer_one_of_the_log_is_refused(tmp_path: Path) -> None:
+    process = Process(str(tmp_path))
+    await process.agent("a")
+    await process.log.catch_up(*published(1, 1), *published(2, 2), *published(4, 4))
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.log.catch_up(*published(2, 2), *published(4, 4), published(1, 1)[2])
+    assert restarted.version == made(4)[1].version and restarted.refused == {"stale": 1}
+
+
 async def test_what_a_host_has_seen_revoked_stays_so_over_a_restart(tmp_path: Path) -> None:
     process = Process(str(tmp_path))
     await process.agent("a")
