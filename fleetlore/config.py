@@ -268,7 +268,7 @@ class Settings:
             ConfigError: there is no such folder, or no stack runs on it.
         """
         stack: dict[str, Any] = {}
-        folder = StackFolder(data)
+        folder = StackFolder(Path(data))
         try:
             stack = folder.read()
         except ConfigError:
@@ -277,8 +277,11 @@ class Settings:
         found: dict[str, Any] = {
             name: stack[name] for name in ("broker", "milvus", "public_key", "partitions") if name in stack
         }
+        environ = embedded_environ()
+        if "FLEETLORE_STATE_DIR" not in environ:  # each stack signs with a key of its own
+            found["state_dir"] = str(folder.data / "agents")
         found |= {name: value for name, value in overrides.items() if value is not None}
-        return cls.from_env(embedded_environ(), unknown_refused=unknown_refused, **found)
+        return cls.from_env(environ, unknown_refused=unknown_refused, **found)
 
     def to_env(self) -> dict[str, str]:
         """The environment that gives these settings again in another process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,27 @@ STACK_FILE = "stack.json"
 LOCK_FILE = "stack.lock"
 
 
+@dataclass(frozen=True, slots=True)
 class StackFolder:
     """The folder of a stack that may be stopped now, and elsewhere later.
+
+    Two values of one path are equal, so that the agents of a process share what follows the stack.
 
     Raises:
         ConfigError: there is no such folder.
     """
 
-    def __init__(self, data: str | Path) -> None:
-        self._data = Path(data)
-        if not self._data.is_dir():
+    data: Path
+
+    def __post_init__(self) -> None:
+        if not self.data.is_dir():
             raise ConfigError(
-                f"no stack runs on {data}, there is no such folder; start one with `fleetlore up --data {data}`"
+                f"no stack runs on {self.data}, there is no such folder; "
+                f"start one with `fleetlore up --data {self.data}`"
             )
 
     def __str__(self) -> str:
-        return f"of the stack on {self._data}"
+        return f"of the stack on {self.data}"
 
     def read(self) -> dict[str, Any]:
         """Return what `stack.json` says of the stack that runs now: `broker`, `milvus`, `public_key` and more.
@@ -39,24 +45,24 @@ class StackFolder:
         Raises:
             ConfigError: no stack runs, or the file cannot be read.
         """
-        path = self._data / STACK_FILE
+        path = self.data / STACK_FILE
         try:
             stack: dict[str, Any] = orjson.loads(path.read_bytes())
             if any(not isinstance(stack[name], str) for name in ("broker", "milvus", "public_key")):
                 raise TypeError("an address or a key is no text")
             if type(stack.get("partitions", 1)) is not int:
                 raise TypeError("the number of partitions is none")
-            runs = "pid" not in stack or _runs(int(stack["pid"]), self._data / LOCK_FILE)
+            runs = "pid" not in stack or _runs(int(stack["pid"]), self.data / LOCK_FILE)
         except FileNotFoundError:
             raise ConfigError(
-                f"no stack runs on {self._data}; start one with `fleetlore up --data {self._data}`"
+                f"no stack runs on {self.data}; start one with `fleetlore up --data {self.data}`"
             ) from None
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise ConfigError(f"{path} cannot be read: {error!r}") from None
         if not runs:
             raise ConfigError(
-                f"the stack on {self._data} was ended without a stop; start it again with "
-                f"`fleetlore up --data {self._data}`"
+                f"the stack on {self.data} was ended without a stop; start it again with "
+                f"`fleetlore up --data {self.data}`"
             )
         return stack
 

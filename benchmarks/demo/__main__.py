@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -53,6 +54,7 @@ def demo(
             print(f"The console is at {address} until Ctrl-C.", flush=True)
             await asyncio.Event().wait()
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the folder is removed then too
     with (
         tempfile.TemporaryDirectory(prefix="fleetlore-demo-") as folder,
         progress,

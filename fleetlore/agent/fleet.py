@@ -164,7 +164,7 @@ class Fleet:
     def _where(self, data: str | Path | None) -> Bootstrap:
         settings = self.settings
         if data is not None:
-            return StackFolder(data)
+            return StackFolder(Path(data))
         if not settings.relay:
             return settings.cluster
         return Relay(address=settings.relay, agent=self.agent, tenant=self.tenant, token=settings.relay_token)

@@ -137,7 +137,7 @@ class LoraFollower:
         )
         self._slot = LoraSlot(Path(folder))
         self._subscriber = AdapterSubscriber(
-            settings.cluster if data is None else StackFolder(data),
+            settings.cluster if data is None else StackFolder(Path(data)),
             self.tenant,
             server,
             public_keys(settings.public_key),

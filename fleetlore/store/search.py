@@ -77,7 +77,7 @@ class LoreSearch:
     """
 
     def __init__(self, settings: Settings, tenant: str, data: str | Path | None = None) -> None:
-        self._folder = None if data is None else StackFolder(data)
+        self._folder = None if data is None else StackFolder(Path(data))
         self._uri, self._token = settings.milvus, settings.milvus_token
         self._tenant = tenant
         # A thread of its own: pymilvus blocks, and a store that hangs must not take the threads of others.

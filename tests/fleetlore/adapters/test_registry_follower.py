@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -11,6 +12,7 @@ from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters.registry_follower import RegistryFollower, shared_follower
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.errors import AdapterRefused
+from fleetlore.stack_folder import StackFolder
 from fleetlore.wire.adapter_manifest import CallsManifest
 from tests.doubles.adapter_log import AdapterLog
 
@@ -171,9 +173,11 @@ async def test_an_agent_that_fails_ends_alone(log: AdapterLog, follower: Registr
         await follower.leave(agent)
 
 
-async def test_agents_of_one_loop_and_tenant_share_a_feed() -> None:
+async def test_agents_of_one_loop_and_tenant_share_a_feed(tmp_path: Path) -> None:
     assert shared_follower("nowhere:1", "acme", TRUSTED) is shared_follower("nowhere:1", "acme", TRUSTED)
     assert shared_follower("nowhere:1", "acme", TRUSTED) is not shared_follower("nowhere:1", "other", TRUSTED)
+    stacks = [StackFolder(tmp_path) for _ in range(2)]
+    assert shared_follower(stacks[0], "acme", TRUSTED) is shared_follower(stacks[1], "acme", TRUSTED)
     here = shared_follower("nowhere:1", "acme", TRUSTED)
 
     async def elsewhere() -> RegistryFollower:
