@@ -42,7 +42,6 @@ $(BIN)/python:
 $(STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the checks need into $(VENV): some minutes, once"
 	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable deploy/encoder --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,backtest,console,llm,retrieval]'
-	$(PIP) install $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23  # its tools and tasks need none of its 40 requirements
 	@touch $@ $(VENV)/.installed-demo $(VENV)/.installed-demo-torch
 
 # The demo needs the pipeline, a broker and a vector store, and none of the tools of the checks. Modules are compiled when

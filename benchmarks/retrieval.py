@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.evaluate.logged.figures import interval
+from benchmarks.evaluate.figures import interval
 from benchmarks.report import Report, Row
 from fleetlore.errors import ConfigError
 from fleetlore.retrieval.adapter import Ranking

@@ -1,3 +1,1 @@
-"""Measure whether learning helps: worlds, an agent that may be wrong, arms that differ by their memory alone, and
-honest statistics.
-"""
+"""Measure what memories are worth to the agents of logs, by the answers that the logs hold."""

@@ -1,223 +1,195 @@
-"""Run agents with and without a memory in worlds whose checkers are programs: `python -m benchmarks.evaluate tools`.
+"""Measure memories in a world of logs: `python -m benchmarks.evaluate sql-log --data DIR`, or `python-log`, `bash-log`.
 
-`sql-log`, `python-log` and `bash-log` are made of logs of real agents, and have options of their own
-(`benchmarks.evaluate.logged.command`).
+Printed as JSON: `solved` {arm: {slice: {budget: {mean, low, high}}}}, `calls` {arm: {slice: …}} until solved, ten at
+the most, `failed` {arm: {slice: …}} of the first calls, `failed_safest` {arm: {slice: …}} where the first call is the
+one of the least stated chance of failure, `log_loss` {arm: {slice: …}} of these chances, `paired` {arm: {rival:
+{slice: …}}} of tasks solved within five calls, `paired_failed` {…} of first calls that fail, `sessions` {slice: …}, and
+the hash of the reading rule. The slices are in `benchmarks.evaluate.holdouts`, the worlds in
+`benchmarks.evaluate.logs`.
+
+With `--test DIR` nothing is drawn: all sessions of `--data` are the past, and `new_tasks` are the tasks of DIR that no
+session of `--data` is at, worked on by the agents that made none of them. Then `points` {`over_none`,
+`over_raw_episodes`, …: {mean, low, high}} are those of `both`, in percentage points of tasks solved within five calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated, Any, get_args
 
 import typer
 
 from benchmarks.command import command_app
+from benchmarks.evaluate.figures import NONE, Results, report
+from benchmarks.evaluate.fleet import Fleet, Hears, OtherPlace, Told
+from benchmarks.evaluate.holdouts import Stage, stages_by_group, stages_by_task, stages_of_others
+from benchmarks.evaluate.logs import WORLDS, some_tasks
+from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect, RawEpisodes, Regression
+from benchmarks.evaluate.play import Played, play
+from benchmarks.evaluate.reading import rule_hash
+from benchmarks.evaluate.world import LoggedTask, LoggedWorld
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
 from fleetlore.errors import ConfigError
+from fleetlore.retrieval.encoder import shared_encoder
 
-if TYPE_CHECKING:
-    from benchmarks.evaluate.arms.memory import Memory
-    from benchmarks.evaluate.worlds.world import World
+OWN = ("weights", "warnings", "text", "both", "placebo")
+RIVALS = ("log", "counts", "LR", "raw-episodes")
+ARMS = (NONE, *RIVALS, *OWN, "perfect")
+OURS = "both"
+# What the logs of others are measured with unless arms are named.
+TEST_ARMS = (NONE, OURS, "raw-episodes", "LR")
 
-ARMS = ("none", "log", "raw-episodes", "reasoning-bank", "text", "weights", "both")
-# Not run unless they are named: what text is worth without its content, and without each of its parts.
-CONTROLS = ("placebo", "no-remedies", "no-losses", "no-strategies", "no-patterns")
-WORLDS = ("tools", "services", "bfcl")
-LONG_WORLDS = ("tools", "services")
-# Measured sessions where tasks take a tenth of the steps.
-SHORT_TASKS = 48
+# By seed and order: what is met and measured, one after the other.
+Drawn = Callable[[int, int], Sequence[Sequence[Stage]]]
 
 
-def evaluate(
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is run: each seed draws what is held out, each order the order of the past."""
+
+    arms: tuple[str, ...]
+    seeds: int
+    orders: int
+
+
+def main(
     world: Annotated[str, typer.Argument(metavar="WORLD", help=f"One of: {', '.join(WORLDS)}.")],
+    data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Logged sessions: steps and trajectories.")],
+    test: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Measure new agents at new tasks of these logs instead."),
+    ] = None,
     arms: Annotated[
-        str, typer.Option(help=f"Which arms, with commas between them; also {', '.join(CONTROLS)}.")
-    ] = ",".join(ARMS),
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Worlds, each with a past of its own.")] = 5,
-    orders: Annotated[int, typer.Option(min=1, max=100, help="Shuffled orders of the tasks, of each seed.")] = 3,
-    measured: Annotated[
-        int,
-        typer.Option(min=0, help="Sessions that each arm lives through, of each order; 0: 16 long or 48 short ones."),
-    ] = 0,
-    forgetting: Annotated[int, typer.Option(min=0, max=100, help="Seeds over which forgetting is measured.")] = 2,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A smoke run: one seed, few sessions. Proves nothing.")
-    ] = False,
-    shortcuts: Annotated[
-        bool,
-        typer.Option("--shortcuts", help="In `tools`: forbidden calls that pay, and how often each arm makes them."),
-    ] = False,
-    immunity: Annotated[
-        bool, typer.Option("--immunity", help="Repeats of known failures instead: a fleet against isolated agents.")
-    ] = False,
+        str, typer.Option(help=f"Which arms, with commas between them; all, or with --test {','.join(TEST_ARMS)}.")
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="What is held out.")] = 5,
+    orders: Annotated[int, typer.Option(min=1, max=100, help="Orders of the past, of each seed.")] = 3,
+    tasks: Annotated[int, typer.Option(min=0, help="Play in so many tasks of the logs; 0: in all.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Measure what memory is worth to agents that can be wrong. Same steps, seeds and candidates for every arm."""
-    import torch
-
-    torch.set_num_threads(1)  # arms are compared by CPU time, and several threads would spin against each other
-    if immunity:
-        _immunity(seeds, quick, as_json)
-        return
-    from benchmarks.evaluate.figures import BUDGETS
-    from benchmarks.evaluate.report import lines, report
-    from benchmarks.evaluate.runner import Plan
-    from benchmarks.evaluate.runner import evaluate as run
-
-    plan = Plan(arms=_chosen(arms), seeds=tuple(range(seeds)), orders=orders, forgetting_seeds=forgetting)
-    if measured or world not in LONG_WORLDS:
-        plan = replace(plan, measured=measured or SHORT_TASKS)
-    if quick:
-        plan = replace(
-            plan,
-            seeds=(0,),
-            orders=1,
-            history=4,
-            measured=2,
-            forgetting_seeds=1,
-            old_updates=1,
-            new_updates=1,
-            probed=3,
-        )
+    """Measure how many tasks agents that were logged would have solved with each memory, within 1 to 10 calls."""
+    plan = Plan(_chosen(arms or ",".join(ARMS if test is None else TEST_ARMS)), seeds, orders)
+    if world not in WORLDS:
+        raise ConfigError(f"there is no world {world!r}; the worlds of logs are {', '.join(WORLDS)}")
     began = time.process_time()
-    progress = _Progress()
-    results = asyncio.run(run(_world(world, shortcuts), plan, memories, progress))
-    found = report(world, plan, results, time.process_time() - began)
-    if as_json:
-        print_json(found)
-        return
-    names = (
-        "arm",
-        "steps / shortest",
-        *(f"within {budget:g} x" for budget in BUDGETS),
-        "success",
-        "recovery",
-        "forgetting pp",
-        "gain pp",
-        "guard violations / session",
-        "overhead %",
-    )
-    print_table([names[0], *(f">{name}" for name in names[1:])], lines(found))
-    print_table(
-        ("bar", ">figure", "~should be", "met"),
-        [
-            (
-                name,
-                "-" if bar["figure"] is None else f"{bar['figure']:.3f}",
-                bar["bar"],
-                "yes" if bar["met"] else "no",
-            )
-            for name, bar in found["bars"].items()
-        ],
-    )
-    past = found["past"]
-    typer.echo(f"The past: {past['success']:.0%} of its sessions succeed, {past['failed']:.0%} of its calls fail,")
-    typer.echo(f"{past['silent']:.0%} of them work and lead nowhere.")
-    typer.echo(f"{past['solved_before']:.0%} of the measured sessions are at a task that it has solved.")
-    typer.echo(f"{found['cpu_seconds']:.0f} s of CPU")
+    past = WORLDS[world](data)
+    measured = some_tasks(past if test is None else WORLDS[world](test), tasks)
+    drawn = partial(_held_out, measured) if test is None else partial(_of_others, past, measured)
+    results = asyncio.run(run(measured.tasks, drawn, plan, _progress))
+    found = {"world": world, "reading_rule": rule_hash(), **report(results)}
+    if test is not None:
+        found["points"] = _points(found["paired"].get(OURS, {}))
+    found["cpu_seconds"] = round(time.process_time() - began, 1)
+    print_json(found) if as_json else _print(found)
 
 
-def memories(names: Sequence[str]) -> Mapping[str, Memory]:
-    """Fresh memories. `both` is made of the arms `text` and `weights` if they are there, so that they learn once."""
-    from benchmarks.evaluate.arms.memory import LogOnly, NoMemory
-    from benchmarks.evaluate.arms.raw_episodes import RawEpisodes
-    from benchmarks.evaluate.arms.reasoning_bank import ReasoningBank
-    from benchmarks.evaluate.arms.weights import Weights
-    from benchmarks.evaluate.fleet_arm import PARTS, FleetBoth, FleetText, OtherTask
-    from fleetlore.retrieval.encoder import shared_encoder
+def _held_out(world: LoggedWorld, seed: int, order: int) -> list[list[Stage]]:
+    return [stages_by_task(world, seed, order), stages_by_group(world, seed, order)]
 
-    encoder = shared_encoder()
-    makers: dict[str, Callable[[], Memory]] = {
-        "none": NoMemory,
-        "log": LogOnly,
-        "raw-episodes": lambda: RawEpisodes(encoder),
-        "reasoning-bank": lambda: ReasoningBank(encoder),
-        "text": FleetText,
-        "weights": Weights,
-        "both": lambda: FleetBoth(FleetText(), Weights()),
-        "placebo": OtherTask,
-        **{f"no-{part}": partial(FleetText, part) for part in PARTS},
+
+def _of_others(past: LoggedWorld, others: LoggedWorld, seed: int, order: int) -> list[list[Stage]]:
+    return [stages_of_others(past, others, seed, order)]
+
+
+def _points(paired: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    return {
+        f"over_{rival.replace('-', '_')}": {name: round(100 * share, 2) for name, share in slices["new_tasks"].items()}
+        for rival, slices in paired.items()
     }
-    made = {name: makers[name]() for name in names}
-    text, weights = made.get("text"), made.get("weights")
-    if "both" in made and isinstance(text, FleetText) and isinstance(weights, Weights):
-        made["both"] = FleetBoth(text, weights, shares=True)
-    return made
+
+
+async def run(tasks: Mapping[str, LoggedTask], drawn: Drawn, plan: Plan, progress: Callable[[str], None]) -> Results:
+    """Play all arms; what does not depend on the order of the past is played once a seed and counts for each order."""
+    found: defaultdict[str, defaultdict[str, list[Played]]] = defaultdict(lambda: defaultdict(list))
+    for seed in range(plan.seeds):
+        once: dict[tuple[str, str], list[Played]] = {}
+        for order in range(plan.orders):
+            for stages in drawn(seed, order):
+                async for arm, name, played in _stages(tasks, stages, plan, seed, once):
+                    found[arm][name] += played
+            progress(f"seed {seed}, order {order}")
+    return {arm: dict(found[arm]) for arm in plan.arms}
+
+
+async def _stages(
+    tasks: Mapping[str, LoggedTask],
+    stages: Sequence[Stage],
+    plan: Plan,
+    seed: int,
+    once: dict[tuple[str, str], list[Played]],
+) -> AsyncIterator[tuple[str, str, list[Played]]]:
+    memories = _memories(plan.arms)
+    for stage in stages:
+        for arm, memory in memories.items():
+            if not memory.of_order and all((arm, name) in once for name in stage.measured):
+                for name in stage.measured:
+                    yield arm, name, once[arm, name]
+                continue
+            await memory.learn(stage.past)
+            for name, measured in stage.measured.items():
+                played = await play(memory, measured, tasks, seed)
+                if not memory.of_order:
+                    once[arm, name] = played
+                yield arm, name, played
+
+
+def _memories(arms: Sequence[str]) -> dict[str, Memory]:
+    """Fresh ones. The fleet's own arms share one past."""
+    makers: dict[str, Callable[[], Memory]] = {
+        NONE: Memory,
+        "log": OwnLog,
+        "counts": Counts,
+        "LR": Regression,
+        "raw-episodes": lambda: RawEpisodes(shared_encoder()),
+        "perfect": Perfect,
+    }
+    own = [arm for arm in arms if arm in OWN]
+    fleet = Fleet(lore=bool({"text", "both", "placebo"} & set(own)))
+    told: dict[str, Callable[..., Memory]] = {arm: partial(Told, hears=arm) for arm in get_args(Hears)}
+    for arm in own:
+        makers[arm] = partial(told.get(arm, OtherPlace), fleet, learns=arm == own[0])
+    return {arm: makers[arm]() for arm in arms}
 
 
 def _chosen(arms: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in arms.split(",") if name.strip()))
-    unknown = [name for name in names if name not in (*ARMS, *CONTROLS)]
-    if unknown or not names:
-        known = ", ".join((*ARMS, *CONTROLS))
-        raise ConfigError(f"--arms: {', '.join(unknown) or 'nothing'} is no arm; the arms are {known}")
+    unknown = [name for name in names if name not in ARMS]
+    if unknown or NONE not in names:
+        wrong = f"{', '.join(unknown)} is no arm" if unknown else f"{NONE} is left out, to which all are compared"
+        raise ConfigError(f"--arms: {wrong}; the arms are {', '.join(ARMS)}")
     return names
 
 
-def _world(name: str, shortcuts: bool = False) -> Callable[[int], World]:
-    if shortcuts and name != "tools":
-        raise ConfigError(f"--shortcuts: only the world tools has forbidden calls, not {name}")
-    if name == "tools":
-        from benchmarks.evaluate.worlds.tool_world import ToolWorld
-
-        return partial(ToolWorld, shortcuts=shortcuts)
-    if name == "services":
-        from benchmarks.evaluate.worlds.service_world import ServiceWorld
-
-        return ServiceWorld
-    if name == "bfcl":
-        from benchmarks.evaluate.worlds.bfcl import BfclWorld
-
-        return BfclWorld
-    raise ConfigError(f"there is no world {name!r}; the worlds are {', '.join(WORLDS)}")
-
-
-class _Progress:
-    """One line for each thing that is done, on stderr."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def __call__(self, done: str) -> None:
-        typer.echo(f"{time.monotonic() - self._began:7.1f} s  {done}", err=True)
-
-
-def _immunity(seeds: int, quick: bool, as_json: bool) -> None:
-    from benchmarks.evaluate.immunity import BAR, immunity
-
-    progress = _Progress()
-    sizes = (20,) if quick else (100, 1_000)
-    found = [asyncio.run(immunity(agents, seed, progress)) for agents in sizes for seed in range(1 if quick else seeds)]
-    if as_json:
-        rows = [asdict(each) | {"fewer": round(each.fewer, 4), "bar": BAR, "met": each.fewer >= BAR} for each in found]
-        print_json({"world": "tools", "immunity": rows})
-        return
+def _print(found: dict[str, Any]) -> None:
+    slices = list(found["sessions"])
     print_table(
-        [f">{name}" for name in ("agents", "seed", "isolated", "fleet", "fewer", "success alone", "as a fleet")],
-        [
-            (
-                str(each.agents),
-                str(each.seed),
-                str(each.isolated),
-                str(each.fleet),
-                f"{each.fewer:.0%}",
-                f"{each.isolated_success:.0%}",
-                f"{each.fleet_success:.0%}",
-            )
-            for each in found
-        ],
+        ["arm", *(f">{name}" for name in slices)],
+        [(arm, *(_cell(found, arm, name) for name in slices)) for arm in found["solved"]],
     )
+    typer.echo(f"share solved within five calls; against {NONE}, pp; {found['cpu_seconds']:.0f} s of CPU")
+    typer.echo(f"reading rule {found['reading_rule'][:12]}")
 
+
+def _cell(found: dict[str, Any], arm: str, name: str) -> str:
+    share = f"{found['solved'][arm][name]['5']['mean']:.3f}"
+    if arm == NONE:
+        return share
+    gain = found["paired"][arm][NONE][name]
+    return f"{share} {100 * gain['mean']:+.1f} ({100 * gain['low']:.1f} to {100 * gain['high']:.1f})"
+
+
+def _progress(done: str) -> None:
+    typer.echo(f"{time.process_time():7.1f} s  {done}", err=True)
+
+
+app = command_app(main)
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1].endswith("-log"):
-        from benchmarks.evaluate.logged import command
-
-        command.app(sys.argv[1:], prog_name="python -m benchmarks.evaluate")
-    command_app(evaluate)()
+    app()

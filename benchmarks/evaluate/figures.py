@@ -1,70 +1,99 @@
-"""Compute what is measured of an arm in one run.
-
-step       one call to the environment.
-error      a call that is answered with an error which stays: a broken rule or an injected restart, not the network's
-weather.
-success_1.5x, …  share of sessions that succeed within so many times the shortest way.
-success    share of sessions whose goal is reached within the budget, as the world's program checks it.
-recovery   share of the sessions with at least one error that succeed all the same.
-repair     share of errors after which the same tool works within the next `REPAIRED_WITHIN` steps.
-steps      to completion, as a multiple of the shortest way; a session that fails counts with its whole budget.
-errors     per session.
-guard_sessions  share of sessions with a call that broke a guarded rule; `guard_calls`: such calls a session. Apart from
-success, which counts them not.
-overhead   CPU time that an agent spends on its memory per step (recalling, scoring, recording), in % of a step of 1 s.
+"""Compute means with intervals that are clustered by task: personas, seeds and orders share what is hard about a
+task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from benchmarks.evaluate.worlds.recorded import Recorded
+from benchmarks.evaluate.play import BUDGET, Played
 
-STEP_SECONDS = 1.0
-REPAIRED_WITHIN = 3
-# Multiples of the shortest way; the whole budget is `success`.
-BUDGETS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
+DRAWS = 4_000
+LEVEL = 0.95
+
+# By arm and slice: what was played, in the same order for every arm.
+Results = Mapping[str, Mapping[str, Sequence[Played]]]
+NONE = "none"
+# The budget of the differences.
+AT = 5
 
 
-def figures(sessions: Sequence[Recorded]) -> dict[str, float]:
-    """The figures of one run; NaN where there is nothing to count. Raises ValueError for no sessions."""
-    if not sessions:
-        raise ValueError("no sessions")
-    erring = [session for session in sessions if session.errors]
-    steps = sum(len(session.steps) for session in sessions)
-    within = {
-        f"success_{budget:g}x": _mean([each.succeeded and steps_taken(each) <= budget for each in sessions])
-        for budget in BUDGETS
+def report(results: Results) -> dict[str, Any]:
+    """All sections of `benchmarks.evaluate.__main__` that are counted from what was played.
+
+    A difference is of the share solved within five calls, or of first calls that fail, arm minus rival, over the same
+    sessions and draws.
+    """
+    return {
+        "solved": {
+            arm: {
+                name: {
+                    str(budget): interval([each.task for each in some], [each.solved[budget - 1] for each in some])
+                    for budget in range(1, BUDGET + 1)
+                }
+                for name, some in slices.items()
+            }
+            for arm, slices in results.items()
+        },
+        "calls": _means(results, lambda each: each.calls),
+        "failed": _means(results, lambda each: each.failed),
+        "failed_safest": _means(results, lambda each: each.failed_safest),
+        "log_loss": _means(results, lambda each: each.log_loss),
+        "paired": _differences(results, lambda each: each.solved[AT - 1]),
+        "paired_failed": _differences(results, lambda each: each.failed),
+        "sessions": {
+            name: {"sessions": len(some), "tasks": len({each.task for each in some})}
+            for name, some in next(iter(results.values())).items()
+        },
     }
-    return within | {
-        "success": _mean([session.succeeded for session in sessions]),
-        "recovery": _mean([session.succeeded for session in erring]),
-        "repair": _mean([repaired for session in sessions for repaired in repairs(session)]),
-        "steps": _mean([steps_taken(session) for session in sessions]),
-        "errors": _mean([len(session.errors) for session in sessions]),
-        "guard_sessions": _mean([bool(session.forbidden) for session in sessions]),
-        "guard_calls": _mean([len(session.forbidden) for session in sessions]),
-        "overhead_percent": 100 * sum(session.recall_seconds for session in sessions) / steps / STEP_SECONDS,
+
+
+def _means(results: Results, figure: Callable[[Played], float | None]) -> dict[str, dict[str, dict[str, float]]]:
+    """By arm and slice; a slice is left out where the figure is not there for each session, an arm without a slice."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for arm, slices in results.items():
+        found[arm] = {}
+        for name, some in slices.items():
+            values = [value for each in some if (value := figure(each)) is not None]
+            if len(values) == len(some):
+                found[arm][name] = interval([each.task for each in some], values)
+    return {arm: slices for arm, slices in found.items() if slices}
+
+
+def _differences(
+    results: Results, figure: Callable[[Played], float]
+) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """By arm, rival and slice."""
+    return {
+        arm: {
+            rival: {name: _difference(some, results[rival][name], figure) for name, some in slices.items()}
+            for rival in results
+            if rival != arm
+        }
+        for arm, slices in results.items()
     }
 
 
-def steps_taken(session: Recorded) -> float:
-    """Multiple of the shortest way."""
-    taken = len(session.steps) if session.succeeded else session.budget
-    return taken / session.shortest
+def _difference(
+    ours: Sequence[Played], theirs: Sequence[Played], figure: Callable[[Played], float]
+) -> dict[str, float]:
+    pairs = list(zip(ours, theirs, strict=True))
+    assert all(a[:2] == b[:2] for a, b in pairs)
+    return interval([a.task for a, _ in pairs], [figure(a) - figure(b) for a, b in pairs])
 
 
-def repairs(session: Recorded) -> list[bool]:
-    """Of each error, whether the same tool worked soon after."""
-    found = []
-    for place in session.errors:
-        tool = session.steps[place][0].tool
-        after = session.steps[place + 1 : place + 1 + REPAIRED_WITHIN]
-        found.append(any(call.tool == tool and not reply.failed for call, reply in after))
-    return found
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if len(values) else float("nan")
+def interval(clusters: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """`mean` with `low` and `high`, by drawing clusters (95 %)."""
+    by: defaultdict[str, list[float]] = defaultdict(list)
+    for cluster, value in zip(clusters, values, strict=True):
+        by[cluster].append(value)
+    sums, counts = np.array([sum(each) for each in by.values()]), np.array([len(each) for each in by.values()])
+    chosen = np.random.default_rng(0).integers(len(by), size=(DRAWS, len(by)))
+    means = sums[chosen].sum(axis=1) / counts[chosen].sum(axis=1)
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return {"mean": round(float(np.mean(values)), 4), "low": round(float(low), 4), "high": round(float(high), 4)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.evaluate.logged.figures import interval
+from benchmarks.evaluate.figures import interval
 from benchmarks.living.agent import Played, Step
 from benchmarks.living.states import State
 from benchmarks.living.world import Call, Task, World

@@ -20,7 +20,7 @@ from pathlib import Path
 import orjson
 
 from benchmarks.backtest.hear import at_places
-from benchmarks.evaluate.logged.world import LoggedTask, LoggedWorld, Reply
+from benchmarks.evaluate.world import LoggedTask, LoggedWorld, Reply
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import TRAJECTORIES, read_sessions

@@ -11,7 +11,7 @@ A text tells stories. A line of a story tells of a failure if it says so (failed
 and there the names are those in quotes outside of the call; or it tells of what works (worked, known here, `-> ok`, a
 numbered step), and there the names are all in the line. What is under a heading without a verdict of its own has the
 heading's. A line that tells of neither is passed over. A call is what stands in the brackets after a tool's name. An
-agent reads the first 6,000 characters (`benchmarks.evaluate.arms.memory`).
+agent reads the first 6,000 characters (`benchmarks.evaluate.recall`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.evaluate.arms.memory import Recall, within_budget
+from benchmarks.evaluate.recall import Recall, within_budget
 from fleetlore.calls.context import KEYWORDS
 from fleetlore.words import names_of
 from models.backtest.heard import plain_text

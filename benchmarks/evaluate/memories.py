@@ -2,7 +2,7 @@
 ways.
 
 A memory learns from the fleet's sessions. An agent asks it about its task and all its proposals before its first call;
-some memories say more while the session goes on. The fleet's own are in `benchmarks.evaluate.logged.fleet`.
+some memories say more while the session goes on. The fleet's own are in `benchmarks.evaluate.fleet`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from benchmarks.evaluate.arms.memory import Note, Recall
-from benchmarks.evaluate.logged.world import LoggedTask, Reply
+from benchmarks.evaluate.recall import Note, Recall
+from benchmarks.evaluate.world import LoggedTask, Reply
 from fleetlore.errors import ModelUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.words import names_of
-from models.backtest.heard import Call, plain_text
+from models.backtest.heard import Call
 from streams.offline.hear import call_log
 
 # Chance that a call fails, told by who knows that it does: also the surest may be misread.
@@ -97,32 +97,6 @@ class Perfect(Memory):
 
     def recall(self, task: LoggedTask) -> Recall:
         return Recall(risks=[SURE if each.call.failure is not None else 0.0 for each in task.replies.values()])
-
-
-class LookUp(Memory):
-    """How often the very same call failed, and the calls that ended sessions at this very task that succeeded."""
-
-    def __init__(self) -> None:
-        self._ended: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-        self._solved: defaultdict[str, dict[str, None]] = defaultdict(dict)
-
-    async def learn(self, past: Sequence[LoggedSession]) -> None:
-        for session in past:
-            last = None
-            for call in _calls(session):
-                ended = self._ended[plain_text(call.text)]
-                ended[call.failure is not None] += 1
-                last = call
-            if session.outcome == "success" and last is not None and last.failure is None:
-                self._solved[session.task][line_of(last)] = None
-
-    def recall(self, task: LoggedTask) -> Recall:
-        notes = [Note(f"{line}\nThe session succeeded.") for line in self._solved.get(task.id, ())]
-        return Recall(notes, [self._risk(plain_text(text)) for text in task.replies])
-
-    def _risk(self, call: str) -> float | None:
-        worked, failed = self._ended.get(call, (0, 0))
-        return (failed + 0.5) / (worked + failed + 1.0) if worked + failed else None
 
 
 class Counts(Memory):

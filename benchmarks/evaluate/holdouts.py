@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 from random import Random
 from typing import NamedTuple
 
-from benchmarks.evaluate.logged.world import LoggedWorld, family
+from benchmarks.evaluate.world import LoggedWorld, family
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.session import LoggedSession

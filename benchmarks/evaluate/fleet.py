@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from benchmarks.evaluate.arms.memory import Note, Recall
-from benchmarks.evaluate.arms.placebo import Placebo
-from benchmarks.evaluate.logged.memories import Attended, Memory
-from benchmarks.evaluate.logged.world import LoggedTask, Reply
+from benchmarks.evaluate.memories import Attended, Memory
+from benchmarks.evaluate.placebo import Placebo
+from benchmarks.evaluate.recall import Note, Recall
+from benchmarks.evaluate.world import LoggedTask, Reply
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.transcripts.session import LoggedSession

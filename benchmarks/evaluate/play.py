@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.evaluate.arms.memory import Recall
-from benchmarks.evaluate.logged.holdouts import Measured
-from benchmarks.evaluate.logged.memories import Memory
-from benchmarks.evaluate.logged.reading import LEAST, Floats, factors
-from benchmarks.evaluate.logged.world import LoggedTask, luck
+from benchmarks.evaluate.holdouts import Measured
+from benchmarks.evaluate.memories import Memory
+from benchmarks.evaluate.reading import LEAST, Floats, factors
+from benchmarks.evaluate.recall import Recall
+from benchmarks.evaluate.world import LoggedTask, luck
 
 BUDGET = 10
 RUNS = 4

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.evaluate.arms.memory import Recall
-from benchmarks.evaluate.logged.command import app
-from benchmarks.evaluate.logged.figures import interval
-from benchmarks.evaluate.logged.fleet import Fleet, OtherPlace
-from benchmarks.evaluate.logged.holdouts import Measured, stages_by_group, stages_by_task, stages_of_others
-from benchmarks.evaluate.logged.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
-from benchmarks.evaluate.logged.memories import Counts, LookUp, Memory, OwnLog, Perfect
-from benchmarks.evaluate.logged.play import BUDGET, RUNS, play
-from benchmarks.evaluate.logged.world import LoggedTask, LoggedWorld, family
+from benchmarks.evaluate.__main__ import app
+from benchmarks.evaluate.figures import interval
+from benchmarks.evaluate.fleet import Fleet, OtherPlace
+from benchmarks.evaluate.holdouts import Measured, stages_by_group, stages_by_task, stages_of_others
+from benchmarks.evaluate.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
+from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect
+from benchmarks.evaluate.play import BUDGET, RUNS, play
+from benchmarks.evaluate.recall import Recall
+from benchmarks.evaluate.world import LoggedTask, LoggedWorld, family
 from fleetlore.errors import ConfigError
 
 AGENTS = ("ada/plain", "ada/react", "bob/plain", "cyd/plain")
@@ -140,7 +140,7 @@ def test_the_safest_proposal_is_taken_however_sure_a_memory_is(world: LoggedWorl
     played = asyncio.run(play(Ranks(), measured, world.tasks, 0))
     assert all(each.failed_safest == 0 for each in played)
     assert sum(each.failed for each in played) > 0
-    assert asyncio.run(play(LookUp(), measured[:1], world.tasks, 0))[0].failed_safest is None
+    assert asyncio.run(play(Memory(), measured[:1], world.tasks, 0))[0].failed_safest is None
 
 
 def test_draws_in_a_session_are_those_of_one_that_hears_nothing(world: LoggedWorld) -> None:
@@ -151,12 +151,6 @@ def test_draws_in_a_session_are_those_of_one_that_hears_nothing(world: LoggedWor
         solved(world, Memory(), budget) for budget in (1, 2)
     ]
     assert solved(world, OwnLog(), 1) == solved(world, Memory(), 1)
-
-
-def test_a_look_up_knows_the_task_that_others_solved(world: LoggedWorld) -> None:
-    memory = LookUp()
-    asyncio.run(memory.learn([each for each in world.sessions if each.agent == "cyd/plain"]))
-    assert solved(world, memory, 1) > 0.95
 
 
 def test_counts_know_the_names_that_failed_at_other_tasks(world: LoggedWorld) -> None:

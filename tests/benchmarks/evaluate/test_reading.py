@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.evaluate.arms.memory import Note, Recall
-from benchmarks.evaluate.logged.reading import LEAST, factors, rule_hash, stories
+from benchmarks.evaluate.reading import LEAST, factors, rule_hash, stories
+from benchmarks.evaluate.recall import Note, Recall
 
 GOOD = "SELECT name FROM singer"
 BAD = "SELECT name FROM singers"
