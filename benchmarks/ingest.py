@@ -1,18 +1,13 @@
 """Measure what one worker process does with an event, and how fast: from the bytes of a record to a verdict.
 
-*A worker's own work.* Records of logged runs, up to 64 events each as the emitter fills them, go through one process on
-one
-thread: decode, validate, redact, recognise patterns, put sessions together, count and encode observations, close,
-encode trajectories, decode them again as the next stage does, and judge. No broker, and a store that is empty. The
-figure is events per second of CPU (user and system), the median of several passes, each in a new process. Beside it:
-the same by the clock; the same with what follows from a verdict (digest, judgment, distilling, rows), which is the rest
-of the two stages; and `orjson.loads` over the same bytes, below which nothing that reads JSON can come. The steps and
-functions are those of the longer run.
+*A worker's own work.* Records of logged runs, with up to 64 events each, go through one process on one thread. It
+decodes, validates, redacts, recognises patterns, assembles sessions, encodes observations and trajectories, and judges.
+There is no broker, and the store is empty. The figure is events per second of CPU (user and system): the median of
+several passes, each in a new process. The rows show the same by the clock, the whole two stages, and `orjson.loads`
+over the same bytes, which is a lower bound for every reader of JSON.
 
-*Peers.* The same records on a topic of the embedded broker, read by a bare aiokafka loop, Quix Streams, Bytewax and
-FastStream, which do nothing but `orjson.loads`; and by our own worker, which does everything, with Milvus left out.
-Each runs alone in a process of its own; its clocks run from its first record to its last. The broker has the other
-core.
+*The peer* is a bare aiokafka loop that only decodes the same records from a topic of the embedded broker. Our worker
+reads the same topic and does all its work, without Milvus. Each runs alone in a process; the broker has the other core.
 
 *The whole stack* is `benchmarks.stack`.
 """
@@ -27,7 +22,7 @@ from typing import Any
 
 from benchmarks import peers, stack
 from benchmarks.embedded_broker import EmbeddedBroker
-from benchmarks.report import Report, Row, need
+from benchmarks.report import Report, Row
 from benchmarks.traffic import TOPIC, Traffic, publish, traffic
 
 EVENTS = 120_000
@@ -35,24 +30,18 @@ QUICK_EVENTS = 4_000
 PASSES = 3
 BAR = 60_000.0
 UNIT = "events per CPU second"
+CPU_UNIT = "µs of CPU per event"
 
-PEERS: dict[str, tuple[str, str | None]] = {
-    "aiokafka + orjson": ("with_aiokafka", None),
-    "Quix Streams": ("with_quix", "quixstreams"),
-    "Bytewax": ("with_bytewax", None),
-    "FastStream": ("with_faststream", None),
-}
-REFERENCE = "aiokafka + orjson"
+PEER = "aiokafka + orjson"
 
 
 def run(quick: bool) -> Report:
-    need("bytewax", "faststream", "confluent_kafka")
     sent = traffic(QUICK_EVENTS if quick else EVENTS)
     own = _own_work(sent, 1 if quick else PASSES)
     figure = _per_cpu_second(own["passes"])
     whole = _per_cpu_second(own["whole_passes"])
-    beside = {name: _beside(sent, script, peer) for name, (script, peer) in PEERS.items()}
-    worker = _beside(sent, "benchmarks.worker", None, "sessions,judgments")
+    floor = _beside(sent, "with_aiokafka", TOPIC, sent.events)
+    worker = _beside(sent, "benchmarks.worker", sent.events, "sessions,judgments")
     rows = [
         Row(name="fleetlore: from bytes to verdicts", figure=figure, unit=UNIT, note=sent.describe()),
         Row(
@@ -62,16 +51,17 @@ def run(quick: bool) -> Report:
         ),
         Row(name="fleetlore: to judgments, what they teach, and rows", figure=whole, unit=UNIT),
         *_rates("fleetlore's worker on the broker, all work, without Milvus", worker),
-        *(row for name, said in beside.items() for row in _rates(f"{name}, decode only", said)),
-        *_steps(own, 1e6 / whole, sent.events),
+        *_rates(f"{PEER}, decode only", floor),
+        Row(name="physical limit: orjson.loads alone", figure=own["loads"] / sent.events * 1e6, unit=CPU_UNIT),
+        Row(name="all of it, rows included", figure=1e6 / whole, unit=CPU_UNIT),
     ]
     return Report(
         name="ingest",
         figure=figure,
         bar=BAR,
         unit=UNIT,
-        peers={name: said["events"] / said["cpu_seconds"] for name, said in beside.items()},
-        reference=REFERENCE,
+        peers={PEER: floor["events"] / floor["cpu_seconds"]},
+        reference=PEER,
         rows=tuple(rows),
         also=(stack.run(quick),),
     )
@@ -90,17 +80,15 @@ def _own_work(sent: Traffic, passes: int) -> Any:
             return peers.run("benchmarks.pipeline", file, mode)
 
         verdicts, whole = ([one(mode) for _ in range(passes)] for mode in ("verdicts", "whole"))
-        sampled = one("sampled")
     loads = [each["loads_seconds"] for each in (*verdicts, *whole)]
-    return {**sampled, "passes": verdicts, "whole_passes": whole, "loads": median(loads)}
+    return {"passes": verdicts, "whole_passes": whole, "loads": median(loads)}
 
 
-def _beside(sent: Traffic, script: str, peer: str | None, *more: str) -> Any:
+def _beside(sent: Traffic, script: str, *arguments: object) -> Any:
     """A broker of its own for each: what one of them has read must not lie in the broker's caches for the next."""
     with EmbeddedBroker() as broker:
         publish(broker.address, sent.records)
-        arguments = (sent.events, *more) if "." in script else (TOPIC, sent.events)
-        return peers.run(script, broker.address, *arguments, peer=peer)
+        return peers.run(script, broker.address, *arguments)
 
 
 def _rates(name: str, said: Any) -> tuple[Row, Row]:
@@ -108,21 +96,3 @@ def _rates(name: str, said: Any) -> tuple[Row, Row]:
         Row(name=name, figure=said["events"] / said["cpu_seconds"], unit=UNIT),
         Row(name=f"{name}, by the clock", figure=said["events"] / said["seconds"], unit="events/s"),
     )
-
-
-def _steps(own: Any, cost: float, events: int) -> list[Row]:
-    """Split the figure, measured without sampling, by the shares of a sampled pass."""
-    unit = "µs of CPU per event"
-    return [
-        Row(
-            name="physical limit: orjson.loads alone",
-            figure=own["loads"] / events * 1e6,
-            unit=unit,
-        ),
-        Row(name="all of it, rows included", figure=cost, unit=unit),
-        *(Row(name=f"  {step}", figure=share * cost, unit=unit) for step, share in own["steps"].items()),
-        *(
-            Row(name=f"    {function}", figure=share * cost, unit=unit)
-            for function, share in list(own["functions"].items())[:12]
-        ),
-    ]

@@ -1,9 +1,8 @@
 """Measure a worker's own work without broker and Milvus: `python -m benchmarks.pipeline FILE MODE`.
 
-FILE is a pickled list of `Sent`. Prints one JSON line with the CPU and wall seconds of one pass. MODE is `verdicts`
-(from record bytes to verdicts), `whole` (to judgments and what they teach) or `sampled` (the same, with a sample of
-where the CPU time went). Each pass takes a process of its own: a second pass over the same texts would find them in the
-caches.
+FILE is a pickled list of `Sent`. MODE is `verdicts` (from record bytes to verdicts) or `whole` (to judgments and what
+they teach). The output is one JSON line with the CPU and wall seconds of one pass. Each pass is a process of its own: a
+second pass over the same texts would find them in the caches.
 """
 
 from __future__ import annotations
@@ -14,13 +13,11 @@ import pickle
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from benchmarks.sampling import Sampler
 from benchmarks.traffic import TENANT, TOPIC, Sent
 from fleetlore.clock import SystemClock
 from fleetlore.wire.events import BATCH_HEADERS
@@ -151,10 +148,7 @@ def decode_once(records: Sequence[Sent]) -> float:
 
 def main(file: Path, mode: str) -> None:
     records: list[Sent] = pickle.loads(file.read_bytes())
-    with Sampler() if mode == "sampled" else nullcontext() as sampler:
-        said: dict[str, Any] = dict(asyncio.run(run_once(records, whole=mode != "verdicts")))
-    if sampler is not None:
-        said |= {"steps": sampler.steps(), "functions": sampler.functions()}
+    said = asyncio.run(run_once(records, whole=mode != "verdicts"))
     print(orjson.dumps(said | {"loads_seconds": decode_once(records)}).decode())
 
 

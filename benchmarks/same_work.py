@@ -4,9 +4,6 @@ Both take the same records in turns, each pass in a process of its own, and end 
 items, or the run fails. The figure is the CPU of the stages, with the JSON that they hand each other, as a multiple of
 the script's (`benchmarks/peers/by_hand_same.py`). Rows go into dictionaries and no broker is there: Faust, delivery and
 the clients are not in it. The thermometer is `orjson.loads` over the same bytes in the same processes.
-
-A second script shares with fleetlore only what a secret, a person's data and a kind of failure are, and does what the
-mission asks in the least code (`benchmarks/peers/mission.py`): what the stages take beyond it is what they know more.
 """
 
 from __future__ import annotations
@@ -24,22 +21,20 @@ from typing import Any
 import orjson
 
 from benchmarks import peers
+from benchmarks.flow import Flow
 from benchmarks.peers.by_hand_same import counted
 from benchmarks.pipeline import BATCH_RECORDS, decode_once
 from benchmarks.report import Report, Row
 from benchmarks.traffic import traffic
-from benchmarks.volumes import Flow
 from fleetlore.errors import StackError
 
 EVENTS = 60_000
 QUICK_EVENTS = 4_000
 PASSES = 3
 BAR = 1.5
-MISSION_BAR = 2.5
 LOADS_BAR = 40.0
 UNIT = "µs of CPU per event"
 STAGES, BY_HAND = "benchmarks.same_work", "benchmarks.peers.by_hand_same"
-MISSION = "benchmarks.peers.mission"
 
 
 def run(quick: bool) -> Report:
@@ -49,17 +44,17 @@ def run(quick: bool) -> Report:
         StackError: the two ended with different states.
     """
     sent = traffic(QUICK_EVENTS if quick else EVENTS)
-    passes: dict[str, list[Any]] = {STAGES: [], BY_HAND: [], MISSION: []}
+    passes: dict[str, list[Any]] = {STAGES: [], BY_HAND: []}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "records"
         file.write_bytes(pickle.dumps(sent.records))
         for _ in range(1 if quick else PASSES):
             for script, said in passes.items():
                 said.append(peers.run(script, file))
-    counts = [each["counts"] for script in (STAGES, BY_HAND) for each in passes[script]]
+    counts = [each["counts"] for said in passes.values() for each in said]
     if any(each != counts[0] for each in counts):
         raise StackError(f"the stages and the script by hand ended with different states: {counts}")
-    stages, by_hand, mission = ([each["cpu_seconds"] for each in said] for said in passes.values())
+    stages, by_hand = ([each["cpu_seconds"] for each in said] for said in passes.values())
     loads = median(each["loads_seconds"] for said in passes.values() for each in said)
     ratios = [ours / theirs for ours, theirs in zip(stages, by_hand, strict=True)]
     figure, each_event = median(ratios), 1e6 / sent.events
@@ -74,7 +69,6 @@ def run(quick: bool) -> Report:
         rows=(
             Row(name="a worker's stages", figure=median(stages) * each_event, unit=UNIT, note=sent.describe()),
             Row(name="the same work by hand", figure=median(by_hand) * each_event, unit=UNIT, note=f"both: {state}"),
-            Row(name="the mission, in the least code", figure=median(mission) * each_event, unit=UNIT),
             Row(name="thermometer: orjson.loads", figure=loads * each_event, unit=UNIT, note="of the same bytes"),
             Row(name="least and most of the passes", figure=min(ratios), unit="×", note=f"to {max(ratios):.2f}"),
         ),
@@ -86,14 +80,6 @@ def run(quick: bool) -> Report:
                 unit="× orjson.loads of the same bytes",
                 peers={"the same work by hand": median(by_hand) / loads},
                 reference="the same work by hand",
-                higher_is_better=False,
-            ),
-            Report(
-                name="same_work in missions",
-                figure=median(ours / theirs for ours, theirs in zip(stages, mission, strict=True)),
-                bar=MISSION_BAR,
-                unit="× the CPU of the mission in the least code",
-                peers={},
                 higher_is_better=False,
             ),
         ),

@@ -21,22 +21,10 @@ from fleetlore.errors import ModelUnavailable, StackError
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 600.0
 
-# Quix Streams 3.28 wants pydantic < 2.14 and confluent-kafka < 2.13, mem0 wants protobuf < 7, drain3 pins cachetools.
-# What follows the peer is what our own modules need that run beside it.
+# drain3 pins cachetools.
 OWN_ENVIRONMENTS = {
-    "quixstreams": ("quixstreams==3.28.1", "orjson"),
     "drain3": ("drain3==0.9.11",),
     "detect-secrets": ("detect-secrets==1.5.0",),
-    "mem0": (
-        "mem0ai==2.2.1",
-        "aiokafka==0.14.0",
-        "msgspec",
-        "numpy",
-        "orjson",
-        "safetensors",
-        "tokenizers",
-        str(ROOT / "deploy" / "encoder"),
-    ),
 }
 
 

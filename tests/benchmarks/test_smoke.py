@@ -11,9 +11,7 @@ from benchmarks.report import Report
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def quick(name: str, *packages: str) -> Report:
-    for package in packages:
-        pytest.importorskip(package, reason="the peers come with the extra [bench]")
+def quick(name: str) -> Report:
     report: Report = importlib.import_module(f"benchmarks.{name}").run(True)
     for part in report.all:
         assert part.figure > 0
@@ -22,16 +20,16 @@ def quick(name: str, *packages: str) -> Report:
 
 
 def test_ingest() -> None:
-    report = quick("ingest", "bytewax", "faststream")
-    assert set(report.peers) == {"aiokafka + orjson", "Quix Streams", "Bytewax", "FastStream"}
+    report = quick("ingest")
+    assert set(report.peers) == {"aiokafka + orjson"}
     (stack,) = report.also
     assert set(stack.peers) == {"by hand"}
 
 
 def test_the_stages_and_the_script_by_hand_end_with_the_same() -> None:
     """Otherwise the run raises: the script would do less."""
-    thermometer, mission = importlib.import_module("benchmarks.same_work").run(True).also
-    assert thermometer.figure > 1 and mission.figure > 1
+    (thermometer,) = importlib.import_module("benchmarks.same_work").run(True).also
+    assert thermometer.figure > 1
 
 
 def test_single() -> None:
@@ -47,4 +45,4 @@ def test_backfill() -> None:
 
 
 def test_scale() -> None:
-    assert [part.name for part in quick("scale").also] == ["cost_by_events", "cost_by_open_sessions"]
+    assert quick("scale").unit == "× the rate of one worker"

@@ -7,9 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from benchmarks import growth, pipeline, traffic
-from benchmarks.sampling import ROOT, STEPS, Sampler
-from fleetlore.stats.hashing import stable_hash
+from benchmarks import pipeline, traffic
 from fleetlore.wire.events import MAX_BYTES, MAX_EVENTS
 from fleetlore.wire.topics import partition_for
 
@@ -62,36 +60,3 @@ async def test_a_worker_has_worked_in_all_of_it_when_the_clocks_stop() -> None:
     assert done["dead_letters"] == 0
     assert done["judged"] == sum(record.value.count(b"session.ended") for record in sent.records)
     assert done["cpu_seconds"] > 0
-
-
-async def test_sessions_that_grow_are_all_open_at_once_and_all_judged() -> None:
-    made = pipeline.Pipeline(whole=True)
-    said = await growth.sessions(200, made, window_events=100)
-    assert said["n"] == 200
-    assert made.processed == 200 * (growth.CALLS + 2)
-    assert made.judged == 200
-    assert made.dead_letters == 0
-
-
-async def test_events_that_grow_are_sessions_of_their_own() -> None:
-    made = pipeline.Pipeline(whole=True)
-    near, far = await growth.events([200, 600], made, round_events=200)
-    assert (near["n"], far["n"]) == (200, 600)
-    assert made.processed >= 600
-    assert made.dead_letters == 0
-    assert made.judged >= 3 * 200 / 30
-
-
-def test_samples_are_counted_for_the_function_that_worked() -> None:
-    with Sampler() as sampler:
-        for _ in range(200):
-            stable_hash("x" * 400_000)
-    functions = sampler.functions()
-    assert max(functions, key=lambda name: functions[name]) == "fleetlore/stats/hashing.py stable_hash"
-    assert sum(functions.values()) == pytest.approx(1)
-    steps = sampler.steps()
-    assert max(steps, key=lambda name: steps[name]) == "observations"
-
-
-def test_every_path_that_has_a_step_is_there() -> None:
-    assert [path for path in STEPS if not list(ROOT.glob(f"{path}*"))] == []
