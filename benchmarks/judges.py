@@ -25,10 +25,10 @@ from fleetlore.config import Settings
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Trajectory, Verdict
 from models.judge.chain import RulesJudge
-from models.judge.record import tool_family
 from models.memory.candidate import SUCCESS_ABOVE
 
 FAMILIES_SHOWN = 4
+_MAX_FAMILY = 64
 Judged = tuple[Trajectory, Verdict | None]
 
 
@@ -87,6 +87,23 @@ def kappa_all(judged: Sequence[Judged]) -> float:
 def ask(judge: Callable[[Trajectory], Verdict | None], trajectories: Iterable[Trajectory]) -> list[Judged]:
     """Each session with what the judge says of it without its reward."""
     return [(each, judge(_hidden(each))) for each in trajectories]
+
+
+def tool_family(trajectory: Trajectory) -> str:
+    """The server whose tools the session called most, or the tool if it names none; empty without a call.
+
+    A name like `github__create_issue`, `fs.read` or `mcp:fs/read` begins with its server.
+    """
+    counts: dict[str, int] = {}
+    for step in trajectory.steps:
+        if step.role == "tool":
+            counts[step.tool] = counts.get(step.tool, 0) + 1
+    if not counts:
+        return ""
+    tool = min(counts, key=lambda each: (-counts[each], each))
+    for mark in ("__", "/", "."):
+        tool = tool.partition(mark)[0] or tool
+    return tool[:_MAX_FAMILY]
 
 
 async def ask_model(settings: Settings, trajectories: Sequence[Trajectory]) -> list[Judged]:

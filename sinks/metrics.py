@@ -240,15 +240,9 @@ class Metrics:
     judge_cases = _counter(
         "lore",
         "Verdicts of a judge on sessions that have feedback or a reward too: agreed or contradicted. Worry when a "
-        "fifth are contradicted: from there on the judge no longer counts for that family of tools.",
+        "fifth are contradicted: set a reward, or send feedback, because that judge is wrong about your sessions.",
         "source",
         "result",
-    )
-    judge_silenced = _counter(
-        "lore",
-        "Verdicts that were ignored because their judge had been contradicted too often. Worry at any: see "
-        "`fleetlore judges`.",
-        "source",
     )
     llm_questions = _counter(
         "lore",

@@ -23,14 +23,13 @@ import msgspec
 import orjson
 from msgspec.structs import asdict
 
-from benchmarks.pipeline import EmptyStore, batches, decode_once
+from benchmarks.pipeline import batches, decode_once
 from benchmarks.traffic import TENANT
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Trajectory, encode
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
-from models.judge.record import measurable, tool_family
 from models.judge.session_state import SessionState
 from models.memory.bottom_k import SessionCounts
 from models.memory.candidate import Candidate, Shown, is_unconfirmed, shown_items
@@ -38,13 +37,11 @@ from models.memory.identities import without_identities
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from models.memory.quality import is_junk
-from sinks.metrics import Metrics
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
 from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s1_sessions.sanitize import clean
 from streams.stages.s2_patterns import PatternsStage
-from streams.stages.s3_judgments import JudgeRecords, RecordKey
 from streams.stages.s4_items import ItemsStage
 
 NOBODY: frozenset[int] = frozenset()
@@ -67,7 +64,6 @@ class ByHandSame:
         self._changed_items: set[str] = set()
         self._patterns_written = self._items_written = time.monotonic()
         self._judge = JudgeChain()
-        self._records = JudgeRecords(EmptyStore(), Metrics("by hand"))
 
     async def take(self, batch: Sequence[Record]) -> Published:
         """Process records of events; return what other agents and the trainer are told."""
@@ -113,25 +109,9 @@ class ByHandSame:
 
     async def _judge_all(self, trajectories: Sequence[Trajectory], published: Published) -> None:
         votes = [self._judge.votes(each) for each in trajectories]
-        measured = [measurable(each, said) for each, said in zip(trajectories, votes, strict=True)]
-        places = [
-            (TENANT, 0, tool_family(each) if some else "") for each, some in zip(trajectories, measured, strict=True)
-        ]
-        wanted = [
-            (RecordKey(*place[:2], vote.version, place[2]), vote.source)
-            for place, some in zip(places, measured, strict=True)
-            for vote in some
-        ]
-        if wanted:
-            await self._records.load("judgments", wanted)
-            for each, said, some, place in zip(trajectories, votes, measured, places, strict=True):
-                if some:
-                    self._records.note(place, each, said, ())
-            self.rows["judgments"].update((row["id"], row) for row in self._records.take_rows())
         came: defaultdict[str, list[Candidate | Shown]] = defaultdict(list)
-        for each, said, some, place in zip(trajectories, votes, measured, places, strict=True):
-            counted = self._records.counted(place, said) if some else said
-            for contribution in self._taught(each, SessionState(trajectory=each, votes=said), counted, published):
+        for each, said in zip(trajectories, votes, strict=True):
+            for contribution in self._taught(each, SessionState(trajectory=each, votes=said), said, published):
                 came[contribution.item_id].append(contribution)
         for item_id, contributions in came.items():
             self._merge(item_id, contributions, published)

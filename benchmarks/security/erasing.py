@@ -14,11 +14,10 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from streams.offline.erase import forgets, touched
 from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of
-from streams.offline.operator_word import States
+from streams.offline.operator_word import States, requests, states_that
 from streams.stage.base import Record
-from streams.stage.operators import Operators
+from streams.stage.operators import Forget, Operators
 from streams.stages.pipeline import pipeline
 
 SESSIONS = 200
@@ -46,15 +45,19 @@ async def erased_by_store() -> list[tuple[str, str, str, str]]:
     await memory.run(_events(sessions, memory.clock))
     await memory.settle()
     hashes: dict[str, tuple[int, ...]] = {session: (stable_hash(session),) for session in gone}
-    flat = [each for found in hashes.values() for each in found]
-    before = await touched(memory.store, TENANT, flat)
+    flat = {each for found in hashes.values() for each in found}
+
+    async def knowing() -> States:
+        return await states_that(lambda state: flat & state.sessions, memory.store, TENANT)
+
+    before = await knowing()
     memory.erased.add_sessions(TENANT, flat)
-    await _forget(memory, before, hashes)
+    await _forget(memory, before)
     await memory.store.delete("judgments", [f"{TENANT}/{session}" for session in gone])
-    after, judged = await touched(memory.store, TENANT, flat), _judged(memory.store, gone)
+    after, judged = await knowing(), _judged(memory.store, gone)
     await memory.run(_events(sessions, memory.clock))  # all of it is sent again
     await memory.settle()
-    again, judged_again = await touched(memory.store, TENANT, flat), _judged(memory.store, gone)
+    again, judged_again = await knowing(), _judged(memory.store, gone)
     found = (
         ("patterns", len(before.patterns), len(after.patterns), len(again.patterns)),
         ("items", len(before.items), len(after.items), len(again.items)),
@@ -64,8 +67,8 @@ async def erased_by_store() -> list[tuple[str, str, str, str]]:
     return [("erasure", f"{what} {said}", f"{knew}", f"{left}, {back}") for what, knew, left, back in found]
 
 
-async def _forget(memory: _Pipeline, found: States, hashes: dict[str, tuple[int, ...]]) -> None:
-    for value in forgets(TENANT, found, hashes):
+async def _forget(memory: _Pipeline, found: States) -> None:
+    for value in requests(TENANT, found, Forget):
         (stage,) = [each for each in memory.stages if each.reads == value.topic]
         record = Record(topic(TENANT, value.topic), 0, 0, None, value.value, {})
         effects = await stage.process([record])

@@ -21,7 +21,7 @@ GROUP = "fleetlore.commands"
 # The order and the panels of `fleetlore --help`.
 PANELS = {
     "Start": ("up",),
-    "Read": ("health", "patterns", "items", "places", "tools", "adapters", "judges", "dead-letters", "console"),
+    "Read": ("health", "patterns", "items", "places", "tools", "adapters", "dead-letters", "console"),
     "Join": ("install", "relay", "mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
     "Check": ("doctor", "replay", "backtest"),

@@ -119,8 +119,8 @@ class JudgeChain:
 
     No judge sees a part of a session that was closed early (`ending == "continued"`): its end is not the session's end.
 
-    On a share of the sessions, drawn by hash, the judges after the deciding one vote too, and the environment's reward
-    measures them (`models.judge.record`).
+    On a share of the sessions, drawn by hash, the judges after the deciding one vote too, so that the metric
+    `judge_cases` compares them with the environment's reward.
     """
 
     def __init__(self, judges: Sequence[_Judge] | None = None) -> None:

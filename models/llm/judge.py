@@ -36,8 +36,8 @@ SCHEMA: Final[dict[str, Any]] = {
     "additionalProperties": False,
 }
 
-# A model's own certainty is worth little, so it is not asked. Until its record says more (`models.judge.record`), it
-# counts as right three times of four: a label to count by, but below what a lesson needs.
+# A model's own certainty is worth little, so it is not asked. Its verdict counts as right three times in four: enough
+# for a label, but too little to teach a lesson (`SUCCESS_ABOVE`).
 _PROBABILITY: Final = 0.75
 
 

@@ -43,12 +43,11 @@ class _Failing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What was not taken: dead letters, adapter versions, items and judges, each counted by its reason."""
+    """Counts of refused dead letters, adapter versions and items, each by its reason."""
 
     letters: tuple[tuple[str, int], ...]
     adapters: tuple[tuple[str, int], ...]
     junk: tuple[tuple[str, int], ...]
-    silenced: int
 
 
 def failing(snapshot: Snapshot) -> list[_Failing]:
@@ -132,7 +131,6 @@ def refused(snapshot: Snapshot) -> Refused:
         _most(Counter(each.reason for each in snapshot.letters)),
         _most(acks),
         _most(sample.by("junk_items_total", "reason")) if sample is not None else (),
-        int(sample.total("judge_silenced_total")) if sample is not None else 0,
     )
 
 

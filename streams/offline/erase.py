@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
@@ -30,17 +30,15 @@ from fleetlore.stats.hashing import stable_hash, user_hash
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
 from fleetlore.wire.incoming import STARTED, Incoming
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
-from models.judge.record import JudgeRecord
 from models.judge.session_state import SessionState
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.milvus import MilvusStore
 from streams.offline.drain import BEHIND, wait_drained
-from streams.offline.operator_word import Deliver, States, ask_owners, beside_workers, requests, states_that
+from streams.offline.operator_word import Deliver, States, ask_owners, beside_workers, states_that
 from streams.stage.base import Effects, ListedStore, Outgoing, Record
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from streams.stages.s1_sessions.parse import read_events
-from streams.stages.s3_judgments import LABEL
 
 __all__ = ["Wanted", "erase", "forget_erased"]
 
@@ -56,6 +54,8 @@ _PART = re.compile(r"\.[0-9a-f]{12}")
 _HEARD_SECONDS = 2.0
 # Rounds in which what was under way at the first is found.
 _ROUNDS = 5
+# The label of rows that earlier releases kept beside the judgments. They hold hashes of sessions, so they are deleted.
+_OF_JUDGES = "judge"
 
 # Whether a session is meant, by its id, its agent, its user and the time of its end.
 _Means = Callable[[str, str, str, float], bool]
@@ -158,7 +158,6 @@ class Erasing:
         records: on the log, by topic, how many records name one of them; none of them is taken up again.
         until: by topic, when the last of these has left the log, in seconds since the Unix epoch.
         rows: of Milvus, by collection: judgments deleted, patterns and items changed or deleted.
-        cases: of judges' records.
         versions: of adapters that have learned of it: revoked and deleted.
         remains: what no date is known of: where bytes lie on, and how long.
     """
@@ -171,7 +170,6 @@ class Erasing:
     records: Mapping[str, int]
     until: Mapping[str, float]
     rows: Mapping[str, int]
-    cases: int
     versions: Sequence[str]
     remains: Mapping[str, str]
     schema: int = SCHEMA
@@ -190,7 +188,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
     tenant, now, compacting, versions = wanted.tenant, SystemClock().now(), False, list[str]()
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         found = await _find(settings, store, wanted)
-        first = await touched(store, tenant, found.hashes)
+        first = await _knowing(store, tenant, found)
         if dry_run:
             versions = await learned_versions(settings, tenant, found, erase=False)
         elif found.parts or wanted.agent:
@@ -217,7 +215,6 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         records={name: on.records for name, on in found.topics.items()},
         until={name: on.until for name, on in found.topics.items()},
         rows=rows,
-        cases=len(first.cases),
         versions=versions,
         remains=remaining(settings, compacting=compacting and any(rows.values())),
     )
@@ -263,39 +260,20 @@ async def _forget(
         await settle()
         # These were judged before their worker knew of the erasure.
         await _look_at_rows(store, tenant, means, found)
-        if not (left := await touched(store, tenant, found.hashes)):
+        if not (left := await _knowing(store, tenant, found)):
             break
-        asked = forgets(tenant, left, found.by_session)
-        await ask_owners(settings, deliver, tenant, asked, left.items, found.hashes)
+        await ask_owners(settings, deliver, tenant, left, Forget, found.hashes)
     else:
         raise StackError(f"states of tenant {tenant} still know what was erased after {_ROUNDS} rounds: run it again")
     await store.delete("judgments", found.rows)
-    for collection, ids in (await touched(store, tenant, ())).empty.items():
+    for collection, ids in left.empty.items():
         await store.delete(collection, ids)
     return await store.purge()
 
 
-async def touched(store: ListedStore, tenant: str, sessions: Iterable[int]) -> States:
-    """Look through all states of a tenant for those that know erased sessions (hashes), records of judges too.
-
-    Raises:
-        StoreUnavailable: Milvus does not answer.
-    """
-    wanted = frozenset(sessions)
-    found = await states_that(lambda state: wanted & state.sessions, store, tenant)
-    async for row in store.rows("judgments", tenant, "state", label=LABEL):
-        found.cases |= wanted & JudgeRecord.from_json(row["state"]).cases.kept.keys()
-    return found
-
-
-def forgets(tenant: str, found: States, sessions: Mapping[str, tuple[int, ...]]) -> list[Outgoing]:
-    """What goes to the owners. `sessions`: by id, the hashes of it and of its parts."""
-    # A session's judge records are those of its own partition.
-    judged = [(session, known) for session, known in sessions.items() if not found.cases.isdisjoint(known)]
-    return [
-        *requests(tenant, found, lambda id, known: Forget(id, known).to_json()),
-        *(Outgoing(tenant, "trajectories", session, Forget("", known).to_json()) for session, known in judged),
-    ]
+async def _knowing(store: ListedStore, tenant: str, found: Found) -> States:
+    hashes = found.hashes
+    return await states_that(lambda state: hashes & state.sessions, store, tenant)
 
 
 def remaining(settings: Settings, *, compacting: bool) -> dict[str, str]:
@@ -403,7 +381,8 @@ async def _look_at_rows(store: ListedStore, tenant: str, means: _Means, found: F
     """Add the sessions that have been judged."""
     found.rows = []
     async for row in store.rows("judgments", tenant, "label", "state"):
-        if row["label"] == LABEL:
+        if row["label"] == _OF_JUDGES:
+            found.rows.append(row["id"])
             continue
         id = row["id"].partition("/")[2]
         known = SessionState.from_json(row["state"]).trajectory

@@ -22,7 +22,7 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import ListedStore, Outgoing, split
-from streams.stage.operators import Reconsider
+from streams.stage.operators import Forget, Reconsider
 
 __all__ = ["Deliver", "decide", "is_known", "publish_again", "reconsider"]
 
@@ -33,6 +33,7 @@ _CHUNK = 1_000
 
 # Brings values to the owners of the states: by way of the topics, or to stages in this process.
 Deliver = Callable[[Sequence[Outgoing]], Awaitable[object]]
+_Request = Callable[[str, tuple[int, ...]], Forget | Reconsider]
 
 
 @dataclass(slots=True)
@@ -40,17 +41,15 @@ class States:
     """What knows the sessions that the word is about: by id, the hashes of those.
 
     Attributes:
-        cases: sessions that records of judges count.
         empty: by collection, ids of rows in which nothing is left.
     """
 
     patterns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     items: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    cases: set[int] = field(default_factory=set)
     empty: dict[str, list[str]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.patterns or self.items or self.cases)
+        return bool(self.patterns or self.items)
 
 
 @asynccontextmanager
@@ -103,25 +102,25 @@ async def states_that(
     return found
 
 
-def requests(tenant: str, found: States, request: Callable[[str, tuple[int, ...]], bytes]) -> list[Outgoing]:
-    """What goes to the owners: of each state, what `request` makes of its id and of the sessions that it knows."""
-    places = (("observations", found.patterns), ("candidates", found.items))
-    return [Outgoing(tenant, name, id, request(id, known)) for name, of in places for id, known in of.items()]
+def requests(tenant: str, found: States, request: _Request) -> list[Outgoing]:
+    """Make a request to the owner of each state, from the state's id and the sessions that it knows."""
+    topics = (("observations", found.patterns), ("candidates", found.items))
+    return [Outgoing(tenant, name, id, request(id, known).to_json()) for name, of in topics for id, known in of.items()]
 
 
 async def ask_owners(
     settings: Settings,
     deliver: Deliver,
     tenant: str,
-    asked: Sequence[Outgoing],
-    items: Collection[str],
+    found: States,
+    request: _Request,
     gone: Collection[int] = (),
 ) -> None:
-    """Deliver the requests, then what the log holds for `items`, without the sessions that are gone (hashes)."""
-    await deliver(asked)
+    """Send a request to the owner of each state, then what the log holds for its items without sessions (hashes)."""
+    await deliver(requests(tenant, found, request))
     chunk: list[Outgoing] = []
     async for record in records_of(settings.cluster, topic(tenant, "candidates")):
-        chunk += contributed(tenant, record.value or b"", items, gone)
+        chunk += contributed(tenant, record.value or b"", found.items, gone)
         if len(chunk) >= _CHUNK:
             await deliver(chunk)
             chunk = []
@@ -186,13 +185,8 @@ async def publish_again(
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
     """
     known = await known_to(store, tenant, decided.id)
-    await ask_owners(settings, deliver, tenant, reconsiderations(tenant, known, decided), known.items)
+    await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, decided))
     return known
-
-
-def reconsiderations(tenant: str, known: States, decided: Decision) -> list[Outgoing]:
-    """What goes to the owners of the states to which a distrusted agent contributed."""
-    return requests(tenant, known, lambda id, _: Reconsider(id, decided).to_json())
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:

@@ -67,7 +67,7 @@ class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
     """Asks the owner of a state to forget sessions. It travels beside the contributions, on their topic.
 
     Attributes:
-        id: of the pattern or the item; empty on `trajectories`, where all records of judges are meant.
+        id: of the pattern or the item. Earlier releases sent an empty id on `trajectories`.
         sessions: hashes of their ids.
     """
 

@@ -1,7 +1,7 @@
 """Ask a model, where one is set, about judgments, and send its opinions back to `trajectories` (stage 5).
 
 It judges the sessions on which all other judges abstained, and a small share of those with a better judge, so that its
-own errors are counted (`models.judge.record`). The share is drawn by a hash of the session, so it is the same sessions
+errors are counted (metric `judge_cases`). The share is drawn by a hash of the session, so it is the same sessions
 everywhere.
 
 A model takes seconds, so it is not asked where sessions are judged. Its answer is a value of its own, like feedback,

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.topics import topic
-from streams.offline.operator_word import contributed, known_to, reconsiderations
+from streams.offline.operator_word import contributed, known_to, requests
 from streams.stage.base import Outgoing
+from streams.stage.operators import Reconsider
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
@@ -31,7 +32,7 @@ async def decide(pipeline: LogPipeline, decided: Decision) -> None:
     await pipeline.producer.deliver([Outgoing(tenant, DECISIONS, decided.key, decided.to_json())])
     for _ in range(2):
         known = await known_to(pipeline.store, tenant, decided.id)
-        asked = reconsiderations(tenant, known, decided)
+        asked = requests(tenant, known, lambda id, _: Reconsider(id, decided))
         for record in pipeline.log.read_all(topic(tenant, "candidates")):
             asked += contributed(tenant, record.value or b"", known.items, ())
         await pipeline.producer.deliver(asked)

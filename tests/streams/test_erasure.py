@@ -12,10 +12,9 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
-from streams.offline.erase import forgets, touched
-from streams.offline.operator_word import States, contributed
+from streams.offline.operator_word import States, contributed, requests, states_that
 from streams.stage.base import Outgoing
-from streams.stage.operators import Erasure
+from streams.stage.operators import Erasure, Forget
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
@@ -31,16 +30,16 @@ async def erase(pipeline: LogPipeline, *sessions: str) -> States:
         await pipeline.producer.deliver([Outgoing(pipeline.tenant, "erasures", record.key, record.to_json())])
         pipeline.operators.erased.take(pipeline.tenant, record.to_json())
     await pipeline.drain()
-    hashes = [each for found in named.values() for each in found]
-    found = await touched(pipeline.store, pipeline.tenant, hashes)
-    asked = forgets(pipeline.tenant, found, named)
+    hashes = {each for found in named.values() for each in found}
+    found = await states_that(lambda state: hashes & state.sessions, pipeline.store, pipeline.tenant)
+    asked = requests(pipeline.tenant, found, Forget)
     for record in pipeline.log.read_all(topic(pipeline.tenant, "candidates")):
         asked += contributed(pipeline.tenant, record.value or b"", found.items, hashes)
     await pipeline.producer.deliver(asked)
     await pipeline.drain()
     ids = [f"{pipeline.tenant}/{session}" for session in sessions]
     await pipeline.store.delete("judgments", ids)
-    return await touched(pipeline.store, pipeline.tenant, hashes)
+    return await states_that(lambda state: hashes & state.sessions, pipeline.store, pipeline.tenant)
 
 
 async def learned(make: MakePipeline, sessions: list[list[Event]]) -> LogPipeline:

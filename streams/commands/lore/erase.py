@@ -40,9 +40,8 @@ def erase(
 ) -> None:
     """Erase sessions from all that was learned.
 
-    As if they had never been, while the fleet goes on. Patterns, items and records of judges are changed by the
-    workers, which must be running. What lies on the log is taken up no more and ages out; the report says when the last
-    of it is gone.
+    As if they had never been, while the fleet goes on. Patterns and items are changed by the workers, which must be
+    running. What lies on the log is taken up no more and ages out; the report says when the last of it is gone.
     """
     everything = tenant is not None and not (session or agent or user)
     name = check_tenant(tenant or DEFAULT_TENANT)
@@ -64,7 +63,6 @@ def erase(
     verb = "Erased" if report.done else "Would erase"
     typer.echo(f"{verb} {safe(report.scope)} of tenant {report.tenant}: {report.sessions} sessions.")
     stores = [(f"Milvus {collection}", f"{count} rows", "") for collection, count in report.rows.items()]
-    stores.append(("records of judges", f"{report.cases} cases", ""))
     stores += [
         (f"adapter {version[:18]}", "revoked and deleted" if report.done else "has learned of it", "")
         for version in report.versions

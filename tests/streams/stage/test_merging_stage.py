@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.testing import FakeClock
-from models.judge.record import Case, JudgeRecord
 from models.memory.bottom_k import SessionCounts
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import Observation, PatternState, Subject
@@ -22,7 +21,6 @@ from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition, yielding
 from streams.stage.merging_stage import BoundedCache, WriteBuffer
 from streams.stages.s2_patterns import PatternsStage
-from streams.stages.s3_judgments import _weigh
 from streams.stages.s4_items import ItemsStage, _Item
 from tests.candidates import candidate
 
@@ -244,19 +242,6 @@ def test_an_item_takes_up_no_more_than_is_reckoned(sessions: int) -> None:
     stage = ItemsStage(MemoryStore(), FakeClock(), Metrics("worker"))
     reckoned = stage.weigh(item(0, sessions))
     assert 0.1 * reckoned < taken_up(lambda number: item(number, sessions), 10) < reckoned
-
-
-@pytest.mark.parametrize("cases", [0, 200])
-def test_a_judges_record_takes_up_no_more_than_is_reckoned(cases: int) -> None:
-    def record(number: int) -> JudgeRecord:
-        made = JudgeRecord("rules", "v1", f"family{number}")
-        for case in range(cases):
-            said = Case((2**50 + case, 1.7e9 + case), "success", "failure", 10**15 + case)
-            made.add(f"session-{number}-{case}", said)
-        return made
-
-    reckoned = _weigh(record(0))
-    assert 0.2 * reckoned < taken_up(record, 10) < reckoned
 
 
 async def test_all_come_in_order_and_others_get_a_turn_now_and_then() -> None:
