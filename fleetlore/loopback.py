@@ -1,4 +1,4 @@
-"""Tell loopback addresses from others: no proxy stands before them, and no page in a browser may send to them."""
+"""Tell loopback addresses from others, and serve no page of a browser on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["is_loopback", "past_proxies", "without_pages"]
+__all__ = ["hostname", "is_loopback", "past_proxies", "without_pages"]
 
 # As ASGI has them.
 Message = MutableMapping[str, Any]
@@ -24,6 +24,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def hostname(netloc: str) -> str:
+    """Return the host of `HOST:PORT` without brackets; empty where it is malformed."""
+    try:
+        return urlsplit(f"//{netloc}").hostname or ""
+    except ValueError:
+        return ""
+
+
 def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which a process reaches this machine directly, whatever proxy `environ` names.
 
@@ -37,17 +45,22 @@ def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_pages(app: Application) -> Application:
-    """The application, for requests of programs and of pages that this machine serves itself.
+    """Return the application, served to programs and to pages that this machine serves itself.
 
-    Any page may send to a loopback address, and what it sent would become lore of the fleet.
-    A browser says with every POST where its page comes from, whatever name led it here (DNS rebinding).
+    Any page may send to a loopback address, and what it sends would become lore of the fleet. A browser names the
+    page of every POST in `Origin`. A name that another's server resolves to this machine (DNS rebinding) makes the
+    page read answers as its own, so `Host` must be a loopback address on every request.
     """
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:
-        origin = dict(scope["headers"]).get(b"origin") if scope["type"] == "http" else None
-        if origin is not None and not is_loopback(urlsplit(origin.decode("latin-1")).hostname or ""):
-            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
-            await send({"type": "http.response.body", "body": b"a page of " + origin + b" may not send here"})
+        headers = scope["headers"] if scope["type"] == "http" else ()
+        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
+        pages = [origin for origin in origins if not is_loopback(hostname(origin.partition("://")[2]))]
+        if pages or not all(is_loopback(hostname(host)) for host in hosts):
+            status, why = (403, f"a page of {pages[0]} may not send here") if pages else (421, "use 127.0.0.1 as host")
+            await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": why.encode()})
             return
         await app(scope, receive, send)
 

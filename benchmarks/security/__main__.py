@@ -148,7 +148,7 @@ def _fences() -> Iterator[Line]:
         for letter, hidden, nonce in product(_LETTERS, _INVISIBLE, ("", " 00000000"))
     ]
     seen = [normalize("NFKC", _IGNORED.sub("", clean(f"say {mark} now"))).translate({0x435: "e"}) for mark in marks]
-    yield "fences", "look-alikes of the fence around advice", f"{len(marks):,}", f"{_count(seen, '/fleet-memory')}"
+    yield "fences", "look-alikes of the fence around advice", f"{len(marks):,}", f"{_count(seen, '</fleet-memory')}"
 
 
 def _count(texts: list[str], mark: str) -> int:

@@ -48,7 +48,7 @@ _MIN_WORDS = 4
 # Calls that were asked about and not made.
 _MAX_ASKED = 64
 # What a line of an item begins with, and a quotation leaves out.
-_LABEL = re.compile(r"(?:\d{1,3}\.|[A-Z][a-z]{2,8}:) ")
+_LABEL = re.compile(r"(?:\| )?(?:\d{1,3}\.|[A-Z][a-z]{2,8}:) |\| ")
 _MAX_TEXT = 32 * 1024
 _MAX_FENCED = 64 * 1024
 _MAX_DEPTH = 16

@@ -87,8 +87,6 @@ def relay(
     if tokens is None and signed == ANYONE:
         raise ConfigError("a relay that signs what its callers say has to tell them apart: give --tokens")
     with extra("relay", "`relay` needs"):
-        from starlette.middleware.trustedhost import TrustedHostMiddleware
-
         from fleetlore.http_server.gate import listen
         from fleetlore.http_server.server import serve_http
         from fleetlore.relay.app import relay_app
@@ -111,8 +109,8 @@ def relay(
                 for each in tenants
             }
             app: Any = relay_app(fleets, known, providers)
-            if not path and is_loopback(host):  # a page reads what a name of its own answers that leads here
-                app = TrustedHostMiddleware(without_pages(app), [host, "127.0.0.1", "localhost"])
+            if not path and is_loopback(host):
+                app = without_pages(app)
             sockets = [stack.enter_context(_unix_socket(Path(path)))] if path else listen(host, port)
             typer.echo(f"relay {http}" if path else f"relay {'https' if certificate else 'http'}://{http}")
             await serve_http(app, sockets, certificate=certificate, key=key)

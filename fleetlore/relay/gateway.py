@@ -7,10 +7,11 @@ an answer's bytes are passed on as they come.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextvars import copy_context
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx2
 import orjson
@@ -23,6 +24,7 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.join.conversations import Conversation, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Body, Dialect
+from fleetlore.join.upstream import upstream_client
 from fleetlore.refusals import refused
 from fleetlore.relay.api import body_of
 from fleetlore.relay.requests import OWN_HEADERS, Caller
@@ -88,13 +90,15 @@ class Gateway:
         self._providers = {name: url.rstrip("/") for name, url in {**_PROVIDERS, **(providers or {})}.items()}
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
         timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
-        self._client = httpx2.AsyncClient(limits=limits, timeout=timeout)
+        self._client = upstream_client(limits=limits, timeout=timeout)
 
     async def close(self) -> None:
         await self._client.aclose()
 
     async def forward(self, fleet: Fleet, caller: Caller, request: Request, provider: str) -> Response:
         path, body = request.path_params["path"], await body_of(request, _MAX_BODY)
+        if _leaves_folder(path):
+            raise HTTPException(400, "this path cannot be forwarded: it holds `.` or `..` as a segment")
         dialect = _READ.get((provider, path)) if request.method == "POST" else None
         conversation: Conversation | None = None
         if dialect is not None:
@@ -162,6 +166,20 @@ class Gateway:
                     refused("unread_answer", f"an answer to agent {caller.agent!r} passes unread: {error!r}")
         finally:
             await answer.aclose()
+
+
+def _leaves_folder(path: str) -> bool:
+    """Whether a segment of the path is `.` or `..`, also if it is encoded several times or ends in `;parameters`.
+
+    Servers and proxies disagree on how often they decode a path, so every reading of it must stay below the address.
+    """
+    while True:
+        if any(segment.partition(";")[0].strip(" \t\r\n\0") in (".", "..") for segment in re.split(r"[/\\]", path)):
+            return True
+        decoded = unquote(path)
+        if decoded == path:
+            return False
+        path = decoded
 
 
 class _Passed(StreamingResponse):

@@ -44,7 +44,25 @@ async def test_pages_of_others_are_refused(origin: str | None, status: int) -> N
         return PlainTextResponse("taken")
 
     app = without_pages(Starlette(routes=[Route("/v1/traces", take, methods=["POST"])]))
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://rebound.example") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:4318") as client:
         answer = await client.post("/v1/traces", headers={} if origin is None else {"origin": origin})
     assert answer.status_code == status
     assert len(taken) == (status == 200)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:7411", "localhost:7411", "[::1]", "[::1]:7411", "LOCALHOST"])
+async def test_programs_that_name_this_machine_are_served(host: str) -> None:
+    assert (await _get({"host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:7411", "127.0.0.1.nip.io", "localhost.evil.example", "0.0.0.0", "[::1", ""]
+)
+async def test_a_name_of_others_that_leads_here_is_refused(host: str) -> None:
+    assert (await _get({"host": host})).status_code == 421
+
+
+async def _get(headers: dict[str, str]) -> httpx2.Response:
+    app = without_pages(Starlette(routes=[Route("/", lambda _: PlainTextResponse("served"))]))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1") as client:
+        return await client.get("/", headers=headers)

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.join.mcp.proxy import McpCalls
+from fleetlore.join.upstream import upstream_client
 
 __all__ = ["forwarding_app"]
 
@@ -52,7 +53,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         closing = asyncio.create_task(close_silent())
-        async with httpx2.AsyncClient(timeout=None) as app.state.client:
+        async with upstream_client(timeout=None) as app.state.client:
             yield
         closing.cancel()
         sessions.leave_all()
