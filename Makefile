@@ -41,7 +41,7 @@ $(BIN)/python:
 # Not before one of the files changed again: a second run starts at once.
 $(STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the checks need into $(VENV): some minutes, once"
-	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable deploy/encoder --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,backtest,console,llm,retrieval]'
+	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable deploy/encoder --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,console,llm,retrieval]'
 	@touch $@ $(VENV)/.installed-demo $(VENV)/.installed-demo-torch
 
 # The demo needs the pipeline, a broker and a vector store, and none of the tools of the checks. Modules are compiled when
@@ -111,7 +111,6 @@ docs: $(STAMP)  ## Write the pages and tables that are made from the code, and t
 	$(BIN)/python deploy/dashboard.py
 	$(BIN)/python deploy/kubernetes.py
 	$(BIN)/python -m benchmarks.docs.reference
-	$(BIN)/python -m benchmarks.docs.scale
 	$(BIN)/python -m benchmarks.page
 
 site: $(STAMP)  ## Build the documentation's site in build/site; a dead link or a warning fails

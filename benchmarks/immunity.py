@@ -1,16 +1,14 @@
 """Measure the time from a first failure to a usable hint at another agent.
 
-1,000 agents in two processes make 2,000 calls a second, as `benchmarks.immunity_load` says, on the embedded stack:
-broker, Milvus Lite and one worker, all on this machine, beside the agents. No trainer runs: it takes no part in this.
-The clock starts when the new failure has happened, before the agent records it, and stops when `advise()` of an agent
-in the other process holds its pattern. A failure that nobody learns of counts as infinitely late.
+1,000 agents in two processes make 2,000 calls a second (`benchmarks.immunity_load`) on the embedded stack: broker,
+Milvus Lite and one worker on this machine, beside the agents. No trainer runs, because it takes no part in this. The
+clock starts when the new failure has happened, before the agent records it. It stops when `advise()` of an agent in the
+other process holds its pattern. A failure that nobody learns of counts as infinitely late.
 
-A rate is sustained if the agents kept to it, lost nothing and the pipeline had worked in everything two seconds after
-the last event. Where 2,000 calls a second are not, its time is that of a queue that grows, and the highest lower rate
-that is sustained is measured beside it.
+A rate is sustained if the agents kept to it, lost nothing, and the pipeline had processed everything two seconds after
+the last event. If 2,000 calls a second are not sustained, the time is that of a growing queue, and the note says so.
 
-*Peers* run the same loop with the same agents: a SQLite journal that all processes share and poll, every second and
-every 100 ms; and mem0, at a rate that it sustains, since each search and each write costs it milliseconds.
+The rival runs the same loop with the same agents: a SQLite journal that all processes share and poll every 100 ms.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
+import sys
 import tempfile
 import time
 from contextlib import closing
@@ -27,9 +26,8 @@ from pathlib import Path
 import orjson
 
 from benchmarks.cpu import cpu_by_role
-from benchmarks.immunity_hops import HOPS, hops
 from benchmarks.immunity_load import Plan, Result
-from benchmarks.peers import ROOT, interpreter
+from benchmarks.peers import ROOT
 from benchmarks.report import Report, Row
 from fleetlore.config import DEFAULT_TENANT
 from fleetlore.errors import StackError
@@ -37,16 +35,13 @@ from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
 
 RATE = 2_000.0
-LOWER_RATES = (1_600.0, 1_200.0, 800.0, 400.0, 200.0)
 P50_BAR_MS = 55.0
 P99_BAR_MS = 125.0
 SETTLE_SECONDS = 2.0
 KEPT_UP = 0.98  # of the rate that was asked for
-MEM0_RATE = 40.0
 LINE_BYTES = 64 * 1024 * 1024
 
-JOURNALS = {"SQLite journal polled every 100 ms": "journal 0.1", "SQLite journal polled every second": "journal 1.0"}
-REFERENCE = "SQLite journal polled every 100 ms"
+JOURNAL, REFERENCE = "journal 0.1", "SQLite journal polled every 100 ms"
 PLAN = Plan(
     memory="fleet",
     where="",
@@ -67,14 +62,12 @@ class Run:
     Attributes:
         drained_seconds: from the last event until the pipeline had worked in everything; None for a memory without one.
         cpu: CPU seconds by role, from the first event until then.
-        hops: see `benchmarks.immunity_hops`.
     """
 
     plan: Plan
     results: list[Result]
     drained_seconds: float | None = None
     cpu: dict[str, float] = field(default_factory=dict)
-    hops: list[list[float]] = field(default_factory=list)
 
     @property
     def events(self) -> int:
@@ -125,9 +118,6 @@ class Run:
         ]
         if self.drained_seconds is not None:
             lines.append(Row(name="  worked in after the last event", figure=self.drained_seconds, unit="s"))
-        for hop, taken in zip(HOPS, self.hops, strict=False):
-            note = f"p99 {percentile(taken, 0.99):.0f} ms"
-            lines.append(Row(name=f"  {hop}", figure=percentile(taken, 0.50), unit="ms, p50", note=note))
         return lines
 
     def _describe(self) -> str:
@@ -145,30 +135,20 @@ def run(quick: bool) -> Report:
         if quick
         else PLAN
     )
-    ours, lower = asyncio.run(_fleet(plan, () if quick else LOWER_RATES))
-    peers = {name: asyncio.run(_journal(replace(plan, memory=memory))) for name, memory in JOURNALS.items()}
-    rate = min(MEM0_RATE, plan.calls_per_second)
-    mem0 = replace(plan, memory="mem0", processes=1, calls_per_second=rate, ask_seconds=0.05)
-    peers[f"mem0 at {rate:.0f} calls/s"] = asyncio.run(_run(mem0))
-    rows = ours.rows(f"fleetlore at {plan.calls_per_second:,.0f} calls/s")
+    ours = asyncio.run(_on_stack(plan))
+    peer = asyncio.run(_journal(replace(plan, memory=JOURNAL)))
     note = ""
     if not ours.sustained:
         note = f"{plan.calls_per_second:,.0f} calls/s are not sustained here: what is waited for is a queue that grows."
-    if lower is not None:
-        rows += lower.rows(f"fleetlore at {lower.plan.calls_per_second:,.0f} calls/s")
-        p50, p99 = (percentile(lower.milliseconds, share) for share in (0.50, 0.99))
-        note += f" At {lower.plan.calls_per_second:,.0f} calls/s: p50 {p50:.0f} ms, p99 {p99:.0f} ms."
-    for name, peer in peers.items():
-        rows += peer.rows(name)
     return Report(
         name="immunity",
         figure=percentile(ours.milliseconds, 0.50),
         bar=P50_BAR_MS,
         unit="ms",
         higher_is_better=False,
-        peers={name: percentile(peer.milliseconds, 0.50) for name, peer in peers.items()},
+        peers={REFERENCE: percentile(peer.milliseconds, 0.50)},
         reference=REFERENCE,
-        rows=tuple(rows),
+        rows=(*ours.rows(f"fleetlore at {plan.calls_per_second:,.0f} calls/s"), *peer.rows(REFERENCE)),
         also=(
             Report(
                 name="immunity p99",
@@ -176,24 +156,12 @@ def run(quick: bool) -> Report:
                 bar=P99_BAR_MS,
                 unit="ms",
                 higher_is_better=False,
-                peers={name: percentile(peer.milliseconds, 0.99) for name, peer in peers.items()},
+                peers={REFERENCE: percentile(peer.milliseconds, 0.99)},
                 reference=REFERENCE,
             ),
         ),
         note=note,
     )
-
-
-async def _fleet(plan: Plan, lower: tuple[float, ...]) -> tuple[Run, Run | None]:
-    """At the rate asked for and, if that is not sustained, at the first lower one that is."""
-    asked = await _on_stack(plan)
-    if asked.sustained:
-        return asked, None
-    for rate in lower:
-        slower = await _on_stack(replace(plan, calls_per_second=rate))
-        if slower.sustained:
-            return asked, slower
-    return asked, None
 
 
 async def _on_stack(plan: Plan) -> Run:
@@ -210,7 +178,6 @@ async def _on_stack(plan: Plan) -> Run:
             except StackError:
                 came.drained_seconds = math.inf
             came.cpu = {role: seconds - before[role] for role, seconds in cpu_by_role().items()}
-            came.hops = await hops(plan.where, plan, came.met, came.learned)
             return came
 
 
@@ -225,14 +192,13 @@ async def _journal(plan: Plan) -> Run:
 
 async def _run(plan: Plan) -> Run:
     """Let the processes of a plan work side by side, from the same moment on."""
-    python = interpreter("mem0" if plan.memory == "mem0" else None)
     hosts = []
     try:
         for number in range(plan.processes):
             said = orjson.dumps(asdict(replace(plan, number=number))).decode()
             hosts.append(
                 await asyncio.create_subprocess_exec(
-                    *(python, "-m", "benchmarks.immunity_load", said),
+                    *(sys.executable, "-m", "benchmarks.immunity_memories", said),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     cwd=ROOT,

@@ -8,24 +8,17 @@ not as less load.
 Nine calls of ten are of 200 known kinds, a tenth of which fails in known ways. Every `novelty_seconds` one agent makes
 a call that fails as no call before; from then on an agent of another process asks about the same call, again and again,
 until its memory holds that failure. Where there is one process only, it is another agent of that process.
-
-    python -m benchmarks.immunity_load PLAN      one such process; PLAN as JSON. Says "ready", reads the start time,
-    works.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 import time
 from collections import deque
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
-
-import orjson
 
 from fleetlore.fingerprint.fingerprint import Failure, failure_of
 
@@ -247,20 +240,3 @@ class Host:
 
 def plan_key(plan: Plan) -> str:
     return f"{plan.run}/{plan.number}"
-
-
-async def main(plan: Plan) -> None:
-    from benchmarks.immunity_memories import open_memory
-
-    memory = open_memory(plan)
-    await memory.start()
-    host = Host(plan, memory)
-    gc.freeze()
-    print("ready", flush=True)
-    start = float(await asyncio.to_thread(sys.stdin.readline))
-    await host.work(start)
-    print(orjson.dumps(asdict(host.result), option=orjson.OPT_NON_STR_KEYS).decode(), flush=True)
-
-
-if __name__ == "__main__":
-    asyncio.run(main(Plan(**orjson.loads(sys.argv[1]))))

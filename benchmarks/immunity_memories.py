@@ -1,33 +1,31 @@
 """Define the memories that the fleet of `benchmarks.immunity_load` is measured with.
 
-| name | an event | before a call | | --- | --- | --- | | `fleet` | goes to the broker; pipeline, Milvus and lore topics
-follow | a look at the process' replica of the lore | | `journal` | a row of a SQLite file in WAL mode that all
-processes share, committed every 25 ms | a look at the failures that the process has read; it reads the new rows every
-`poll` seconds | | `mem0` | a failed call is added as a memory (`infer=False`: there is no LLM here); other events are
-not | a search for the three nearest memories |
+* `fleet`: an event goes to the broker; pipeline, Milvus and lore topics follow. Before a call an agent looks at the
+  replica of its process.
+* `journal`: an event is a row of a SQLite file in WAL mode that all processes share, committed every 25 ms. Before a
+  call an agent looks at the failures that its process has read; a process reads new rows every `poll` seconds.
 
-All agents of a process share one emitter and one replica, or one connection and one poller, or one mem0: what a host of
-many agents would do. The journal redacts, judges, distils and counts nothing, and ends at the machine's edge. mem0 runs
-with its local Qdrant in memory, which one process at a time can open, and with fleetlore's static encoder as its
-embedder.
+All agents of a process share one emitter and one replica, or one connection and one poller. The journal does not
+redact, judge, distil or count, and ends at the machine's edge.
+
+`python -m benchmarks.immunity_memories PLAN` runs one process of agents; PLAN is JSON. It prints "ready", reads the
+start time from its standard input, and works.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
+import gc
 import sqlite3
-import tempfile
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from benchmarks.immunity_load import Call, Memory, Plan
+from benchmarks.immunity_load import Call, Host, Memory, Plan
 from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.fingerprint.fingerprint import call_id
 
@@ -41,9 +39,7 @@ def open_memory(plan: Plan) -> Memory:
     name, _, option = plan.memory.partition(" ")
     if name == "fleet":
         return FleetMemory(plan.where, plan.run)
-    if name == "journal":
-        return JournalMemory(Path(plan.where), float(option))
-    return Mem0Memory()
+    return JournalMemory(Path(plan.where), float(option))
 
 
 class FleetMemory:
@@ -177,74 +173,16 @@ class JournalWorker:
         self._memory.rows.append((self._agent, self._session, kind, call.error or None, ended))
 
 
-class Mem0Memory:
-    """mem0 with a local store; needs `mem0ai` of the extra `[bench]`."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="mem0-")
-        self.events = 0
-        # Read when the package is imported; it would else call home and write to the user's folder.
-        os.environ["MEM0_TELEMETRY"] = "False"
-        os.environ["MEM0_DIR"] = self._folder.name
-        from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
-
-        store = {
-            "path": f"{self._folder.name}/qdrant",
-            "embedding_model_dims": StaticEncoder.dimensions,
-            "on_disk": False,
-        }
-        self.mem0: Any = import_module("mem0").Memory.from_config(
-            {
-                "vector_store": {"provider": "qdrant", "config": store},
-                "history_db_path": f"{self._folder.name}/history.db",
-                # Neither is asked anything: nothing is inferred, and the embedder is replaced below.
-                "llm": {"provider": "openai", "config": {"api_key": "none"}},
-                "embedder": {"provider": "openai", "config": {"api_key": "none"}},
-            }
-        )
-        self.mem0.embedding_model = Embedder(shared_encoder())
-
-    async def start(self) -> None:
-        return None
-
-    @asynccontextmanager
-    async def session(self, agent: str, number: int) -> AsyncIterator[Mem0Worker]:
-        self.events += 1
-        yield Mem0Worker(self, agent)
-        self.events += 1
-
-    async def stop(self) -> tuple[int, int]:
-        with contextlib.suppress(Exception):  # it also closes what it never opened
-            self.mem0.close()
-        self._folder.cleanup()
-        return self.events, 0
+async def main(plan: Plan) -> None:
+    memory = open_memory(plan)
+    await memory.start()
+    host = Host(plan, memory)
+    gc.freeze()
+    print("ready", flush=True)
+    start = float(await asyncio.to_thread(sys.stdin.readline))
+    await host.work(start)
+    print(orjson.dumps(asdict(host.result), option=orjson.OPT_NON_STR_KEYS).decode(), flush=True)
 
 
-class Mem0Worker:
-    def __init__(self, memory: Mem0Memory, agent: str) -> None:
-        self._memory = memory
-        self._agent = agent
-
-    def knows(self, call: Call) -> bool:
-        query = f"{call.tool} {orjson.dumps(call.arguments).decode()}"
-        found = self._memory.mem0.search(query, filters={"user_id": "fleet"}, top_k=3)
-        return bool(call.error) and any(call.error in each["memory"] for each in found["results"])
-
-    async def perform(self, call: Call) -> None:
-        self._memory.events += 2
-        if call.error:
-            text = f"{call.tool} {orjson.dumps(call.arguments).decode()} failed: {call.error_type}: {call.error}"
-            self._memory.mem0.add(text, user_id="fleet", agent_id=self._agent, infer=False)
-
-
-class Embedder:
-    """fleetlore's static encoder behind mem0's interface."""
-
-    def __init__(self, encoder: Any) -> None:
-        self._encoder = encoder
-
-    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        return [float(x) for x in self._encoder.encode([text])[0]]
-
-    def embed_batch(self, texts: list[str], memory_action: str | None = None) -> list[list[float]]:
-        return [self.embed(text) for text in texts]
+if __name__ == "__main__":
+    asyncio.run(main(Plan(**orjson.loads(sys.argv[1]))))

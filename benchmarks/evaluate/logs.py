@@ -19,7 +19,7 @@ from pathlib import Path
 
 import orjson
 
-from benchmarks.backtest.hear import at_places
+from benchmarks.evaluate.places import at_places
 from benchmarks.evaluate.world import LoggedTask, LoggedWorld, Reply
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash

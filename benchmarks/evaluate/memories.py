@@ -139,7 +139,7 @@ class Regression(Memory):
         try:
             from sklearn.feature_extraction.text import HashingVectorizer
         except ImportError as error:
-            raise ModelUnavailable("the arm LR needs: pip install 'fleetlore-server[backtest]'") from error
+            raise ModelUnavailable("the arm LR needs: pip install scikit-learn") from error
         self._hashed = HashingVectorizer(
             n_features=HASHED,
             ngram_range=(1, 2),

@@ -2,7 +2,6 @@
 
 A wrong "success" is amplified by everything learned from it, so each judge returns None if it is not sure, and the
 chain then says "abstained". Judges are pure functions of the trajectory: replaying the log gives the same verdicts.
-`benchmarks/judge_and_distiller.py DATA` measures the rules again.
 """
 
 from __future__ import annotations

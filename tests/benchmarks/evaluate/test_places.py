@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.backtest.advice.places import guessed_right, places_of, slices_by_place, split_by_place
+from benchmarks.evaluate.places import at_places, guessed_right, places_of
+from fleetlore.wire import events as ev
 from tests.models.backtest.made import call, log
+from tests.streams.offline.test_memory_pipeline import session
 
-DEV = Path(__file__).parents[5] / "shared" / "data" / "dev"
+DEV = Path(__file__).parents[4] / "shared" / "data" / "dev"
 
 
 def about(task: str, database: str, *, tells: bool = True, agent: str = "a", table: str = "") -> list:  # type: ignore[type-arg]
@@ -30,16 +33,17 @@ def test_a_tool_that_never_told_a_database_has_no_places() -> None:
     assert places_of([log(call("from math import sqrt", tool="python"))]) == {}
 
 
-def test_sessions_at_held_places_are_not_learned_from() -> None:
-    logs = [each for task in range(10) for agent in "ab" for each in about(str(task), f"db{task % 5}", agent=agent)]
-    train, test = [each for each in logs if each.agent == "a"], [each for each in logs if each.agent == "b"]
-    places = places_of(logs)
-    outside, inside = split_by_place(train, test, places, seed=1, share=0.2)
-    held = {places[each.source, each.task] for each in inside}
-    assert len(held) == 1 and not held & {places[each.source, each.task] for each in outside}
-    assert len(inside) == 4 and len(outside) == 8
-    assert sorted(slices_by_place(outside, inside, places)) == [("AP",), ("AP",), ("P",), ("P",)]
-    assert slices_by_place(train, test, places) == [()] * 10  # all their places are known
+def test_a_session_states_the_database_that_the_log_tells() -> None:
+    one, other, third = at_places(
+        [
+            session("a", "t", ("select * from x", "Table 'shop.x' doesn't exist"), ("select * from y", None)),
+            session("b", "u", ("select * from y", None)),
+            replace(session("c", "t", ("select 1", None)), place="stated"),
+        ]
+    )
+    assert (one.place, other.place, third.place) == ("shop", "shop", "stated")
+    (_, started), *_ = one.all_events()
+    assert started[ev.PLACE] == "shop"
 
 
 @pytest.mark.real_data

@@ -1,8 +1,8 @@
-"""Recover which database each SQL task is about, from the log alone: for grouping test sessions, never for learning.
+"""Recover which database each SQL task is about from the log alone. It groups sessions and is never learned from.
 
-An error that names a database's table tells it (`Table 'shop.orders' doesn't exist`). A task without such an error has
-that of the tasks whose queries that worked name the same tables and columns: ids of tasks may be shuffled, so
-neighbours say nothing.
+An error that names a database's table decides (`Table 'shop.orders' doesn't exist`). A task without such an error has
+the database of the tasks whose successful queries name the same tables and columns. Neighbouring ids say nothing,
+because they may be shuffled.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from dataclasses import replace
+from typing import Final
 
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.transcripts.session import LoggedSession
 from models.backtest.heard import CallLog
-from models.backtest.report import Logged
-
-L = TypeVar("L", bound=Logged)
+from streams.offline.hear import call_log
 
 Task = tuple[str, str]  # source, task
 
@@ -25,6 +24,12 @@ _TABLE = re.compile(r"\b(?:from|join)\s+`?(\w+)", re.IGNORECASE)
 _NAME = re.compile(r"[a-z_]\w+")
 # A table's name says more than any other word.
 _TABLE_WEIGHT: Final = 3
+
+
+def at_places(sessions: Sequence[LoggedSession]) -> list[LoggedSession]:
+    """The sessions, each with its recovered database as its place unless it states one."""
+    places = places_of(map(call_log, sessions))
+    return [replace(each, place=each.place or places.get((each.source, each.task), "")) for each in sessions]
 
 
 def places_of(logs: Iterable[CallLog]) -> dict[Task, str]:
@@ -40,52 +45,6 @@ def guessed_right(logs: Iterable[CallLog]) -> tuple[int, int]:
     weights = _databases_by_name(told, named)
     right = sum(_guess(named[task], weights, without=database) == database for task, database in told.items())
     return right, len(told)
-
-
-def split_by_place(
-    train: Sequence[L], test: Sequence[L], places: Mapping[Task, str], seed: int, share: float
-) -> tuple[list[L], list[L]]:
-    """Hold out `share` of the places of each source that has several, drawn by hash.
-
-    Returns:
-        The training sessions of these sources at no held place, and all sessions at held places.
-    """
-    known = {each.source for each in train}
-    held: set[tuple[str, str]] = set()
-    for source in sorted({source for source, _ in places} & known):
-        names = sorted(
-            {name for (of, _), name in places.items() if of == source},
-            key=lambda name: (stable_hash(f"{seed}/place/{source}/{name}"), name),
-        )
-        if len(names) > 1:
-            held |= {(source, name) for name in names[: max(1, round(share * len(names)))]}
-    sources = {source for source, _ in held}
-
-    def place(each: L) -> tuple[str, str]:
-        return each.source, places.get((each.source, each.task), "")
-
-    outside = [each for each in train if each.source in sources and place(each) not in held]
-    return outside, [each for each in (*train, *test) if place(each) in held]
-
-
-def slices_by_place(
-    train: Sequence[Logged], test: Sequence[Logged], places: Mapping[Task, str]
-) -> list[tuple[str, ...]]:
-    """Of each test session: P at a place that its source's training sessions were never at, AP if its agent is new too.
-
-    None elsewhere, and where its place is not known.
-    """
-    agents = {(each.source, each.agent) for each in train}
-    sources = {source for source, _ in agents}
-    met = {(each.source, places.get((each.source, each.task))) for each in train}
-    found: list[tuple[str, ...]] = []
-    for each in test:
-        place = places.get((each.source, each.task))
-        if place is None or (each.source, place) in met or each.source not in sources:
-            found.append(())
-        else:
-            found.append(("P",) if (each.source, each.agent) in agents else ("AP",))
-    return found
 
 
 def _signs(logs: Iterable[CallLog]) -> tuple[dict[Task, str], dict[Task, Counter[str]]]:

@@ -1,1 +1,0 @@
-"""Measure what a backtest says beside rivals: the laboratory of `fleetlore backtest`."""
