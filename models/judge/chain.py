@@ -95,7 +95,7 @@ class RewardJudge:
 class RulesJudge:
     """Finds failures that the end of a session gives away where no environment judged it. It never says "success".
 
-    Each rule is sound by itself and held on every source of logged runs where it fired (docs/results/judges.md). The
+    Each rule is sound by itself and held on every source of logged runs where it fired (docs/results/figures.md). The
     stated probability is not measured: it stays below an environment's certainty, because a new source may end its
     sessions in another way.
     """
