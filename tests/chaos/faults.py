@@ -104,6 +104,23 @@ async def milvus(world: World, rng: Random, rounds: int, seconds: float) -> None
         world.proxy.bring_back()
 
 
+async def disk_full(world: World, rng: Random, rounds: int, seconds: float) -> None:
+    """No more fits on the disk of Milvus: its server ends at the first write that fails, and finds room when it is
+    started again.
+    """
+    for _ in range(rounds):
+        await asyncio.sleep(rng.uniform(0.2, 0.8) * seconds / rounds)
+        await world.fill_disk("milvus")
+
+
+async def migration_killed(world: World, rng: Random) -> None:
+    """SIGKILL of what makes the lore of another release again, in its first second."""
+    while not world.signal("migrate", signal.SIGCONT):  # nothing to one that runs
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(rng.uniform(0.0, 1.0))
+    world.signal("migrate", signal.SIGKILL)
+
+
 async def everything(world: World, rng: Random, rounds: int, seconds: float) -> None:
     """All at once, but for the broker: it may hang only while nobody leaves its group."""
     await asyncio.gather(

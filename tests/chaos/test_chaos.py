@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -31,6 +33,7 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 DRAIN_SECONDS = 120.0
 RELAY_SECONDS = 6.0  # between two kills of the relay, whose start takes two
 KILL_SECONDS = 2.5  # between two kills, on the average: a worker that is started again gets something done
+OF_SCHEMA = re.compile(r"schema \d+")
 # A worker is awake for six of 19 s on the average, asleep for eight, and has five to write what it may.
 AWAKE_SECONDS, SLEEP_SECONDS, LAST_SLEEP_SECONDS = 8.0, 19.0, 9.0
 
@@ -101,9 +104,12 @@ SCENARIOS = [
     ),
     Scenario("broker hangs", faults.freeze, 1 + FORM.rounds // 6, FORM.freeze_seconds),
     Scenario("Milvus slow and away", faults.milvus, FORM.rounds),
+    # A few rounds: the stack gives up a store that ends for the eleventh time.
+    Scenario("disk of Milvus full", faults.disk_full, 1 + FORM.rounds // 6),
     Scenario("everything", faults.everything, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),
 ]
 CLUSTER = Scenario("cluster in trouble", faults.nothing, FORM.rounds)
+UPGRADE = Scenario("upgrade killed", faults.nothing, FORM.rounds)
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3_600), pytest.mark.asyncio(loop_scope="module")]
 
@@ -111,7 +117,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3_600), pytest.mark.asyncio
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """By tenant, the hash of what it comes to know when nothing happens."""
-    tenants = [each.tenant for each in (*SCENARIOS, CLUSTER)]
+    tenants = [each.tenant for each in (*SCENARIOS, CLUSTER, UPGRADE)]
     async with World(tmp_path_factory.mktemp("calm"), tenants, trainer=False) as world:
         for tenant in tenants:
             async with in_order(world.settings.broker, tenant, Random()) as send:
@@ -200,4 +206,36 @@ async def test_a_cluster_in_trouble(world: World, undisturbed: dict[str, str], a
                 undisturbed,
                 lambda rng: faults.cluster_trouble(cluster, topics, tenant, rng, CLUSTER.rounds, CLUSTER.seconds),
             )
+    judge(found, accounts)
+
+
+async def test_an_upgrade_that_is_killed(tmp_path: Path, undisturbed: dict[str, str], accounts: list[Account]) -> None:
+    """The folder of another schema, whose migration gets SIGKILL again and again before it may end."""
+    tenant, rng, kills = UPGRADE.tenant, Random(f"{SEED}/{UPGRADE.name}"), 0
+    began = time.monotonic()
+    async with World(tmp_path, [tenant], trainer=False) as world:
+        acknowledged = await world.emit(world.settings.broker, tenant, SEED, FORM.sessions, UPGRADE.emitting)
+        await wait_drained(world.settings, tenant, DRAIN_SECONDS)
+    for file in (tmp_path / "milvus" / "collections").glob("*/schema.json"):
+        file.write_text(OF_SCHEMA.sub("schema 3", file.read_text()))
+    for _ in range(UPGRADE.rounds):
+        world = World(tmp_path, [tenant], trainer=False)
+        killing = asyncio.create_task(faults.migration_killed(world, rng))
+        with pytest.raises(StackError, match="the next `fleetlore up` goes on"):
+            async with world:
+                pass
+        await killing
+        kills += 1
+    async with World(tmp_path, [tenant], trainer=False) as world:
+        found = await account(
+            UPGRADE.name,
+            tenant,
+            world.settings,
+            world.store,
+            fleet_events(tenant, SEED, FORM.sessions),
+            acknowledged,
+            kills,
+            undisturbed[tenant],
+            time.monotonic() - began,
+        )
     judge(found, accounts)

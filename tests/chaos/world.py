@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import sys
 from collections import Counter
@@ -30,6 +31,7 @@ PARTITIONS = 2
 SESSION_TIMEOUT_SECONDS = 4.0
 DRAIN_SECONDS = 3.0
 RESTART_SECONDS = 0.5
+END_SECONDS = 60.0
 LAST_LINES = 60
 # Metrics that say who owns what and what holds a commit back.
 HELD = re.compile(
@@ -66,7 +68,11 @@ class World:
             session_timeout_seconds=SESSION_TIMEOUT_SECONDS,
             drain_seconds=DRAIN_SECONDS,
         )
-        await self._exit.enter_async_context(stack)
+        try:
+            await self._exit.enter_async_context(stack)
+        except BaseException:
+            await self._exit.aclose()
+            raise
         self.settings = stack.settings
         self.store = MilvusStore(direct, "", shared_encoder(), Metrics("chaos"))
         self._exit.push_async_callback(self.store.close)
@@ -112,12 +118,25 @@ class World:
             emitter.send_signal(number)
             return True
         try:
-            guard = next(child for child in self.stack.children if child.name == name).pid
-            [pid] = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
-            os.kill(int(pid), number)
+            os.kill(self._process(name), number)
         except (OSError, ValueError):
             return False
         return True
+
+    async def fill_disk(self, name: str) -> None:
+        """Let each write to a file fail in the process of this name, until that process has ended."""
+        process = self._process(name)
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        async with asyncio.timeout(END_SECONDS):
+            while Path(f"/proc/{process}").exists():
+                await asyncio.sleep(0.05)
+        self.kills[f"disk of {name}"] += 1
+
+    def _process(self, name: str) -> int:
+        """Raises OSError or ValueError before it runs."""
+        [guard] = [child.pid for child in self.stack.children if child.name == name]
+        [pid] = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+        return int(pid)
 
     async def extra_worker(self, name: str, settings: Settings | None = None) -> Child:
         """One more worker, of which the stack knows nothing."""
