@@ -2,9 +2,10 @@
 
 A look-up is a call that worked, right after a failure or as the first of its session, and whose result held names or
 ids, unseen so far, that a later call held, or said what there is (`models.place_names.shows_schema`). Which words
-of it belong to the call and which to the session is told by how many look-ups of the tool hold them: `SHOW`,
-`COLUMNS` and `FROM` do, a table does not. Of arguments that are no free text the names belong to the call, the values
-to the session. No tool and no command is known beforehand.
+and literals of it belong to the call and which to the session is told by how many look-ups of the tool hold them, and
+by whether their sessions had been shown them: `SHOW`, `COLUMNS` and `FROM` are the call's, a table is not. Of arguments
+that are no free text the names belong to the call, the values to the session. No tool and no command is known
+beforehand. A look-up is shown whole: a part of one means something else, and may well run.
 """
 
 from __future__ import annotations
@@ -25,21 +26,23 @@ from models.place_names import shows_schema
 
 # Of failures and of what worked next, the newest.
 KEPT = 4_000
-# Words of this share of a tool's look-ups, by at least so many agents, are the call's own.
+# Words and literals of this share of a tool's look-ups, by at least so many agents, are the call's own.
 _SHARED = 0.05
 # Of the sessions that met the kind of failure, so many surely made the look-up next.
 _LEAST_RATE = 0.1
 _MAX_TEXT = 80
 _MOST = 200
 _NAME, _VALUE = "<name>", "<value>"
-_WORD = re.compile(r"[A-Za-z_][\w.]*")
-_LITERAL = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*")
-# What may follow the last word: `DESC singer`, `cat /etc/hosts`.
-_TAKES = re.compile(r" (?:<value>|[\w./-]+)")
+# With more slots a call says too little of how to look something up.
+_MOST_SLOTS = 2
+# A literal, or a word.
+_TOKEN = re.compile(r"('[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*)|[A-Za-z_][\w.]*")
 # A name, or a number that is an id.
 _NAMED = re.compile(r"[A-Za-z_]\w+|\b\d{5,}\b")
 _ARGUMENTS = re.compile(r"\([\w.-]+(?:, [\w.-]+)*\)")
 _REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
+# A call inside of another, which each session names otherwise: `step_3[SHOW TABLES]`.
+_WRAPPED = re.compile(r"<name>\s?(?:\[([^\[\]]*)\]|\(([^()]*)\))")
 
 
 # Text of a look-up, and the tool that makes it.
@@ -50,6 +53,7 @@ class _Met(NamedTuple):
     """A failure, and the next call that worked, of whatever tool. `is_look_up`: as defined above.
 
     text: of that call; `(names, of, arguments)` where they are no free text. kind: empty at the start of a session.
+    shown: words of the text that the session's goal, errors or results had shown before.
     """
 
     tool: str
@@ -59,6 +63,7 @@ class _Met(NamedTuple):
     text: str
     is_look_up: bool
     place: str = ""
+    shown: frozenset[str] = frozenset()
 
 
 def failures_met(
@@ -74,8 +79,11 @@ def failures_met(
     calls, told, who = session.calls, set[tuple[str, str]](), Who.of(session)
     if calls and not calls[0].failed:
         is_look_up = _is_look_up(calls, 0, _names(session.goal, CALL_CHARACTERS))
-        yield _Met(calls[0].tool, "", who, calls[0].tool, _said(calls[0]), is_look_up, place)
+        text = _said(calls[0])
+        shown = _words(text) & _names(session.goal, CALL_CHARACTERS)
+        yield _Met(calls[0].tool, "", who, calls[0].tool, text, is_look_up, place, shown)
     seen = _names(session.goal, CALL_CHARACTERS)
+    given = seen - KEYWORDS
     for number, step in enumerate(calls):
         kind = kinds[number]
         if kind is not None and not step.transient and (step.tool, kind[0]) not in told:
@@ -86,8 +94,11 @@ def failures_met(
                 # The same tool with other values is another guess.
                 is_new = calls[found].tool != step.tool or _is_free_text(step)
                 is_look_up = is_new and _is_look_up(calls, found, before)
-                yield _Met(step.tool, kind[0], who, calls[found].tool, _said(calls[found]), is_look_up, place)
+                text = _said(calls[found])
+                shown = _words(text) & given.union(kind[1], *map(_shown, calls[number:found]))
+                yield _Met(step.tool, kind[0], who, calls[found].tool, text, is_look_up, place, shown)
         seen |= _all_names(step)
+        given |= _shown(step).union(kind[1] if kind is not None else ())
 
 
 def _is_free_text(step: Step) -> bool:
@@ -107,6 +118,15 @@ def _said(step: Step) -> str:
 
 def _names(text: str, characters: int) -> set[str]:
     return {name.lower() for name in _NAMED.findall(text[:characters])}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset([token[0].lower() for token in _TOKEN.finditer(text)])
+
+
+def _shown(step: Step) -> set[str]:
+    """Names that the result of a call showed."""
+    return set() if step.failed else _names(step.result, RESULT_CHARACTERS) - KEYWORDS
 
 
 def _all_names(step: Step) -> set[str]:
@@ -146,14 +166,16 @@ class LookUps:
         return tuple(found[:_MOST])
 
     def own_words(self) -> defaultdict[str, frozenset[str]]:
-        """By tool, words that belong to its look-ups and not to one session."""
+        """By tool, words and literals that belong to its look-ups and not to one session."""
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        shown: defaultdict[str, Counter[str]] = defaultdict(Counter)
         agents: defaultdict[tuple[str, str], Evidence] = defaultdict(lambda: Evidence(self._fleet))
         of_tool: Counter[str] = Counter()
         for each in self._met:
             if each.is_look_up:
                 of_tool[each.by] += 1
-                for word in {word.lower() for word in _WORD.findall(_LITERAL.sub(" ", each.text))}:
+                shown[each.by].update(each.shown)
+                for word in _words(each.text):
                     counts[each.by][word] += 1
                     agents[each.by, word].add(each.who)
         own: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
@@ -161,7 +183,7 @@ class LookUps:
             own[tool] = frozenset(
                 word
                 for word, count in words.items()
-                if count >= _SHARED * of_tool[tool] and agents[tool, word].is_enough
+                if count >= _SHARED * of_tool[tool] and 2 * shown[tool][word] <= count and agents[tool, word].is_enough
             )
         return own
 
@@ -201,32 +223,27 @@ class LookUps:
         agents = self._backing(best)
         texts = Counter(form(each.text, own[by]) for each in best)
         text = min(texts, key=lambda each: (-texts[each], each))
-        if agents < LEAST_AGENTS or len(text) > _MAX_TEXT or wilson(len(best), len(met))[0] < _LEAST_RATE:
+        if agents < LEAST_AGENTS or not 0 < len(text) <= _MAX_TEXT or wilson(len(best), len(met))[0] < _LEAST_RATE:
             return None
         return LookUp(tool, kind, by, text, len(best), len(met), agents)
 
 
 def key(text: str, own: frozenset[str]) -> tuple[str, ...]:
     """By which two look-ups are the same, whatever stands around them: its own words, in their order."""
-    words = (word.lower() for word in _WORD.findall(_LITERAL.sub(" ", text)))
+    words = (token[0].lower() for token in _TOKEN.finditer(text))
     return tuple(dict.fromkeys(word for word in words if word in own))
 
 
 def form(text: str, own: frozenset[str]) -> str:
-    """The call from the first of its own words to the last and what that takes; other words and literals as
-    placeholders.
-    """
+    """The whole call, with slots for the words and literals that are not its own; empty where it has too many."""
     if _ARGUMENTS.fullmatch(text):
         return text
-    masked = _LITERAL.sub(_VALUE, " ".join(text.split()))
-    words = [word for word in _WORD.finditer(masked) if word[0].lower() in own]
-    if not words:
-        return ""
-    takes = _TAKES.match(masked, words[-1].end())
-    shown = masked[words[0].start() : takes.end() if takes is not None else words[-1].end()]
-    parts = re.split(r"(<value>)", shown)
-    named = [
-        part if part == _VALUE else _WORD.sub(lambda word: word[0] if word[0].lower() in own else _NAME, part)
-        for part in parts
-    ]
-    return _REPEATED.sub(r"\1", "".join(named))
+
+    def slotted(token: re.Match[str]) -> str:
+        return token[0] if token[0].lower() in own else _VALUE if token[1] else _NAME
+
+    whole = _REPEATED.sub(r"\1", _TOKEN.sub(slotted, " ".join(text.split())))
+    if (wrapped := _WRAPPED.fullmatch(whole)) is not None:
+        whole = (wrapped[1] or wrapped[2] or "").strip()
+    slots = whole.count(_NAME) + whole.count(_VALUE)
+    return whole if slots <= _MOST_SLOTS and key(text, own) else ""

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
+import pytest
 from msgspec.structs import replace
 
 from fleetlore.calls.document import LookUp
@@ -105,7 +108,54 @@ def test_names_of_the_session_are_placeholders() -> None:
     look = [session(number, look=f"DESC {_TABLES[number % 10]}_{number}") for number in range(30)]
     (found,) = learned(*look)
     assert found.text == "DESC <name>"
-    assert form("cat '/home/me/x' | GREP 12 secret", frozenset({"cat", "grep"})) == "cat <value> | GREP <value>"
+    assert form("cat '/home/me/x' | GREP 12", frozenset({"cat", "grep"})) == "cat <value> | GREP <value>"
+
+
+def test_a_look_up_is_shown_whole_or_not_at_all() -> None:
+    own = frozenset({"cat", "grep", "select", "name", "from", "sqlite_master", "where", "type", "'table'", "pragma"})
+    for whole in ("select name from sqlite_master where type='table'", "SELECT name FROM sqlite_master"):
+        assert form(whole, own) == whole
+    assert form("pragma table_info(orders_2026)", own | {"table_info"}) == "pragma table_info(<name>)"
+    assert form("cat a.txt | GREP 12 > found && tail -3 found", own) == ""
+
+
+TABLES = {"client": "full_name", "orders_2026": "total_cents", "order_item": "order_no"}
+
+
+def looked_up(number: int, table: str, column: str) -> Trajectory:
+    """An agent that guesses a table and a column, and looks both up in SQLite."""
+    listed = repr([(name,) for name in TABLES])
+    return trajectory(
+        call("run_sql", f'{{"query": "select guess from {table}s"}}', error=f"no such table: {table}s"),
+        call("run_sql", '{"query": "select name from sqlite_master where type=\'table\'"}', listed),
+        call("run_sql", f'{{"query": "select guess from {table}"}}', error="no such column: guess"),
+        call("run_sql", f'{{"query": "pragma table_info({table})"}}', f"[(0, '{column}', 'INT', 0, None, 0)]"),
+        call("run_sql", f'{{"query": "select {column} from {table}"}}', "[(1,)]"),
+        session=f"s{number}",
+        agent=f"a{number % 5}",
+        goal="answer the question",
+    )
+
+
+@pytest.mark.parametrize("sessions", [6, 12, 30])
+def test_what_is_told_runs_and_shows_what_there_is(sessions: int) -> None:
+    """Cut at a literal it ran without a row, and cut at a bracket it was a syntax error about another table."""
+    names = list(TABLES.items())
+    found = {
+        each.kind: each.text for each in learned(*(looked_up(number, *names[number % 3]) for number in range(sessions)))
+    }
+    assert found == {
+        "no such table: <name>": "select name from sqlite_master where type='table'",
+        "no such column: <name>": "pragma table_info(<name>)",
+    }
+    with closing(sqlite3.connect(":memory:")) as shop:
+        for table, column in TABLES.items():
+            shop.execute(f"create table {table} ({column} int)")
+        tables = [name for (name,) in shop.execute(found["no such table: <name>"])]
+        assert sorted(tables) == sorted(TABLES)
+        for table, column in TABLES.items():
+            filled = found["no such column: <name>"].replace("<name>", table)
+            assert [row[1] for row in shop.execute(filled)] == [column]
 
 
 def test_it_is_said_only_where_enough_sessions_did_it() -> None:
