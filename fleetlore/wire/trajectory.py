@@ -243,6 +243,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         left_out: of a digest, the calls that are not among its steps, so that a session that goes on counts from where
             it was; of `_MOST_LEFT_OUT` kinds at most, those with the most calls.
         loops: its loops, those of left-out calls included; `MAX_LOOPS` at most, those with the most calls.
+        is_open: the session goes on. Only what got it past a failure is learned yet, and its end replaces all of it.
     """
 
     tenant: str
@@ -266,6 +267,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     definitions: str = ""
     left_out: tuple[LeftOut, ...] = ()
     loops: tuple[Looped, ...] = ()
+    is_open: bool = False
 
     def __post_init__(self) -> None:
         # A session that goes on is made of all numbers between: a few bytes would fill the memory.

@@ -115,7 +115,7 @@ def _replaces(new: Trajectory, known: Trajectory) -> bool:
     if new.claim != known.claim:
         return new.claim > known.claim
     # The same number of events: the session again, whole where only a digest was stored.
-    return new.events >= known.events
+    return (new.events, not new.is_open) >= (known.events, not known.is_open)
 
 
 def _withdrawal(id: str, kind: ItemKind, trajectory: Trajectory) -> Candidate:

@@ -69,6 +69,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         revision: `Trajectory.revision`; the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
         goal: hash of the session's goal; of its task, or of itself, where it has none.
+        is_open: the session goes on: this counts until its contribution of the same or a greater revision arrives.
         delayed: whether the session got there only after another failure or look-up, and not by its next call.
         least_goals: of how many goals the sessions must be that back the item before it is one.
         calls: of a strategy: the session's calls in order, one text each; its `title` is then the session's goal.
@@ -85,6 +86,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     seen: Moment
     revision: tuple[Annotated[int, Meta(ge=0, lt=2**53)], Moment]
     goal: Hash = 0
+    is_open: bool = False
     delayed: bool = False
     least_goals: Count = 1
     title: str = ""
@@ -131,6 +133,7 @@ class _Origin(TypedDict):
     seen: float
     revision: tuple[int, float]
     goal: int
+    is_open: bool
 
 
 def origin(trajectory: Trajectory) -> _Origin:
@@ -142,6 +145,7 @@ def origin(trajectory: Trajectory) -> _Origin:
         seen=trajectory.ended,
         revision=trajectory.revision,
         goal=_hash(trajectory.goal or trajectory.task or trajectory.id),
+        is_open=trajectory.is_open,
     )
 
 

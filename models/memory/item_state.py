@@ -19,6 +19,7 @@ from math import fsum
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import stable_hash
@@ -52,12 +53,14 @@ class ItemState:
         contributors: of at most `SAMPLED_SESSIONS` sessions.
         examples: a few of each side, best first, one a session.
         shown: sessions that were shown the item.
+        open: contributions of a few sessions that go on, by session. They are shown, and nothing stays of them.
         first_seen, last_seen: event times of the oldest and the newest contribution, in seconds since the Unix epoch.
     """
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
     shown: LatestSample[_ShownTo] = field(default_factory=lambda: _shown_to())
+    open: dict[str, Candidate] = field(default_factory=dict)
     first_seen: float = math.inf
     last_seen: float = 0.0
 
@@ -74,7 +77,9 @@ class ItemState:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
         if isinstance(other, Shown):
             return self.shown.add(_hash(other.session), _ShownTo(_hash(other.agent)))
-        changed, session, agent = False, _hash(other.session), _hash(other.agent)
+        if other.is_open:
+            return self._merge_open(other)
+        changed, session, agent = self._settle(other), _hash(other.session), _hash(other.agent)
         if self.contributors.has_room(session, agent):  # else what it says need not be hashed
             contributor = Contributor(
                 other.revision,
@@ -86,12 +91,35 @@ class ItemState:
                 delayed=other.delayed,
                 danger=other.danger,
             )
-            changed = self.contributors.add(session, contributor)
-        seen = min(other.seen, self.first_seen), max(other.seen, self.last_seen)
-        changed |= seen != (self.first_seen, self.last_seen)
-        self.first_seen, self.last_seen = seen
+            changed |= self.contributors.add(session, contributor)
+        if other.side != "withdrawn":
+            seen = min(other.seen, self.first_seen), max(other.seen, self.last_seen)
+            changed |= seen != (self.first_seen, self.last_seen)
+            self.first_seen, self.last_seen = seen
         # Most contributions to a well backed item come too late to be among its examples.
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
+
+    def _merge_open(self, other: Candidate) -> bool:
+        settled, known = self.contributors.kept.get(_hash(other.session)), self.open.get(other.session)
+        if settled is not None and settled.revision >= other.revision:
+            return False
+        if known is None or _precedes(other, known):
+            found = sorted({**self.open, other.session: other}.items(), key=lambda each: _hash(each[0]))
+            self.open = dict(found[:EXAMPLES])
+        return self.open.get(other.session) is not known
+
+    def _settle(self, other: Candidate) -> bool:
+        """Drop what a session contributed while it was open; say whether there was something."""
+        known = self.open.get(other.session)
+        return known is not None and known.revision <= other.revision and bool(self.open.pop(other.session))
+
+    def _with_open(self) -> ItemState:
+        """The state as if the sessions that go on had ended here."""
+        state = ItemState.from_json(self.to_json())
+        state.open = {}
+        for each in self.open.values():
+            state.merge(replace(each, is_open=False))
+        return state
 
     @property
     def size(self) -> int:
@@ -101,7 +129,7 @@ class ItemState:
     @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
-        examples = [_hash(each.session) for side in self.examples.values() for each in side]
+        examples = [_hash(each.session) for side in (*self.examples.values(), self.open.values()) for each in side]
         return {*self.contributors.kept, *self.shown.kept, *examples}
 
     def discard(self, sessions: Collection[int]) -> bool:
@@ -114,8 +142,10 @@ class ItemState:
             side: tuple(each for each in found if _hash(each.session) not in sessions)
             for side, found in self.examples.items()
         }
-        if not any(counted) and kept == self.examples:
+        still_open = {session: each for session, each in self.open.items() if _hash(session) not in sessions}
+        if not any(counted) and kept == self.examples and still_open == self.open:
             return False
+        self.open = still_open
         self.examples = {side: found for side, found in kept.items() if found}
         seen = [each.seen for each in self._counted]
         self.first_seen, self.last_seen = min(seen, default=math.inf), max(seen, default=0.0)
@@ -123,7 +153,7 @@ class ItemState:
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
         """Hashes of the sessions of some agents (hashes of their names) that contributed, or were shown it."""
-        examples = [each for side in self.examples.values() for each in side]
+        examples = [each for side in (*self.examples.values(), self.open.values()) for each in side]
         return {
             *(session for session, each in self.shown.kept.items() if each.agent in agents),
             *(session for session, each in self.contributors.kept.items() if each.agent in agents),
@@ -163,7 +193,8 @@ class ItemState:
     @property
     def item_id(self) -> str:
         """Id of the item; empty before the first contribution."""
-        return next((side[0].item_id for side in self.examples.values()), "")
+        known = (each for side in (*self.examples.values(), self.open.values()) for each in side)
+        return next((each.item_id for each in known), "")
 
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
         """The item as agents read it: what most agents say, with the evidence of those who say that very thing.
@@ -171,6 +202,8 @@ class ItemState:
         None if too few agents or goals back it, or if contradictions outweigh it. An item that existed is then to be
         withdrawn.
         """
+        if self.open:
+            return self._with_open().to_item(half_life_seconds)
         if not self.is_item:
             return None
         told = self._most_said(half_life_seconds)
@@ -234,6 +267,8 @@ class ItemState:
     @property
     def is_item(self) -> bool:
         """Whether `to_item` may give one, without making it."""
+        if self.open:
+            return self._with_open().is_item
         successes = self.examples.get("success")
         if not successes:
             return False
@@ -254,6 +289,7 @@ class ItemState:
                 self.last_seen,
                 [(session, each.agent) for session, each in self.shown.sorted()],
                 None if self.first_seen == math.inf else self.first_seen,
+                list(self.open.values()),
             )
         )
 
@@ -264,8 +300,9 @@ class ItemState:
             _contributors(kept.contributors),
             kept.examples,
             _shown_to((session, _ShownTo(agent)) for session, agent in kept.shown_to),
-            math.inf if kept.first_seen is None else kept.first_seen,
-            kept.last_seen,
+            open={each.session: each for each in kept.open},
+            first_seen=math.inf if kept.first_seen is None else kept.first_seen,
+            last_seen=kept.last_seen,
         )
 
 
@@ -290,6 +327,7 @@ class _Kept(msgspec.Struct, gc=False):
     last_seen: float
     shown_to: list[tuple[int, int]] = []
     first_seen: float | None = None
+    open: list[Candidate] = []
 
 
 _read_kept = msgspec.json.Decoder(_Kept).decode

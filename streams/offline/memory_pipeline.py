@@ -257,7 +257,8 @@ class MemoryPipeline:
         ]
         self._offset += len(records)
         outgoing = (await self._chain.run(records)).outgoing
-        return [Trajectory.from_json(each.value) for each in outgoing if each.topic == "trajectories" and each.value]
+        found = [Trajectory.from_json(each.value) for each in outgoing if each.topic == "trajectories" and each.value]
+        return [each for each in found if not each.is_open]
 
     async def settle(self) -> None:
         """Wait until all rows are written."""

@@ -40,7 +40,7 @@ __all__ = ["JudgmentsStage"]
 _Value = Trajectory | Feedback | Opinion
 _VALUES: Values[_Value | Forget] = Values(_Value, Forget)
 
-# The label of a row that holds a correction whose session has not been closed yet.
+# The label of a row of a session that has not been closed yet.
 _PENDING = "pending"
 
 _Key = tuple[str, str]  # tenant, id of the judgment
@@ -164,7 +164,7 @@ class JudgmentsStage(Stage):
         digest, encoded = trajectory.digested()
         state.trajectory = digest
         # A model's opinion goes on only if it counts: else the stage that asks would read its own answer and ask again.
-        if not session.only_model or verdict.source == "llm":
+        if not trajectory.is_open and (not session.only_model or verdict.source == "llm"):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
             effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
         candidates = distil(Judgment(trajectory=digest, verdict=verdict))
@@ -174,6 +174,9 @@ class JudgmentsStage(Stage):
         ]
         for contribution in contributions:
             effects.outgoing.append(Outgoing(tenant, "candidates", contribution.item_id, contribution.to_json()))
+        if trajectory.is_open:
+            self._keep(tenant, trajectory.id, state, effects)
+            return
         self._metrics.judgments(verdict.label, verdict.source).inc()
         outline: dict[str, Any] = {
             "session": trajectory.session,
@@ -196,11 +199,14 @@ class JudgmentsStage(Stage):
 
 
 def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value], effects: Effects) -> None:
-    """Make dead letters of other sessions under the same id than the one that counts: the one that began first."""
+    """Make dead letters of other sessions under the same id than the one that counts: the one that began first.
+
+    One that is open becomes a dead letter once it is closed.
+    """
     sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
     first = max(sessions, key=lambda each: each.claim, default=None)
     for each in sessions:
-        if first is not None and each.claim != first.claim:
+        if first is not None and each.claim != first.claim and not each.is_open:
             reason = "reused_session" if each.agent == first.agent else "foreign_agent"
             error = InvalidEvent(
                 reason, f"session {each.session!r} of {first.agent!r} began before that of {each.agent!r}"

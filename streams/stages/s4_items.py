@@ -81,7 +81,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         return _hash(value.session)
 
     def weigh(self, state: _Item) -> int:
-        examples = sum(map(len, state.state.examples.values()))
+        examples = len(state.state.open) + sum(map(len, state.state.examples.values()))
         return STATE_BYTES + EXAMPLE_BYTES * examples + SESSION_BYTES * state.state.size
 
     def discard(self, state: _Item, sessions: Collection[int]) -> bool:

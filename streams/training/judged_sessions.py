@@ -55,6 +55,6 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
     async for record in records_of(settings.cluster, topic(tenant, "trajectories")):
         for whole in values_of(record, Trajectory):
             digest = judged.get(whole.id)
-            if digest is not None and whole.events == digest.trajectory.events:
+            if digest is not None and not whole.is_open and whole.events == digest.trajectory.events:
                 judged[whole.id] = replace(digest, trajectory=whole)
     return [judged[id] for id in sorted(judged)]

@@ -209,7 +209,7 @@ def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
 def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None:
     """Hand a record's sessions to the trainers of its topic, or its verdicts to their trials. It is decoded once."""
     learners = [each for each in trainers if each.name == record.topic]
-    for session in values_of(record, Trajectory) if learners else ():
+    for session in [each for each in values_of(record, Trajectory) if not each.is_open] if learners else ():
         for trainer in learners:
             trainer.add(session, record.partition, record.offset)
     trials = [each.publication for each in trainers if each.verdicts == record.topic and each.publication.on_trial]

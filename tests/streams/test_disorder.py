@@ -23,8 +23,9 @@ WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'i
 
 
 def trajectories(pipeline: LogPipeline) -> list[dict[str, Any]]:
+    """Those of sessions that were closed."""
     records = pipeline.log.read_all(topic(pipeline.tenant, "trajectories"))
-    return [value for record in records for value in orjson.loads(record.value)]
+    return [value for record in records for value in orjson.loads(record.value) if not value.get("is_open")]
 
 
 async def read_only(pipeline: LogPipeline) -> None:

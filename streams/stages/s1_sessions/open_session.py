@@ -39,6 +39,8 @@ PART_EVENTS = 512
 # take 39 to 75 % of what is reckoned so (tracemalloc).
 _EVENT_BYTES = 900
 _SESSION_BYTES = 2_500
+# Each way out is handed on with the whole session so far, so one that fails in ever new ways hands on only the first.
+_MOST_WAYS_OUT = 8
 
 
 def after_end() -> InvalidEvent:
@@ -71,6 +73,7 @@ class OpenSession(msgspec.Struct):
         last_time: newest event time, to tell when it has been silent for too long.
         has_new_failure: a call has failed or got into a loop since the last observations, and other agents must know at
             once.
+        has_way_out: a call has worked that had failed before, since the session was last handed on: others may need it.
         sequences: event time by sequence; None where the event is known from the store alone.
         ended_at: sequence of its end. Events after it are no part of the trajectory, in whatever order they came.
         out_of_order: by sequence, the dead letters of events that arrived before their predecessor.
@@ -78,6 +81,8 @@ class OpenSession(msgspec.Struct):
         left_out: calls that are known by their counts alone: those that a stored digest has no steps of.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
         loops: by pattern, how many of its calls were in such a loop.
+        _failed_tools: tools that failed for a lasting reason, and whether a call of each has worked, without a result.
+        _ways_out: how often the session was handed on for a way out; `_MOST_WAYS_OUT` after it was closed.
         _next: the first sequence that has not arrived; calls before it were checked for loops.
         _waiting: calls after it, by sequence: when they ended and with which arguments.
     """
@@ -97,6 +102,7 @@ class OpenSession(msgspec.Struct):
     ending: Ending | None = None
     reward: float | None = None
     has_new_failure: bool = False
+    has_way_out: bool = False
     steps: dict[int, Step] = {}
     sequences: dict[int, float | None] = {}
     ended_at: int | None = None
@@ -106,6 +112,8 @@ class OpenSession(msgspec.Struct):
     left_out: tuple[LeftOut, ...] = ()
     loops: dict[LoopPattern, int] = {}
     _counts: dict[str, _SubjectCounts] = {}
+    _failed_tools: dict[str, bool] = {}
+    _ways_out: int = 0
     _waiting: dict[int, tuple[float, str]] = {}
     _next: int = 0
     _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
@@ -184,6 +192,7 @@ class OpenSession(msgspec.Struct):
             self.has_new_failure = True
         advice = texts(data.advice) if data.advice else ()
         self._count(subjects, time, failed=failure is not None)
+        self._look_for_way_out(tool, failure, shown=bool(result))
         self.steps[sequence] = step_of(sequence, data, call, failure, message, advice)
         if len(arguments) > MAX_TEXT or len(result) > MAX_TEXT:
             # The step is cut; two calls that differ after the cut are not equal. Workers must agree on the hash.
@@ -193,6 +202,21 @@ class OpenSession(msgspec.Struct):
             self._detect_loop(sequence, time, arguments)
         else:
             self._waiting[sequence] = time, arguments
+
+    def _look_for_way_out(self, tool: str, failure: Failure | None, *, shown: bool) -> None:
+        """Note that a call got past a failure. One without a result is known to have worked once another follows."""
+        if not self._failed_tools and failure is None:
+            return
+        past = [each for each, worked in self._failed_tools.items() if worked]
+        if failure is not None and not failure.transient:
+            self._failed_tools[tool] = False
+        elif failure is None and tool in self._failed_tools:
+            self._failed_tools[tool] = True
+            past += [tool] if shown and tool not in past else []
+        for each in past:
+            if self._failed_tools.get(each):
+                del self._failed_tools[each]
+        self.has_way_out |= bool(past)
 
     def _count(self, subjects: tuple[Subject, ...], time: float, *, failed: bool, calls: int = 1) -> bool:
         """Count one call (or several that were alike) for its subjects; return whether any of them is new."""
@@ -260,8 +284,8 @@ class OpenSession(msgspec.Struct):
         Where the store knows that a session ended and misses events of it, any event may be one of those: it covers
         none.
         """
-        if known.agent != self.agent:
-            return None
+        if known.agent != self.agent or known.is_open:
+            return None  # the log has more of one that was open
         if known.missing == 0 and max(self.sequences) < self.first + known.events:
             return self.first + known.events
         return None if known.ending == "continued" else self.first
@@ -272,15 +296,33 @@ class OpenSession(msgspec.Struct):
         The first event after a gap is left out of the trajectory, unless a later arrival has filled the gap. The
         session's end is kept in any case, for without it the whole session would say nothing.
         """
+        self.has_way_out, self._ways_out = False, _MOST_WAYS_OUT
         last = max(self.sequences) if self.ended_at is None else self.ended_at
         after = [self.out_of_order.pop(each) for each in sorted(self.out_of_order) if each > last]
         left_out = {each for each in self.out_of_order if not self.follows(each) and each in self.steps}
+        letters = [self.out_of_order[sequence] for sequence in sorted(left_out)]
+        error = after_end()
+        late = [each._replace(reason=error.reason, detail=error.detail) for each in after]
+        return self._trajectory(last, left_out), letters + late
+
+    def way_out(self) -> Trajectory | None:
+        """Return the session so far, where it got past a failure, is whole, and was not closed before."""
+        if not self.has_way_out or self.missing:
+            return None
+        self.has_way_out = False
+        if self._ways_out >= _MOST_WAYS_OUT:
+            return None
+        self._ways_out += 1
+        return replace(self._trajectory(max(self.sequences)), is_open=True)
+
+    def _trajectory(self, last: int, left_out: Container[int] = ()) -> Trajectory:
+        """Make the trajectory of the events up to `last`, without those of `left_out`."""
         known = {each: time for each, time in self.sequences.items() if each <= last and each not in left_out}
         gaps = _gaps(self.first, last, known) if len(known) <= last - self.first else ()
         steps, loops = self.steps, tuple[Looped, ...]()
         if self.ended_at is None or self.missing:
             steps, loops = self._compared()
-        trajectory = Trajectory(
+        return Trajectory(
             tenant=self.tenant,
             session=self.session,
             agent=self.agent,
@@ -302,10 +344,6 @@ class OpenSession(msgspec.Struct):
             left_out=self.left_out,
             loops=loops,
         )
-        letters = [self.out_of_order[sequence] for sequence in sorted(left_out)]
-        error = after_end()
-        late = [each._replace(reason=error.reason, detail=error.detail) for each in after]
-        return trajectory, letters + late
 
     def _compared(self) -> tuple[dict[int, Step], tuple[Looped, ...]]:
         """Return what a session that goes on looks for loops with: its steps, with marks, and its loops so far."""
@@ -325,6 +363,7 @@ class OpenSession(msgspec.Struct):
         number of each kind. Calls that later ones are compared with have marks in place of their texts.
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
+        session._ways_out = _MOST_WAYS_OUT
         for name in ("goal", "task", "guard", "place", "user", "definitions", "reward", "left_out"):
             setattr(session, name, getattr(known, name))
         gaps = {each for start, end in known.gaps for each in range(start, end)}

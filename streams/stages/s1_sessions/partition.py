@@ -81,7 +81,7 @@ class Partition:
         incomplete: sessions of `open` that have ended and miss events; and when the last event of each came
             (`Clock.monotonic`).
         closed: the last ones, oldest first.
-        failed: sessions of which a call has failed in this batch.
+        news: sessions of which a call has failed in this batch, or got past a failure.
         newest_time: the largest event time seen: the partition's own clock.
         size, tail_size: bytes in memory of its sessions and of its tails, about.
     """
@@ -90,7 +90,7 @@ class Partition:
     tails: dict[Key, Tail] = field(default_factory=dict)
     incomplete: dict[Key, float] = field(default_factory=dict)
     closed: OrderedDict[Key, OpenSession] = field(default_factory=OrderedDict)
-    failed: dict[Key, OpenSession] = field(default_factory=dict)
+    news: dict[Key, OpenSession] = field(default_factory=dict)
     redelivery: _StoreCheck = field(default_factory=_StoreCheck)
     unknown: _StoreCheck = field(default_factory=_StoreCheck)
     newest_time: float = 0.0

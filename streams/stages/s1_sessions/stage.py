@@ -1,8 +1,9 @@
 """Assemble sessions from events, and hand on observations and trajectories (stage 1).
 
-Observations go out with every batch, so other agents need not wait for a session's end. No state is kept outside: the
-commit of a partition never passes the first event of an open session, so after a crash the log gives every open session
-back, whole. How much a restart reads again is bounded by event time and by distance in the log.
+Observations go out with every batch, and an open session as soon as it got past a failure, so other agents need not
+wait for a session's end. No state is kept outside: the commit of a partition never passes the first event of an open
+session, so after a crash the log gives every open session back, whole. How much a restart reads again is bounded by
+event time and by distance in the log.
 
 Three things depend on the clock, and none changes what is known in the end. A session whose end overtook other events
 waits a while for them. A tail waits a minute at least for the judgment of its session. And where a session holds the
@@ -107,11 +108,14 @@ class SessionsStage(Stage):
             await self._close_incomplete(partition, overdue, effects)
             await self._close_redelivered(partition, effects)
             await self._settle_tails(partition, effects)
-            # A failure cannot wait until the session ends; successful calls can.
-            for session in partition.failed.values():
-                if session.has_new_failure:
-                    self._report(session, effects)
-            partition.failed.clear()
+            # A failure and the way out of it cannot wait until the session ends; other calls that worked can.
+            for key, session in partition.news.items():
+                trajectory = session.way_out() if key in partition.open else None
+                if session.has_new_failure or trajectory is not None:
+                    self._report(session, effects)  # all that the trajectory holds: a restart may go on from that
+                if trajectory is not None:
+                    _hand_on(trajectory, effects)
+            partition.news.clear()
         self._metrics.open_sessions().set(sum(len(each.open) for each in self._partitions.values()))
         return effects
 
@@ -163,8 +167,8 @@ class SessionsStage(Stage):
             session.out_of_order[sequence] = dead_letter(record, error, bytes_of(event, record))
             session.size += len(record.value or b"")
         partition.size += session.size - before
-        if session.has_new_failure:
-            partition.failed[key] = session
+        if session.has_new_failure or session.has_way_out:
+            partition.news[key] = session
         if key in partition.closed:
             self._metrics.reopened_sessions().inc()
             partition.reopen(key, record.offset)
@@ -247,9 +251,7 @@ class SessionsStage(Stage):
         partition.close(key, session)
         trajectory, left_out = session.close()
         effects.dead_letters.extend(left_out)
-        effects.outgoing.append(
-            Outgoing(session.tenant, "trajectories", session.session, trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES))
-        )
+        _hand_on(trajectory, effects)
         self._metrics.sessions_closed(trajectory.ending).inc()
 
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
@@ -365,6 +367,11 @@ class SessionsStage(Stage):
         while partition.tail_size > most:
             letters = partition.drop_tail(next(iter(partition.tails))).events
             effects.dead_letters += [letter for _, letter in letters]
+
+
+def _hand_on(trajectory: Trajectory, effects: Effects) -> None:
+    value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
+    effects.outgoing.append(Outgoing(trajectory.tenant, "trajectories", trajectory.session, value))
 
 
 def _note_time(time: float, partition: Partition, effects: Effects) -> None:
