@@ -104,7 +104,6 @@ wheels: $(STAMP)  ## Build both distributions, and try each in an empty environm
 	$(BIN)/python deploy/check_wheels.py
 
 bench: $(STAMP)  ## Measure every row of docs/results/performance.md against its peers (ARGS="ingest --json" for one)
-	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(STAMP)  ## Write the pages and tables that are made from the code, and the dashboard

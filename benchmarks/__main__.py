@@ -30,12 +30,10 @@ NAMES = (
     "advice",
     "immunity",
     "step",
-    "milvus",
     "backfill",
     "scale",
     "redaction",
     "patterns",
-    "recall",
     "retrieval",
     "subscribers",
     "restart",
@@ -44,9 +42,7 @@ NAMES = (
 
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}; all of them if left out.")] = "all",
-    logs: Annotated[
-        Path | None, typer.Option("--logs", help="Folder of logged runs, for `recall` and `retrieval`.")
-    ] = None,
+    logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged runs, for `retrieval`.")] = None,
     json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds only; figures mean nothing, no CSV is written.")
@@ -60,14 +56,14 @@ def main(
             load = os.getloadavg()[0]
             console.rule(each, align="left")
             report: Report = importlib.import_module(f"benchmarks.{each}").run(
-                quick, **({"folder": logs} if logs and each in ("recall", "retrieval") else {})
+                quick, **({"folder": logs} if logs and each == "retrieval" else {})
             )
             for part in report.all:
                 console.print(part.headline(), highlight=False, markup=False)
                 console.print(part.table())
             if not quick:
                 report.write_csv(page.RESULTS, _machine(load))
-                page.write()
+                page.write(NAMES)
             results[each] = report.to_dict()
     except FleetloreError as error:
         raise SystemExit(f"benchmarks: {error}") from None

@@ -8,24 +8,31 @@ that ask a model before each. After the switch the live names are read: they hol
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from itertools import islice
 
 from benchmarks.cpu import cpu_by_role
 from benchmarks.embedded_broker import EmbeddedBroker
-from benchmarks.milvus import milvus_server
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, events_of, pack, publish, sessions
 from fleetlore.config import Settings
+from fleetlore.errors import StackError
 from fleetlore.wire.events import Event
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
+from streams.embedded.broker import free_port
 from streams.offline.backfill import BackfillReport, run_backfill, switch
 from streams.offline.replay import CONCURRENT_SESSIONS, Knowledge, read_knowledge
 
 STEP_SECONDS = 1.0
 BAR = 50.0
 VERSION = "benchmark"
+START_SECONDS = 30.0
 
 
 def run(quick: bool) -> Report:
@@ -87,3 +94,38 @@ def _timed(events: Iterator[Event]) -> Iterator[Event]:
     start = time.time() - 10_000_000
     for number, event in enumerate(events):
         yield event._replace(time=start + number * STEP_SECONDS / CONCURRENT_SESSIONS)
+
+
+@contextlib.contextmanager
+def milvus_server() -> Iterator[str]:
+    """Milvus Lite as a child process, as soon as it listens: its address."""
+    try:
+        import milvus_lite  # noqa: F401
+    except ImportError:
+        raise StackError("Milvus Lite is missing; install `fleetlore-server[embedded]`") from None
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["server", "--data-dir", folder, "--host", "127.0.0.1", "--port", str(port)]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "streams.embedded.milvus_server", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _wait_for(port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise StackError(f"Milvus Lite does not listen after {START_SECONDS:.0f} s") from None
+        time.sleep(0.05)

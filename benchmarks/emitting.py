@@ -77,41 +77,8 @@ async def aiokafka_create_batch(broker: str, values: list[tuple[bytes, bytes]]) 
         return len(values)
 
 
-async def confluent_kafka(broker: str, values: list[tuple[bytes, bytes]]) -> int:
-    """librdkafka, in C with threads of its own: a record an event, keyed by session."""
-    from confluent_kafka import KafkaError, Message, Producer
-
-    acknowledged = 0
-
-    def delivered(error: KafkaError | None, _: Message) -> None:
-        nonlocal acknowledged
-        acknowledged += error is None
-
-    producer = Producer(
-        {
-            "bootstrap.servers": broker,
-            "acks": "all",
-            "linger.ms": 5,
-            "batch.size": BATCH_BYTES,
-            "partitioner": "murmur2_random",
-            "queue.buffering.max.messages": BUFFER_EVENTS,
-            "on_delivery": delivered,
-        }
-    )
-    for key, value in values:
-        while True:
-            try:
-                producer.produce(TOPIC, value, key)
-                break
-            except BufferError:
-                producer.poll(0.001)
-        producer.poll(0)
-    producer.flush(_DEADLINE_SECONDS)
-    return acknowledged
-
-
 PEERS: dict[str, Callable[[str, list[tuple[bytes, bytes]]], Awaitable[int]]] = {
-    each.__name__: each for each in (aiokafka_send, aiokafka_create_batch, confluent_kafka)
+    each.__name__: each for each in (aiokafka_send, aiokafka_create_batch)
 }
 
 

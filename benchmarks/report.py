@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
-
-from fleetlore.errors import ModelUnavailable
 
 HEAD = ("benchmark", "name", "figure", "unit", "bar", "met", "ratio", "note")
 
@@ -123,14 +120,3 @@ class Report:
 def shown(figure: float) -> str:
     """A figure for people: thousands apart, three digits where it is small."""
     return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.3g}"
-
-
-def need(*packages: str) -> None:
-    """Make sure that peers are installed.
-
-    Raises:
-        ModelUnavailable: one is missing; a peer left out in silence would look like one that was beaten.
-    """
-    missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    if missing:
-        raise ModelUnavailable(f"{', '.join(missing)} not installed: the peers come with `pip install -e '.[bench]'`")

@@ -30,7 +30,7 @@ def main() -> None:
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], check=True)
         server = f"{ROOT}/deploy/server[embedded,console,llm,retrieval]"
         subprocess.run(
-            [python, "-m", "pip", "install", f"{ROOT}/deploy/encoder", f"{ROOT}[dev,docs,bench,s3]", server], check=True
+            [python, "-m", "pip", "install", f"{ROOT}/deploy/encoder", f"{ROOT}[dev,docs,s3]", server], check=True
         )
         frozen = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True).stdout
     pins = [line for line in frozen.splitlines() if "==" in line and not UNPINNED.match(line)]

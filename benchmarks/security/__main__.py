@@ -18,8 +18,7 @@ import orjson
 import typer
 
 from benchmarks.command import command_app
-from benchmarks.redaction import harmless_texts
-from benchmarks.security import corpora, scanners
+from benchmarks.security import corpora
 from benchmarks.security.atoms import ATOMS
 from benchmarks.security.erasing import erased_by_store
 from benchmarks.security.half_open import half_open
@@ -48,46 +47,31 @@ _IDENTITIES = re.compile(
     r"[\w.+-]+@[\w-]+\.[\w.-]+\w|\b[a-z]+_[a-z]+_\d{4}\b|#W\d{7}\b|\b(?:credit_card|paypal|gift_card|certificate)_\d{5,8}\b"
 )
 SAID = """\
-What was tried against a fleet and what got through, by `python -m benchmarks.security --logs FOLDER --scanners FOLDER`;
-the first holds logged sessions of customer service, the second clones of gitleaks and trufflehog. Times are of the
-slowest of the texts, up to 1 MB long. Who can do what, and what holds against it, says
-[security](../explain/security.md).
+`python -m benchmarks.security --logs FOLDER` attacks a fleet and writes this page; FOLDER holds logged sessions of
+customer service. Times are those of the slowest text, up to 1 MB long. [Security](../explain/security.md) says who can
+do what, and what holds against it.
 """
 MISSES = """
-Why some get through:
+What gets through, and why:
 
-- Without a form, a name or a digit nothing tells a secret from a word: of trufflehog's tests that name none three in
-  four are left, hosts and ids of its pairs among them.
-- Texts of gitleaks and trufflehog are read from clones (`--scanners FOLDER`, or `python -m benchmarks.security.scanners
-  --data FOLDER` for what is missed). Not read are four rules whose secrets have a structure that no random text has,
-  and what their tests compute.
-- 87 of the 92 texts of logged runs that are masked hold one token of a web page.
-- Of one record a worker looks at 24 KB of texts that seem to hold a secret, at each as far as its part goes; what is
-  more is not kept (`[redacted:unread]`). The most that 64 events of logged agents have is 24,000 characters, in 1,294
-  records of five sources whose results are cut at 2,000: agents with longer ones will meet it. A record lies on the log
-  as it came, so a replay masks the same.
-- Rows that say "beside load" were taken with 15 processes on two cores, where `orjson.loads` takes 1.4 times as long.
-  The record of 64 failures that quote is 53 ms by that measure; before, the worst took 159 ms there.
-- An agent's outcome, the worst of its events, takes 4 to 6 ms (bar 5 ms) on a machine that others use: missed there.
-- With FLEETLORE_MASK_PERSONAL a text of nothing but telephone numbers costs an agent more than 5 ms: each is parsed.
-- One agent of 30 that lies withholds a version only while it is drawn to try it; with one vote a minute it is heard
-  more often than others that end a session in three.
-- An identity that stands in free text alone, as a first name in a goal, is in no field and has no form.
-- Probes and metrics keep a server of their own: uvicorn gives up no half-open request, and is out of 1,024 descriptors
-  after four seconds of 250 a second. It would cost a worker 4.7 MB as well. Console, relay and the doors share it.
-- What lies on the log by time stays until the date that the report of `fleetlore erase` states.
+- A secret without a form, a name or a digit near it looks like a word. Other scanners' tests are the
+  [evidence](figures.md#measured-and-taken-out).
+- A worker reads at most 24 KB of suspicious text in one record; the rest is dropped (`[redacted:unread]`).
+- Rows with "beside load" were measured on a busy machine, where `orjson.loads` takes 1.4 times as long.
+- With `FLEETLORE_MASK_PERSONAL` a text of telephone numbers alone costs an agent up to 30 ms: each number is parsed.
+- One lying agent of 30 delays a version while it is drawn to try it.
+- A first name in a goal is in no field and has no form, so nothing masks it.
+- The log keeps its bytes until the date that the report of `fleetlore erase` states.
 """
 
 
 def measure(
     logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged sessions of customer service.")] = None,
-    clones: Annotated[Path | None, typer.Option("--scanners", help="Folder with gitleaks and trufflehog.")] = None,
 ) -> None:
     """Run all attacks and write docs/results/security.md."""
     heard = [*_poisoning(), *voices()]
     lines = [
         *_secrets(),
-        *_of_scanners(clones),
         *_fences(),
         *_identities(logs),
         *heard,
@@ -125,20 +109,6 @@ def _secrets() -> Iterator[Line]:
     yield "personal data", "harmless texts, wrongly masked", f"{len(texts):,}", f"{changed:,}"
     changed = sum(masks.masked_text(text) != text for text in HARMLESS)
     yield "personal data", "versions and numbers of orders, wrongly masked", f"{len(HARMLESS)}", f"{changed} (bar 2)"
-
-
-def _of_scanners(clones: Path | None) -> Iterator[Line]:
-    if clones is not None:
-        for corpus in scanners.corpora(clones):
-            yield "secrets", corpus.name, f"{len(corpus.texts):,}", scanners.said_of(corpus, scanners.missed(corpus))
-        _, texts = harmless_texts(200_000)
-        changed = sum(redact(text) != text for text in texts)
-        yield (
-            "secrets",
-            "texts of logged runs, masked",
-            f"{len(texts):,}",
-            f"{changed} ({changed / len(texts):.2%}, bar 0.1%)",
-        )
 
 
 def _fences() -> Iterator[Line]:

@@ -4,8 +4,8 @@ An agent's replica holds the newest lore, the store all of it. Words are weighed
 column `text`. Meaning is the cosine of static vectors, for a text that says the same in other words. The two are
 added up here: Milvus fuses by rank or by scores that Milvus Lite and a cluster scale differently, and a rank forgets
 how much better the best match is. Then the items that either found are compared with the text once more, by a likeness
-that counts what a text does not share as well. `python -m benchmarks recall` measures each of these alone. Among items
-that match about as well, what more agents have met stands first.
+that counts what a text does not share as well. Among items that match about as
+well, what more agents have met stands first.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
-from benchmarks.report import HEAD, Report, Row, need
-from fleetlore.errors import ModelUnavailable
+from benchmarks.report import HEAD, Report, Row
 
 QUICKER = Report(name="lag", figure=0.2, bar=0.5, unit="s", peers={}, higher_is_better=False)
 RATE = Report(
@@ -65,12 +64,6 @@ def test_the_csv_has_every_row_and_every_bar(tmp_path: Path) -> None:
     assert lines[2][-1] == "a, b"
 
 
-def test_a_missing_peer_names_the_extra() -> None:
-    need("orjson")
-    with pytest.raises(ModelUnavailable, match=r"no_such_peer not installed.*\[bench\]"):
-        need("orjson", "no_such_peer")
-
-
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in command.NAMES:
@@ -78,7 +71,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         module.run = lambda quick: RATE  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, f"benchmarks.{name}", module)
     monkeypatch.setattr(command.page, "RESULTS", tmp_path)
-    monkeypatch.setattr(command.page, "write", lambda: None)
+    monkeypatch.setattr(command.page, "write", lambda _: None)
     return tmp_path
 
 
