@@ -1,4 +1,4 @@
-"""List the sources of tips, in the order in which they are asked. Each has its row in `docs/results/heard.md`.
+"""List the sources of tips, in the order in which they are asked. Each has its row in `docs/results/helps.md`.
 
 A source looks at the lore and at the session's situation and yields tips, the surest first. Nothing that it yields is
 shown before `fleetlore.advice.gate.tell` has let it pass. At the start of a session stands what it needs before its

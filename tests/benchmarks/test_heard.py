@@ -19,13 +19,14 @@ FAILED = call("SELECT a FROM items", error="Table 'shop.items' doesn't exist")
 WORKED = call("SELECT a FROM things")
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "results" / "heard.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "helps.md"
 
 
 def test_each_source_has_its_row_on_the_page_and_no_other_has_one() -> None:
-    table = PAGE.read_text().partition("## Before there was one gate")[0]
-    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
-    assert sorted(rows) == sorted(["source", "---", "last error repeated", "**all: what an agent reads**", *SOURCES])
+    section = PAGE.read_text().partition("## What is shown\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
+    others = ["source", "---", "last error repeated, the rival", "**all: what an agent reads**"]
+    assert sorted(rows) == sorted([*others, *SOURCES])
 
 
 def showing(source: str, text: str, *names: str) -> Told:
