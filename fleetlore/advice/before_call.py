@@ -132,6 +132,8 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
             continue
         if pattern.sessions <= 1 and pattern.id in at.own_failures:
             continue
+        if _is_mended(index, at, pattern.parent or ""):
+            continue
         parts = (f"This {call.tool} call may fail: ", *_error_parts(pattern), ".")
         kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
         yield Tip(
@@ -254,6 +256,15 @@ def name_quote(text: str) -> Quote:
 def _kind_quote(expected: Expected) -> Quote:
     text = re.sub(rf"{_NAME_MASK}|<\*>", _ELSE, expected.kind)
     return Quote(text, expected.agents, 0, "error")
+
+
+def _is_mended(index: LoreIndex, at: Situation, failure: str) -> bool:
+    """Whether the call holds none of the parts that others replaced to get past a class of failure.
+
+    Half of these calls fail, and it is the other half: a warning would speak against the part that works.
+    """
+    changes = [item for item in index.recoveries(failure) if item.was and item.now and is_sure(item)]
+    return bool(changes) and not any(holds(at.arguments, item.was) for item in changes)
 
 
 class _Counted(NamedTuple):

@@ -1,0 +1,56 @@
+"""README's own agent, run again and again: it is told what works, and never warned of what it was told to send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+
+import pytest
+
+from fleetlore.stats.hashing import withheld
+from fleetlore.wire.events import Event
+from streams.offline.memory_pipeline import MemoryPipeline
+
+MESSAGE = "index products does not exist, it was split into products-eu and products-us"
+WRONG, RIGHT = {"index": "products"}, {"index": "products-eu"}
+RUNS = 50
+
+
+async def told(agents: Sequence[str], wrong: object, right: object, message: str) -> list[tuple[str, str, set[str]]]:
+    """Of each run, what is shown before the wrong call and before the right one, and the ids that are withheld."""
+    memory, found = MemoryPipeline(), []
+    for number, agent in zip(range(RUNS), cycle(agents), strict=False):
+        made: list[Event] = []
+        kept_back: set[str] = set()
+        shown = []
+        with memory.session(agent, "find a red bicycle", "shop", f"s{number}", made) as session:
+            for call in (wrong, right):
+                advice = session.advise("search", call)
+                shown.append(advice.text)
+                kept_back |= set(advice.withheld)
+                said = {"error_text": f"LookupError: {message}"} if call is wrong else {"result": "3 hits"}
+                session.record("search", call, **said)
+            session.succeed()
+        await memory.take(made)
+        found.append((shown[0], shown[1], kept_back))
+    return found
+
+
+@pytest.mark.parametrize("agents", [("me",), ("me", "you"), ("a", "b", "c", "d")])
+@pytest.mark.parametrize(
+    ("wrong", "right", "use"),
+    [
+        (WRONG, RIGHT, "Use `index=products-eu` instead of `index=products`"),
+        ("find in products", "find in products-eu", "Use `products-eu` instead of `products`"),
+    ],
+)
+async def test_no_run_reads_two_lines_that_contradict(
+    agents: tuple[str, ...], wrong: object, right: object, use: str
+) -> None:
+    runs = await told(agents, wrong, right, MESSAGE)
+    assert [before_right for _, before_right, _ in runs if before_right] == []
+    told_to_use = [use in before_wrong for before_wrong, _, _ in runs[1:]]
+    assert [shown or bool(kept_back) for shown, (_, _, kept_back) in zip(told_to_use, runs[1:], strict=True)] == [
+        True
+    ] * (RUNS - 1)
+    assert sum(told_to_use) >= 0.8 * len(told_to_use), "a twentieth is held out"
