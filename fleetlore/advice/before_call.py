@@ -144,16 +144,22 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 
 def passing(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """A fault of a tool at hand that passes by itself."""
+    """A fault of a tool at hand that passes by itself: once a tool, and not of one endpoint among others that work."""
     for tool in (at.tool,) if at.tool is not None else at.tools:
-        for pattern in index.transient_of_tool(tool):
-            if transient_weight(pattern, at.now):
-                parts = (
-                    f"Wait and send {tool} calls again: it has a passing fault (",
-                    *_error_parts(pattern),
-                    ").",
-                )
-                yield Tip(pattern.id, "passing", parts, key=pattern.id, pattern=pattern.id, tried=False)
+        now = [each for each in index.transient_of_tool(tool) if transient_weight(each, at.now)]
+        if now and _is_of_whole_tool(index, tool, now):
+            fault, id = _error_parts(now[0]), now[0].id
+            parts = (f"Wait and send {tool} calls again: it has a passing fault (", *fault, ").")
+            yield Tip(id, "passing", parts, key=id, pattern=id, tried=False)
+
+
+def _is_of_whole_tool(index: LoreIndex, tool: str, passing: Collection[Pattern]) -> bool:
+    """Whether half of the tool's calls of the newest hour failed so, or all that is known of it are these failures."""
+    health, met = index.health(tool_id(tool)), sum(each.failures for each in passing)
+    if health is None or not health.hours or health.calls < met:
+        return True
+    _, calls, failures = health.hours[0]
+    return 2 * min(failures, met) >= calls
 
 
 def _error_parts(pattern: Pattern) -> tuple[Part, ...]:

@@ -1,4 +1,4 @@
-"""README's own agent, run again and again: it is told what works, and never warned of what it was told to send."""
+"""What agents read that are run again and again, as README's own is: what works, and no line against it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import cycle
 
 import pytest
 
-from fleetlore.stats.hashing import withheld
 from fleetlore.wire.events import Event
 from streams.offline.memory_pipeline import MemoryPipeline
 
@@ -54,3 +53,28 @@ async def test_no_run_reads_two_lines_that_contradict(
         True
     ] * (RUNS - 1)
     assert sum(told_to_use) >= 0.8 * len(told_to_use), "a twentieth is held out"
+
+
+ENDPOINTS = "/v2/accounts", "/v2/orders", "/v2/report", "/v2/stock", "/v2/prices"
+
+
+async def brief_after(faults: dict[str, str]) -> str:
+    """What a new agent reads of `http` after others called five endpoints, some of which failed so."""
+    memory = MemoryPipeline()
+    for number, agent in enumerate("abcd"):
+        made: list[Event] = []
+        with memory.session(agent, f"job {number}", "shop api", f"s{number}", made) as session:
+            for path in ENDPOINTS:
+                fault = faults.get(path)
+                session.record("http", {"method": "GET", "path": path}, result="ok", error_text=fault)
+            session.succeed()
+        await memory.take(made)
+    with memory.session("new", "another job", "shop api", "new", []) as session:
+        return session.brief(["http"]).text
+
+
+async def test_a_tool_is_not_called_faulty_for_one_of_its_endpoints() -> None:
+    faults = {"/v2/stock": "HTTP 503 Service Unavailable", "/v2/prices": "HTTP 429 Too Many Requests"}
+    assert "passing fault" not in await brief_after(faults)
+    everywhere = dict.fromkeys(ENDPOINTS[:3], "HTTP 503 Service Unavailable") | {"/v2/prices": faults["/v2/prices"]}
+    assert (await brief_after(everywhere)).count("passing fault") == 1
