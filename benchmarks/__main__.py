@@ -10,7 +10,6 @@ import importlib
 import os
 import platform
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import orjson
@@ -34,7 +33,6 @@ NAMES = (
     "scale",
     "redaction",
     "patterns",
-    "retrieval",
     "subscribers",
     "restart",
 )
@@ -42,7 +40,6 @@ NAMES = (
 
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}; all of them if left out.")] = "all",
-    logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged runs, for `retrieval`.")] = None,
     json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds only; figures mean nothing, no CSV is written.")
@@ -55,9 +52,7 @@ def main(
         for each in _chosen(name):
             load = os.getloadavg()[0]
             console.rule(each, align="left")
-            report: Report = importlib.import_module(f"benchmarks.{each}").run(
-                quick, **({"folder": logs} if logs and each == "retrieval" else {})
-            )
+            report: Report = importlib.import_module(f"benchmarks.{each}").run(quick)
             for part in report.all:
                 console.print(part.headline(), highlight=False, markup=False)
                 console.print(part.table())
