@@ -278,6 +278,8 @@ class Settings:
             name: stack[name] for name in ("broker", "milvus", "public_key", "partitions") if name in stack
         }
         environ = embedded_environ()
+        if "fetch_wait_ms" in stack and "FLEETLORE_FETCH_WAIT_MS" not in os.environ:
+            found["fetch_wait_ms"] = stack["fetch_wait_ms"]
         if "FLEETLORE_STATE_DIR" not in environ:  # each stack signs with a key of its own
             found["state_dir"] = str(folder.data / "agents")
         found |= {name: value for name, value in overrides.items() if value is not None}

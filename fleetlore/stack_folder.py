@@ -50,8 +50,8 @@ class StackFolder:
             stack: dict[str, Any] = orjson.loads(path.read_bytes())
             if any(not isinstance(stack[name], str) for name in ("broker", "milvus", "public_key")):
                 raise TypeError("an address or a key is no text")
-            if type(stack.get("partitions", 1)) is not int:
-                raise TypeError("the number of partitions is none")
+            if any(type(stack.get(name, 1)) is not int for name in ("partitions", "fetch_wait_ms")):
+                raise TypeError("the number of partitions or the wait of a fetch is none")
             runs = "pid" not in stack or _runs(int(stack["pid"]), self.data / LOCK_FILE)
         except FileNotFoundError:
             raise ConfigError(

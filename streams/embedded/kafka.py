@@ -70,7 +70,7 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
     except OSError as error:
         raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
     # Small and soon started, instead of fast after a while: it shares a machine with what it is for.
-    options = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+    options = ("-Xms32m", "-Xmx128m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"
     return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
 
@@ -102,6 +102,8 @@ def kafka_command(folder: Path, port: int, controller_port: int, progress: Progr
         "log.flush.scheduler.interval.ms": _FLUSH_MS,
         "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
         "auto.create.topics.enable": "false",
+        "num.network.threads": 1,
+        "num.io.threads": 2,
         "group.initial.rebalance.delay.ms": 0,
         "offsets.topic.num.partitions": 4,
         "offsets.topic.replication.factor": 1,

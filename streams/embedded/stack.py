@@ -221,7 +221,12 @@ class Stack:
         folder = self.data / "kafka"
         if self._keep_log:
             try:
-                return kafka_command(folder, self._ports["broker"], free_port(), self._progress)
+                command = kafka_command(folder, self._ports["broker"], free_port(), self._progress)
+                # Kafka answers as soon as there is data. With the short waits of the broker in memory it would burn a
+                # tenth of a core on fetches that bring nothing.
+                wait_ms = Settings.from_env().fetch_wait_ms
+                self.settings = self.settings.with_(fetch_wait_ms=wait_ms)
+                return command
             except KafkaMissing as missing:
                 if folder.exists():  # a broker without that log would take events that nobody finds again
                     raise
@@ -369,6 +374,7 @@ class Stack:
             "public_key": self.settings.public_key,
             "tenants": self.settings.tenants,
             "partitions": self.settings.partitions,
+            "fetch_wait_ms": self.settings.fetch_wait_ms,
             "pid": os.getpid(),
             "metrics": self.metrics,
         }

@@ -172,6 +172,9 @@ def test_the_embedded_broker_has_no_passwords_and_waits_less(tmp_path: Path, mon
     embedded = Settings.from_data_dir(tmp_path)
     assert embedded.cluster == Cluster(address="a:1")
     assert embedded.fetch_wait_ms < Settings().fetch_wait_ms
+    stack = {"broker": "a:1", "milvus": "http://a:2", "public_key": "", "fetch_wait_ms": 1_500}
+    (tmp_path / STACK_FILE).write_bytes(orjson.dumps(stack))
+    assert Settings.from_data_dir(tmp_path).fetch_wait_ms == 1_500, "Kafka itself answers at once"
     monkeypatch.setenv("FLEETLORE_FETCH_WAIT_MS", "70")
     assert Settings.from_data_dir(tmp_path).fetch_wait_ms == 70
 
