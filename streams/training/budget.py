@@ -16,6 +16,8 @@ __all__ = ["CpuBudget"]
 # CPU seconds at once after a rest. In any 10 s a share of .25 then stays below .30 of a core, with the largest piece of
 # work (a version, 0.2 s) in it.
 _BURST_SECONDS = 0.15
+# Share of the burst after which the process counts as rested: to ask costs some of it, so the whole is never there.
+_RESTED = 0.9
 # Reading goes before learning: it waits only if the debt is longer than this.
 _READING_DEBT_SECONDS = 0.25
 
@@ -69,8 +71,8 @@ class CpuBudget:
             self._sleep(max(debt, 0.001))
 
     def pace_last(self) -> None:
-        """Block the calling thread until the whole burst is earned: it gets what other learners leave of the share."""
-        while (debt := self.debt_seconds(self._burst)) > 0:
+        """Block the calling thread until the burst is earned: it gets what other learners leave of the share."""
+        while (debt := self.debt_seconds(_RESTED * self._burst)) > 0:
             self._sleep(max(debt, 0.001))
 
     @contextlib.contextmanager

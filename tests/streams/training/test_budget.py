@@ -196,3 +196,23 @@ def test_modules_are_imported_at_the_share_too(tmp_path: Path, monkeypatch: pyte
     assert machine.cpu == pytest.approx(2.0) and machine.clock.monotonic() >= 6.0
     for name in names:
         del sys.modules[name]
+
+
+def test_who_waits_for_a_rested_process_does_not_wear_it_out_by_asking() -> None:
+    """Each look at the clock costs some CPU, so the whole burst is never there: a thread asked for it without end."""
+    machine, sleeps = Machine(), 0
+
+    def spent() -> float:
+        machine.cpu += 20e-6
+        return machine.cpu
+
+    def sleep(seconds: float) -> None:
+        nonlocal sleeps
+        sleeps += 1
+        assert sleeps < 100
+        machine.clock.advance(seconds)
+
+    budget = CpuBudget(SHARE, clock=machine.clock, spent=spent, sleep=sleep)
+    machine.spend(1.0)
+    budget.pace_last()
+    assert sleeps < 5
