@@ -1,7 +1,6 @@
 """Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
 
-`heard` reads logged sessions and has options of its own. `gateway` prints its figures alone, for
-docs/results/joining.md.
+`heard` and `gateway` have their own options. `gateway` prints figures for docs/results/joining.md.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def main(
     except FleetloreError as error:
         raise SystemExit(f"benchmarks: {error}") from None
     if json:
-        # Not by rich, which would break the line at the terminal's width.
+        # rich would break the line at the terminal's width.
         typer.echo(orjson.dumps(next(iter(results.values())) if len(results) == 1 else results).decode())
 
 
@@ -76,7 +75,7 @@ def _chosen(name: str) -> tuple[str, ...]:
 
 
 def _machine(load: float) -> Row:
-    """What the figures were measured on: a load at the start of above a half a core makes them worth little."""
+    """The machine of the figures. They are worth little if its load at the start is above half a core."""
     system = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
     return Row(name="machine", figure=os.cpu_count() or 0, unit="cores", note=f"{system}, load at the start {load:.2f}")
 

@@ -1,11 +1,10 @@
 """Time `advise()` before a call when the fleet knows 10,000 failure patterns: in memory, no network.
 
-The patterns are those of the real runs' failed calls (each with the health of its kind of call, a recovery and a
-lesson), and the questions are the real runs' calls, in the order in which a fleet would make them: so most are asked
-about a kind of call that is known, with arguments that were never seen. Timed one by one by the thread's CPU clock (it
-waits for nothing, and the wall clock would time what else the machine does), garbage collector on; the figure is the
-99th percentile. Questions with arguments that were asked before are cheaper; what an agent pays beside it for a text to
-put into its prompt is in its own row.
+The patterns are those of the real runs' failed calls, each with the health of its kind of call, a recovery and a
+lesson. The questions are the real runs' calls, in the order in which a fleet would make them. So most ask about a known
+kind of call with new arguments. Each call is timed by the thread's CPU clock, with the garbage collector on; the wall
+clock would include other work of the machine. The figure is the 99th percentile. Questions with arguments that were
+asked before are cheaper; the text for a prompt has a separate row.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def run(quick: bool) -> Report:
 
 
 def asked(count: int) -> tuple[str, list[Call]]:
-    """What they are, and calls in the order in which a fleet makes them."""
+    """The source of the calls, and the calls in a fleet's order."""
     source, runs = sessions()
     outcomes = (event.data for event in events_of(runs, seed=1) if event.kind == "outcome")
     return source, [(data[ev.TOOL], data[ev.ARGUMENTS]) for data in islice(outcomes, count)]

@@ -1,8 +1,8 @@
 """Measure a backfill of logged runs, in events/s and against the time of the fleet, and the switch of the names.
 
-The events lie on an embedded broker and the rows go to new collections on Milvus Lite, both child processes. The clock
-of the events is that of 64 agents at work at the same time that take a second for a step each, which is fast for agents
-that ask a model before each. After the switch the live names are read: they hold what the backfill made.
+The events lie on an embedded broker and the rows go to new collections on Milvus Lite, both child processes. The events
+are dated as if 64 agents worked at the same time and took a second for a step, which is fast for agents that ask a
+model before each. After the switch the live names are read: they hold what the backfill made.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def run(quick: bool) -> Report:
 
 
 async def _live(settings: Settings) -> Knowledge:
-    """What the live collections hold; they are created where they are missing."""
+    """Create the live collections if they are missing, and return their content."""
     async with MilvusStore.from_settings(settings) as store:
         await store.open()
         return await read_knowledge(store, TENANT)

@@ -1,4 +1,4 @@
-"""Write events as a client of its own may, for tests and benchmarks: plainly, one after another, and not masked."""
+"""Write events as a foreign client may, for tests and benchmarks: one after another and not masked."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import psutil
 
-# What a child's command line holds, and whose it is.
+# A part of a child's command line, and its role.
 ROLES = {
     "fleetlore.cli.main worker": "worker",
     "benchmarks.worker": "worker",

@@ -1,4 +1,4 @@
-"""Run the embedded broker by itself, and stop, pause or kill it, for benchmarks and tests."""
+"""Run the embedded broker alone, and stop, pause or kill it, for benchmarks and tests."""
 
 from __future__ import annotations
 

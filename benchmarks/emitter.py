@@ -1,12 +1,12 @@
 """Count the events that one process hands to the broker a second, masked and acknowledged.
 
-One process, one thread, one event loop; the embedded broker runs beside it in another. The events are those of real
-runs. The figure counts what was acknowledged, by the wall clock from the first event to the last acknowledgement; the
-CPU time of an event (user and system) is in a row of its own and says what a core of its own would reach.
+One process, one thread, one event loop; the embedded broker runs in another process. The events are those of real runs.
+The figure counts acknowledged events, by the wall clock from the first event to the last acknowledgement. The CPU time
+of an event (user and system) has a separate row and says what a whole core would reach.
 
-*Peers* send the same bytes to the same broker, one record per event, each in a process of its own: aiokafka by `send`
-and by `create_batch`. They get the bytes ready made. Only our emitter encodes and masks an event; the rows show the
-cost of each part.
+*Peers* send the same bytes to the same broker, one record per event, each in a separate process: aiokafka by `send` and
+by `create_batch`. They get the bytes ready made. Only our emitter encodes and masks an event; the rows show the cost of
+each part.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _measured(who: str, events: int, passes: int) -> dict[str, float]:
     """The fastest of several passes: what slows one down comes from outside of it."""
     said = []
     for _ in range(passes):
-        with EmbeddedBroker() as broker:  # one of its own for each, because it keeps everything in memory
+        with EmbeddedBroker() as broker:  # a new broker for each, because it keeps everything in memory
             publish(broker.address, [])
             said.append(peers.run("benchmarks.emitting", who, broker.address, events))
     fastest: dict[str, float] = min(said, key=lambda each: float(each["seconds"]))
@@ -64,13 +64,13 @@ def _measured(who: str, events: int, passes: int) -> dict[str, float]:
 
 
 def _parts(count: int) -> list[Row]:
-    """Where the microseconds go that only ours takes."""
+    """The parts of the CPU time that only our emitter takes."""
     source, runs = sessions()
     events = list(islice(events_of(runs, seed=0), count))
     batches = [events[start : start + 64] for start in range(0, count, 64)]
     encoded = [[encode(event) for event in batch] for batch in batches]
     size = sum(len(encode_event(event)) for event in events) / count
-    # Of 64 events at a time, let go again: the emitter's buffer is no longer when the broker keeps up.
+    # 64 events at a time: the emitter's buffer is no longer when the broker keeps up.
     parts: dict[str, Callable[[], object]] = {
         "encode: a copy of the event": lambda: [len([encode(event) for event in batch]) for batch in batches],
         "mask, 64 events at once": lambda: [len(mask(batch)) for batch in encoded],

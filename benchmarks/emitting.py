@@ -86,7 +86,7 @@ def main(who: str, broker: str, count: int) -> None:
     events = list(islice(events_of(sessions()[1], seed=0), count))
     values = [] if who == emitter.__name__ else [(event.session.encode(), encode_event(event)) for event in events]
     work = emitter(broker, events) if who == emitter.__name__ else PEERS[who](broker, values)
-    # What was made for the measurement is no garbage, and a collection would walk through all of it.
+    # Objects made for the measurement are no garbage, and a collection would walk through all of them.
     gc.collect()
     gc.freeze()
     before, started = _cpu_seconds(), time.perf_counter()

@@ -1,8 +1,8 @@
 """Send events as fast as they are processed: `python -m benchmarks.feeder BROKER GROUP SECONDS`.
 
-Waits while more than `BACKLOG_RECORDS` lie on the topic that `GROUP` has not committed; so the pipeline is never idle,
-and what is measured is the pipeline and not a queue that grows. The logged runs get the time at which they are sent.
-Ends with one JSON line when the broker has acknowledged everything.
+It waits while `GROUP` has more than `BACKLOG_RECORDS` uncommitted records. So the pipeline is never idle, and no queue
+grows. The logged runs get the time at which they are sent. Ends with one JSON line when the broker has acknowledged
+everything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Time a newcomer by the clock, from an empty folder to the first advice: `python -m benchmarks.first_advice`.
 
-It does what README says, word for word, in a fresh clone: makes `.venv` with what the demo and the stack need, starts
-`fleetlore up --data lore`, and runs the README's agent until it is told what another process has learned. The clone is
-of the last commit. pip's own cache is left out, so every wheel comes from the index.
+It follows README word for word in a fresh clone. It makes `.venv`, starts `fleetlore up --data lore`, and runs the
+README's agent until it gets advice that another process caused. The clone is of the last commit. pip's own cache is
+left out, so every wheel comes from the index.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 BAR_SECONDS = 180.0
 START_SECONDS = 120.0
 MOST_RUNS = 10
-# What the stack leaves when it can be asked.
+# The file that the stack writes when it is ready.
 STACK_FILE = "stack.json"
 
 
@@ -52,7 +52,7 @@ def first_advice(
 
 
 def _steps(clone: Path, pip_flags: str) -> Iterator[tuple[str, float]]:
-    # Of an environment that this runs in nothing is to be found.
+    # Hide the current environment.
     environ = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     environ |= {"PIP_NO_CACHE_DIR": "1", "FLEETLORE_HOLDOUT_SHARE": "0"}
     began = time.monotonic()

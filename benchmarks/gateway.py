@@ -1,8 +1,8 @@
 """Measure what the relay's gateway adds to a request for a model: `python -m benchmarks gateway [ROUNDS]`.
 
 A local server answers as OpenAI's does, at once. The same request goes to it directly and through `fleetlore relay`, a
-process of its own, in turns; so both meet the same load of the machine, which is printed beside the figures. The same
-requests are read in this process, too, as a wrapped client or LiteLLM's callback does it, by CPU time.
+separate process, in turns. So both meet the same load, which is printed with the figures. The same requests are read in
+this process, too, as a wrapped client or LiteLLM's callback does it, by CPU time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ANSWER = b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices
 
 
 def request_of(number: int) -> dict[str, Any]:
-    """A conversation of many calls, the last of which failed."""
+    """A conversation of many calls whose last one failed."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"task {number}"}]
     for call in range(CALLS):
         made = {"name": "search", "arguments": '{"index":"products"}'}
@@ -49,7 +49,7 @@ def request_of(number: int) -> dict[str, Any]:
 
 
 async def in_process(rounds: int) -> list[float]:
-    """CPU of reading each request in the agent's own process and putting in what the model is told, in milliseconds."""
+    """CPU in milliseconds of reading each request in the agent's process and adding the advice."""
     calls, took = SessionCalls(), []
     async with Fleet("bench", broker="127.0.0.1:1") as fleet, fleet.session("bench"):
         for number in range(WARM_UP + rounds):
@@ -111,7 +111,7 @@ async def main(rounds: int = ROUNDS) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of the cores so far."""
+    """CPU seconds of a process so far."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 

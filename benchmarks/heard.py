@@ -1,8 +1,8 @@
 """Count what advice shows in sessions of logs, by its source: `python -m benchmarks heard --data DIR`.
 
 A fifth of the agents (whole models) and of the tasks of each log are held out by the seed. The fleet learns from the
-other sessions through the stages in memory; then agents make the calls of held-out sessions, and all that they are
-shown is counted by the part of the product that it comes from (`fleetlore.advice.sources`) and by log.
+other sessions through the stages in memory. Then agents make the calls of held-out sessions. Every line that they are
+shown is counted by its source (`fleetlore.advice.sources`) and by log.
 
 *Right* is counted where the log can tell:
 
@@ -15,8 +15,8 @@ shown is counted by the part of the product that it comes from (`fleetlore.advic
 | any other | it holds all words of that call which the session had not seen; where there are none, nothing is counted |
 
 Calls of the log that no agent makes (`models.backtest.heard.PSEUDO`) count neither as calls nor as failures, and
-what is shown at them is counted apart. `--golden FILE` writes all that was shown, there too, one line each, sorted:
-session, call, moment, source, text as JSON. Two trees that show the same write the same file.
+what is shown at them is counted apart. `--golden FILE` writes every shown text, one line each, sorted: session, call,
+moment, source, text as JSON. Two trees that show the same write the same file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from streams.offline.memory_pipeline import run_logs
 SHARE = 0.2
 ALL, NOTHING, LAST_ERROR = "all", "nothing", "last error repeated"
 NAMES = {"one name": 1, "eight names": 8}
-# Of an error that is repeated.
+# The rival repeats the last error.
 MOST_CHARACTERS = 120
 _QUOTED = re.compile(r"`([^`]+)`")
 _OPEN = re.compile(r"<[^<>]*>")
@@ -68,7 +68,7 @@ class Utterance(NamedTuple):
 
 @dataclass(slots=True)
 class Count:
-    """What one source showed.
+    """The lines of one source.
 
     Attributes:
         right, of: how often it was right, and how often the log can tell.
@@ -231,7 +231,8 @@ def lines(heard: Iterable[Heard]) -> Iterator[str]:
 
 
 def is_right(each: Utterance, log: CallLog) -> bool | None:
-    """Whether the log bears out what was shown, by the table of this module; None where it cannot tell."""
+    """Whether the log bears out what was shown, by the table of this module. The result is None if the log cannot
+    tell."""
     come = log.calls[each.place + (each.moment == "after") :] if each.place >= 0 else log.calls
     came = log.calls[: len(log.calls) - len(come)]
     calls = [call for call in come if not call.pseudo]

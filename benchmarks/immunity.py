@@ -1,9 +1,9 @@
 """Measure the time from a first failure to a usable hint at another agent.
 
-1,000 agents in two processes make 2,000 calls a second (`benchmarks.immunity_load`) on the embedded stack: broker,
-Milvus Lite and one worker on this machine, beside the agents. No trainer runs, because it takes no part in this. The
-clock starts when the new failure has happened, before the agent records it. It stops when `advise()` of an agent in the
-other process holds its pattern. A failure that nobody learns of counts as infinitely late.
+1,000 agents in two processes make 2,000 calls a second (`benchmarks.immunity_load`) on the embedded stack. Broker,
+Milvus Lite, one worker and the agents share this machine. No trainer runs, because it takes no part in this. The clock
+starts when the new failure has happened, before the agent records it. It stops when `advise()` of an agent in the other
+process holds its pattern. A failure that no other agent learns of counts as infinitely late.
 
 A rate is sustained if the agents kept to it, lost nothing, and the pipeline had processed everything two seconds after
 the last event. If 2,000 calls a second are not sustained, the time is that of a growing queue, and the note says so.
@@ -57,10 +57,11 @@ PLAN = Plan(
 
 @dataclass(slots=True)
 class Run:
-    """What came of a plan.
+    """The result of a plan.
 
     Attributes:
-        drained_seconds: from the last event until the pipeline had worked in everything; None for a memory without one.
+        drained_seconds: from the last event until the pipeline had worked in everything. It is None for a memory
+        without a pipeline.
         cpu: CPU seconds by role, from the first event until then.
     """
 
@@ -165,7 +166,7 @@ def run(quick: bool) -> Report:
 
 
 async def _on_stack(plan: Plan) -> Run:
-    """On a stack of its own: the embedded broker finds a record the more slowly the more batches a partition holds."""
+    """Run on a new stack: the embedded broker finds a record more slowly in a partition with more batches."""
     with tempfile.TemporaryDirectory(prefix="immunity-") as folder:
         async with Stack(folder, trainer=False) as stack:
             plan = replace(plan, where=stack.settings.broker)
@@ -237,6 +238,6 @@ def _result(line: bytes) -> Result:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """By nearest rank; infinity where there are none."""
+    """By nearest rank; infinity without values."""
     ordered = sorted(values)
     return ordered[math.ceil(share * len(ordered)) - 1] if ordered else math.inf

@@ -1,13 +1,13 @@
-"""Load every memory with the same fleet of agents, some of which meet a failure that no agent has met.
+"""Load every memory with the same fleet of agents, and let some of them meet a new failure.
 
 One process hosts many agents, as tasks of one event loop, and the fleet is spread over several such processes. An agent
 works through sessions of four calls, each asked about first: an event for each, one before them and one behind. It
 keeps to a timetable, whatever the memory does (an open loop), so a memory that falls behind shows it as waiting time,
 not as less load.
 
-Nine calls of ten are of 200 known kinds, a tenth of which fails in known ways. Every `novelty_seconds` one agent makes
-a call that fails as no call before; from then on an agent of another process asks about the same call, again and again,
-until its memory holds that failure. Where there is one process only, it is another agent of that process.
+Nine calls of ten are of 200 known kinds; a tenth of these kinds fails in known ways. Every `novelty_seconds` one agent
+makes a call that fails in a new way. From then on an agent of another process asks about the same call, until its
+memory holds that failure. With one process only, it is another agent of that process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ASK_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the fleet does.
+    """The work of the fleet.
 
     Attributes:
         memory: what it remembers with: a name in `benchmarks.immunity_memories`.
@@ -83,14 +83,14 @@ class Worker(Protocol):
     """One agent's session with its memory."""
 
     def knows(self, call: Call) -> bool:
-        """What an agent does before a call: ask. Whether the memory holds the very failure that this call meets."""
+        """Ask before a call: does the memory hold the failure that this call meets?"""
 
     async def perform(self, call: Call) -> None:
         """Make the call and let the memory take note of it."""
 
 
 class Memory(Protocol):
-    """What the agents of one process remember with."""
+    """The memory of the agents of one process."""
 
     async def start(self) -> None: ...
 
@@ -102,7 +102,7 @@ class Memory(Protocol):
 
 @dataclass(slots=True)
 class Result:
-    """What one process saw; times in seconds since the Unix epoch.
+    """The result of one process; times are seconds since the Unix epoch.
 
     Attributes:
         met: when a new failure happened, by its number.
@@ -139,7 +139,7 @@ def known_call(kind: int, rng: Random) -> Call:
 
 
 def new_call(run: int, number: int) -> Call:
-    """A call with an argument that nobody has used, and the failure of it."""
+    """A call with a new argument, and its failure."""
     name = marker(run, number)
     return Call(
         f"tool_{number % TOOLS}",

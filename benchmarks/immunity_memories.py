@@ -46,7 +46,7 @@ class FleetMemory:
     """fleetlore: `where` is the broker."""
 
     def __init__(self, where: str, run: int) -> None:
-        # As an agent has it that finds the embedded stack by its folder.
+        # The value that an agent gets from the folder of the embedded stack.
         self._host = Fleet("host", broker=where, max_buffered_events=200_000, fetch_wait_ms=FETCH_WAIT_MS)
         self._run = run
         self._members: dict[str, Fleet] = {}

@@ -1,8 +1,8 @@
 """Import generated chat transcripts into a broker of their own: `python -m benchmarks.imports`.
 
 The limit is one core that does nothing but `orjson.loads` on the same bytes. By the clock an import is as fast as the
-cores that it gets: what other processes took of them meanwhile stands beside the figure. Memory is that of the largest
-process, for a quarter of the transcripts and for all of them.
+cores that it gets. So the row shows how much of them other processes took. Memory is that of the largest process, for a
+quarter of the transcripts and for all of them.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _parsing_alone(folder: Path) -> float:
 
 
 def _imported(folder: Path) -> Imported:
-    with EmbeddedBroker() as broker:  # one of its own, because it keeps everything in memory
+    with EmbeddedBroker() as broker:  # a new broker, because it keeps everything in memory
         publish(broker.address, [])
         command = [sys.executable, "-m", "fleetlore.cli.main", "import", "messages", str(folder), "--json"]
         busy, brokers = _busy_seconds(), cpu_by_role()["broker"]
@@ -160,7 +160,7 @@ def _memory_of(pid: int) -> int:
 
 
 def _busy_seconds() -> float:
-    """Of all processes of the machine so far."""
+    """CPU seconds of all processes of the machine so far."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
 

@@ -85,7 +85,7 @@ def _own_work(sent: Traffic, passes: int) -> Any:
 
 
 def _beside(sent: Traffic, script: str, *arguments: object) -> Any:
-    """A broker of its own for each: what one of them has read must not lie in the broker's caches for the next."""
+    """Start a new broker for each reader, so that none finds the broker's caches filled by another."""
     with EmbeddedBroker() as broker:
         publish(broker.address, sent.records)
         return peers.run(script, broker.address, *arguments)

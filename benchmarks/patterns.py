@@ -1,13 +1,13 @@
 """Do two texts of the same failure get the same class-level pattern, and two different failures different ones?
 
-Pairwise precision and recall against labels written by hand, of every pair of texts: how many of the pairs that a
-pattern joins belong together, and how many of those that belong together it joins. The texts are
+The figures are pairwise precision and recall against labels written by hand. Precision is the share of the joined pairs
+that belong together; recall is the share of the pairs that belong together and are joined. The texts are
 `benchmarks/data/error_texts.txt`, of common tools, and those of the logged runs whose labels are in
 `benchmarks/data/logged_errors.csv` (by reference: the runs are not part of this repository). A third of the labels of
-the logged runs was put aside before the masks were written and never looked at; how each part of the texts of common
-tools fared before it was looked at is said in their file.
+the logged runs was put aside before the masks were written and never looked at. The file of texts of common tools says
+how each part fared before it was looked at.
 
-Drain3 runs beside it with its defaults and the masks of its example, over the same head lines, a miner a tool.
+Drain3 runs with its defaults and the masks of its example over the same head lines, with one miner per tool.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Score(NamedTuple):
 
 
 def read_texts(path: Path = DATA / "error_texts.txt") -> list[Labelled]:
-    """The texts of common tools. How the file is written is said at its head."""
+    """The texts of common tools. The head of the file explains its form."""
     found, part = [], ""
     for block in path.read_text().split("\n\n"):
         name, *lines = block.splitlines() or [""]

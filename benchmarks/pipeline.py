@@ -1,7 +1,7 @@
 """Measure a worker's own work without broker and Milvus: `python -m benchmarks.pipeline FILE MODE`.
 
 FILE is a pickled list of `Sent`. MODE is `verdicts` (from record bytes to verdicts) or `whole` (to judgments and what
-they teach). The output is one JSON line with the CPU and wall seconds of one pass. Each pass is a process of its own: a
+they teach). The output is one JSON line with the CPU and wall seconds of one pass. Each pass is a separate process: a
 second pass over the same texts would find them in the caches.
 """
 
@@ -30,7 +30,7 @@ from streams.stage.base import Effects, Record, Values
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s3_judgments import JudgmentsStage
 
-# As many as a worker takes at a time when it has a backlog of full records.
+# The batch of a worker with a backlog of full records.
 BATCH_RECORDS = 64
 SILENT_SECONDS = 3600.0
 _HEADERS = dict(BATCH_HEADERS)
@@ -67,7 +67,7 @@ class Pipeline:
     """The stages `sessions` and `judgments`, and between them values packed into records as the producer packs them.
 
     Args:
-        whole: with all that the stage `judgments` does; else it ends with the verdict.
+        whole: run the whole stage `judgments`; otherwise end with the verdict.
     """
 
     def __init__(self, whole: bool) -> None:

@@ -46,7 +46,7 @@ def random_call_model(seed: int) -> bytes:
 
 
 def _stated(weights: bytes, tenant: str) -> dict[str, Any]:
-    """What a manifest of any kind says, of a version that was learned from 32 sessions of four agents."""
+    """The fields of any manifest, for a version learned from 32 sessions of four agents."""
     return {
         "version": hashlib.sha256(weights).hexdigest(),
         "ordinal": 1,

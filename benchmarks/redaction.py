@@ -1,11 +1,10 @@
 """Count the planted secrets that redaction masks, and the harmless text.
 
 Planted: texts of `benchmarks.secrets`, each with one secret in a place where agents meet them; a secret counts as
-masked when no twelve characters of it in a row are left. Harmless: goals, arguments, results and errors of the logged
-runs where their folder is there, and else of the scripted world; one that is changed counts as masked, though some do
-hold a secret.
+masked when no twelve characters of it in a row are left. Harmless texts are goals, arguments, results and errors of the
+logged runs, or of the scripted world without them. Every changed text counts as masked, though some do hold a secret.
 
-detect-secrets (Yelp) runs beside it over the same texts with its default plug-ins and filters.
+detect-secrets (Yelp) runs over the same texts with its default plug-ins and filters.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def run(quick: bool) -> Report:
 
 
 def _event_rows(quick: bool) -> tuple[Row, ...]:
-    """What an event costs: where agents send records of 64, and where a worker takes a few of them at once."""
+    """The cost of an event in an agent's record of 64, and in a worker's batch."""
     sent = traffic(1_000 if quick else EVENTS)
     records = [orjson.loads(each.value) for each in sent.records]
     data = [[orjson.dumps(event["data"]) for event in record] for record in records]
@@ -112,7 +111,7 @@ def _seconds(work: Iterable[object]) -> float:
 
 
 def harmless_texts(limit: int) -> tuple[str, list[str]]:
-    """Where they come from, and at most `limit` of them, each once."""
+    """Their source, and at most `limit` of them, each once."""
     texts: dict[str, None] = {}
     if REAL_DATA.is_dir():
         for session in read_sessions(REAL_DATA):
@@ -138,7 +137,7 @@ def hit(values: Sequence[str], planted: Planted) -> bool:
 
 
 def detected(texts: Sequence[str]) -> list[list[str]]:
-    """What detect-secrets finds in each text."""
+    """The findings of detect-secrets in each text."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(list(texts), file)
         file.flush()

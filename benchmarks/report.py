@@ -32,9 +32,9 @@ class Report:
         figure: ours, in `unit`, as is `bar`.
         peers: by name, measured in the same run in the same unit.
         reference: the peer that `ratio` is against; None: the bar.
-        rows: all that is printed and written: ours, peers, details.
+        rows: the printed and written lines: ours, peers, details.
         also: further bars that the same run answers.
-        note: what a reader must know beside the figure, as why it misses its bar.
+        note: context for the figure, for example why it misses its bar.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Report:
         return (self, *self.also)
 
     def to_dict(self) -> dict[str, Any]:
-        """What the JSON line says; a further bar under its name."""
+        """The fields of the JSON line; a further bar is under its name."""
         return {
             "name": self.name,
             "figure": round(self.figure, 4),

@@ -1,6 +1,6 @@
 """Compare a worker's stages with a script that does the same work by hand: `python -m benchmarks same_work`.
 
-Both take the same records in turns, each pass in a process of its own, and end with the same patterns, judgments and
+Both take the same records in turns, each pass in a separate process, and end with the same patterns, judgments and
 items, or the run fails. The figure is the CPU of the stages, with the JSON that they hand each other, as a multiple of
 the script's (`benchmarks/peers/by_hand_same.py`). Rows go into dictionaries and no broker is there: Faust, delivery and
 the clients are not in it. The thermometer is `orjson.loads` over the same bytes in the same processes.

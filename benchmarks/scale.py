@@ -2,7 +2,7 @@
 
 All stages run, without Milvus. The workers wait with their partitions assigned; then the topic is filled at once, and
 the clock runs until everything is committed. Broker and workers share the cores, so the cores bound the gain. The bound
-is computed from the CPU seconds of the run with one worker, and stands beside the figure.
+is computed from the CPU seconds of the run with one worker, and has its own row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plant secrets in texts, made up from the forms that vendors document: a corpus to try redaction on.
 
-What is planted is random and opens nothing. The forms are written down here a second time, apart from the table that
+Planted secrets are random and open nothing. The forms are written down here a second time, apart from the table that
 masks them, so that a mistake in the one shows against the other.
 """
 
@@ -29,7 +29,7 @@ _ALPHABETS = {
 }
 _PART = re.compile(r"<(\d+)([alhudwb7])>")
 
-# `<36a>` stands for 36 letters and digits; see the alphabets.
+# `<36a>` means 36 letters and digits; see the alphabets.
 _TOKENS: dict[str, tuple[str, ...]] = {
     "1Password": ("ops_eyJ<250b>", "A3-<6u>-<11u>-<5u>-<5u>-<5u>"),
     "Adobe": ("p8e-<32l>",),
@@ -102,7 +102,7 @@ _TOKENS: dict[str, tuple[str, ...]] = {
     "xAI": ("xai-<80a>",),
     "Yandex": ("AQVN<36w>",),
 }
-# Where such a token is met: `{}`. None of them says that a secret follows, but for the last ones.
+# Such a token is met here. `{}`. Only the last ones announce a secret.
 _PLACES = (
     "request failed: {} was rejected (HTTP 401)",
     '{{"id": 7, "value": "{}", "ok": false}}',
@@ -114,7 +114,7 @@ _PLACES = (
     "Authorization: Bearer {}",
     "api_key: {}\nregion: eu",
 )
-# Secrets without a form of their own, known by what stands beside them.
+# Secrets without a form, known by the words next to them.
 _WORDS: dict[str, tuple[str, ...]] = {
     "API key": (
         '"apiKey": "{<32h>}"',

@@ -1,10 +1,10 @@
 """Compare our worker with a bare Faust agent on records of one event each, as clients of other makers send them.
 
-Both read the same topic of the embedded broker, filled beforehand, each alone in a process of its own. The worker does
+Both read the same topic of the embedded broker, filled beforehand, each alone in a separate process. The worker does
 all of its work on an event (decode to judgment; the stages `sessions` and `judgments`), with delivery, producer and
-commits, and Milvus left out; the agent counts. The figure is our records per second of CPU as a share of the agent's:
-on two cores the broker shares the clock with whoever reads, and CPU is what a fleet pays for. The same by the clock is
-beside it, and so is the worker with all of its stages.
+commits, and Milvus left out; the agent counts. The figure is our records per second of CPU as a share of the agent's.
+The broker shares the two cores with the reader, so the clock is no measure. Other rows show the same by the clock, and
+the worker with all of its stages.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Broker, Milvus Lite, one worker and the trainer run as `fleetlore up` starts them. A feeder sends the logged runs again
 and again through the agents' own emitter, as fast as they are processed. The rate is the number of events over the time
-from the first event until every stage has committed all that follows from the last one. So a stage that falls behind
-lowers the rate.
+from the first event until every stage has committed the results of the last one. So a stage that falls behind lowers
+the rate.
 
 Each second the run reads the trainer's CPU and the end of the newest session that it has learned. The bars are .30 of a
 core in any 10 s and 20 s.
@@ -107,7 +107,7 @@ class Sustained:
         ]
 
     def of_the_machine(self) -> list[Row]:
-        """What a fleet needs of cores, and how much of them was used; the bars are in the notes."""
+        """The cores that a fleet needs, and the used share; the bars are in the notes."""
         busy = sum(self.cpu.values())
         return [
             Row(

@@ -1,15 +1,14 @@
 """Time what fleetlore costs an agent in a step: advice before a call, and the two events of the call.
 
 64 agents in one process do the calls of real runs, tools that answer at once, in a fleet that knows 10,000 failure
-patterns, against an embedded broker: `session.advise`, `session.action` entered and left. The figure is all CPU (user
-and system) that the process took divided by its steps: so what runs in the background is in it (masking, records,
-requests, acknowledgements), and so is the loop that drives it. The agent's own part, without the background, is timed
-step by step by the thread's CPU clock; what that clock costs itself is taken off. A lone agent that makes 20 calls a
-second shares no record with others and pays for requests of its own: that is in its own row, and so is what a fleet at
-rest takes, which follows the lore all the time.
+patterns, against an embedded broker: `session.advise`, `session.action` entered and left. The figure is the CPU (user
+and system) of the process divided by its steps. So it includes the background (masking, records, requests,
+acknowledgements) and the loop that drives the agents. The agent's own part, without the background, is timed step by
+step by the thread's CPU clock; what that clock costs itself is taken off. A lone agent that makes 20 calls a second
+pays for a request for each; it has a separate row. So has a fleet at rest, which follows the lore all the time.
 
-Beside it: press accounts of AdMem put what its memory adds at 15–20 % of a step; the paper (arXiv 2606.06787) does not
-say so, and there is no code of it to run. The row says how short a step would have to be for ours to be 15 % of it.
+Press accounts say that AdMem's memory adds 15–20 % to a step. The paper (arXiv 2606.06787) does not say so, and there
+is no code to run. The row says how short a step would have to be for ours to be 15 % of it.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ async def _steps(
     async with Fleet("agent", broker=broker, tenant=TENANT, max_buffered_events=len(calls) * 2 + 10 * agents) as fleet:
         await fleet.ready(10)
         fleet.replica.index, _ = learned(calls)
-        # What was made for the measurement is no garbage of the agent's.
+        # Objects made for the measurement are no garbage of the agent.
         gc.collect()
         gc.freeze()
         started = _cpu_seconds()

@@ -1,10 +1,9 @@
 """Time how soon a version reaches a large fleet: 1,000 subscribers on one embedded broker.
 
-Each is the subscriber of an agent as it is, with a policy of its own; 250 share a process, and with it what agents of
-one process share: a connection, and a version folded and probed once. Versions are published one after the other, and
-timed from the moment their pointer is made (weights and manifest lie there by then) until each subscriber has verified,
-folded, probed and swapped: the worst 1 % of all is the figure. What a person decides is timed by itself, in turn: a
-rollback, a pin, and a revocation of the version that runs.
+Each is an agent's real subscriber with its own policy. 250 share a process, a connection, and the work of folding and
+probing a version. Versions are published one after the other. The time begins when the pointer is made, after weights
+and manifest. It ends when each subscriber has verified, folded, probed and swapped. The figure is the 99th percentile.
+A rollback, a pin, and a revocation of the running version are timed separately.
 """
 
 from __future__ import annotations

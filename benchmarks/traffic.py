@@ -1,8 +1,8 @@
 """Make the events that the benchmarks send: logged runs, in records as the emitter fills them.
 
-The runs are the real ones where their folder is there, and else those of the scripted world of `benchmarks.demo.world`,
-whose errors are short and whose sessions hold no messages: figures of the two are not comparable, and `Traffic.source`
-says which it was.
+The runs are the real ones if their folder exists, and those of the scripted world of `benchmarks.demo.world` otherwise.
+Its errors are short and its sessions hold no messages, so figures of the two are not comparable. `Traffic.source` says
+which it was.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Traffic:
 
 
 def sessions() -> tuple[str, list[LoggedSession]]:
-    """What they are, and the runs."""
+    """The source of the runs, and the runs."""
     if REAL_DATA.is_dir():
         return "real runs of agents", read_sessions(REAL_DATA)
     return "the scripted world", [_logged(rollout) for rollout in rollouts(7, WORLD_SESSIONS)]
@@ -91,7 +91,7 @@ def traffic(events: int, per_record: int = MAX_EVENTS, seed: int = 0) -> Traffic
 def ended(events: Iterable[Event]) -> Iterator[Event]:
     """The events, and an end for every session that they leave open.
 
-    An open session holds the commit back, and nobody could tell when all is worked in.
+    An open session holds the commit back, and the end of the work could not be seen.
     """
     last: dict[str, Event] = {}
     for event in events:

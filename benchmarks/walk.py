@@ -1,9 +1,9 @@
 """Print the files that an event passes: `python -m benchmarks.walk [--json]`.
 
-A profiler hook follows one session of eight events, first from the bytes of its record to the rows that Milvus is
-given, then from what its judgment contributes to the agent's next `advise()`. The broker is a real one; Milvus is a
-stub behind the real `sinks.milvus.MilvusStore`. A process walks once, because a second session would find everything in
-the caches.
+A profiler hook follows one session of eight events. The first way leads from the bytes of its record to the rows for
+Milvus, the second from the contributions of its judgment to the agent's next `advise()`. The broker is a real one;
+Milvus is a stub behind the real `sinks.milvus.MilvusStore`. A process walks once, because a second session would find
+everything in the caches.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ WAY_OUT = (
 )
 # Both are missed.
 BARS = {"way in": 40, "way out": 30}
-# What is held until they are met is that the ways grow no longer.
+# Until they are met, the ways must not grow.
 MOST_FILES = {"way in": 56, "way out": 45}
 
 WRONG = "SELECT nam FROM users", "no such column: 'nam'"

@@ -3,8 +3,8 @@
 `python -m benchmarks.worker BROKER EVENTS STAGES [PORT]`
 
 The worker is the real one: Faust, delivery, producer, commits. STAGES is `all`, or the names of some with commas. When
-each of these stages has processed all that was sent to it, the worker ends with one JSON line, as the peers do. PORT is
-that of its metrics.
+each of these stages has processed all its records, the worker ends with one JSON line, like the peers. PORT is that of
+its metrics.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ class FleetAdviser:
 
 
 def _remedy(remedy: dict[str, Any] | None, call: Call) -> Call | None:
-    """Return an item's remedy as a call, of a change the call with it; None if its arguments are no JSON object."""
+    """Return an item's remedy as a call, of a change the call with it. It is None if the arguments are no JSON
+    object."""
     if remedy is None:
         return None
     if "change" in remedy:

@@ -1,6 +1,6 @@
 """Script agents for the tool world: habits, recovery after an error, and advice from a memory.
 
-An agent prefers some calls over others by its seed, and does not know the world's rules. What it knows comes from its
+An agent prefers some calls over others by its seed, and does not know the world's rules. Its knowledge comes from its
 :class:`Adviser`: its own journal, or the fleet's memory (:mod:`benchmarks.demo.advisers`). Apart from that every agent
 is the same, so a difference between two runs is the memory's.
 """
@@ -39,7 +39,8 @@ class Adviser(Protocol):
         """Return what is known of `call` before it is made."""
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
-        """Return the probability that each call fails, by the call model; None without one, or if it abstains."""
+        """Return the probability that each call fails, by the call model; A probability is None without a model, or if
+        it abstains."""
 
     async def perform(self, call: Call, environment: Environment) -> Reply:
         """Perform `call` and record its result."""
@@ -170,7 +171,8 @@ class Mind:
 
 
 def closest(remedy: Call, calls: Sequence[Call]) -> Call | None:
-    """Return the call most like a remedy from another session, with other names and numbers; None if none is alike."""
+    """Return the call most like a remedy from another session, with other names and numbers. The result is None if no
+    remedy is alike."""
     alike = [call for call in calls if call.tool == remedy.tool and call.arguments.keys() == remedy.arguments.keys()]
     if not alike:
         return None

@@ -100,7 +100,8 @@ class Member:
     hints: Counter[str] = field(default_factory=Counter)
 
     def learned_at(self, pattern: str) -> float | None:
-        """Return when this agent could first look up the pattern, in Unix seconds; None if it cannot yet."""
+        """Return when this agent could first look up the pattern, in Unix seconds. The result is None if it cannot
+        yet."""
         return self.index.learned.get(pattern)
 
 

@@ -35,8 +35,8 @@ class Remedy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Precondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that must hold before a job works.
 
-    ``held``: successful uses it is good for at the start of a session; ``lasts``: uses one remedy buys (None: for
-    good). ``about``: the entity it is bound to, so that one installed package does not stand for another.
+    ``held``: successful uses it is good for at the start of a session; ``lasts``: uses one remedy buys (None: no
+    limit). ``about``: the entity it is bound to, so that one installed package does not count for another.
     """
 
     fault: Fault
@@ -47,7 +47,7 @@ class Precondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One kind of subgoal: the tool that serves it, the argument left to the agent, and what may stand in the way."""
+    """One kind of subgoal: the tool that serves it, the argument left to the agent, and the obstacles."""
 
     aim: str
     tool: str

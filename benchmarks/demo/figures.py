@@ -132,7 +132,7 @@ class Figures:
 
 
 class Learner(Protocol):
-    """What advice times need of an agent."""
+    """The part of an agent that advice times need."""
 
     @property
     def name(self) -> str: ...

@@ -51,7 +51,7 @@ async def run_demo(
     If torch and peft are there, the fleet then handles tickets, from which the trainer learns the retrieval adapter.
 
     Args:
-        console_port: the port of the console; None for no console.
+        console_port: the port of the console; Without it there is no console.
         show: awaited with the figures before the stack stops.
 
     Raises:
@@ -123,7 +123,7 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
     """Wait until every agent runs the newest version of the call model, and for a while until there are several.
 
     Raises:
-        StackError: the time is up, and there is none or some agent does not run it.
+        StackError: the time is up, and no version exists or some agent does not run it.
     """
     deadline = time.monotonic() + ADAPTER_SECONDS
     while True:

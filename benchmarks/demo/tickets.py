@@ -44,7 +44,7 @@ def tickets(seed: str, count: int) -> Iterator[Ticket]:
 
 
 async def handle(fleet: Fleet, ticket: Ticket) -> int:
-    """Assign a ticket in a session of its own. Return the number of wrong desks that were tried."""
+    """Assign a ticket in a new session. Return the number of wrong desks that were tried."""
     desks = Random(f"desks/{fleet.agent}/{ticket.number}").sample(sorted(DESKS), len(DESKS))
     goal = f"assign ticket {ticket.number}"
     async with fleet.session(goal, task=f"ticket-{ticket.number}") as session:

@@ -58,7 +58,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work that many sessions may be given; each session fills in names and numbers of its own."""
+    """Work that many sessions may be given; each session fills in its names and numbers."""
 
     id: str
     jobs: tuple[Job, ...]

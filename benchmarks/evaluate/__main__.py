@@ -7,9 +7,9 @@ one of the least stated chance of failure, `log_loss` {arm: {slice: …}} of the
 the hash of the reading rule. The slices are in `benchmarks.evaluate.holdouts`, the worlds in
 `benchmarks.evaluate.logs`.
 
-With `--test DIR` nothing is drawn: all sessions of `--data` are the past, and `new_tasks` are the tasks of DIR that no
-session of `--data` is at, worked on by the agents that made none of them. Then `points` {`over_none`,
-`over_raw_episodes`, …: {mean, low, high}} are those of `both`, in percentage points of tasks solved within five calls.
+With `--test DIR` all sessions of `--data` are the past. `new_tasks` are the tasks of DIR that are in no session of
+`--data`, with agents that are in none of them either. Then `points` {`over_none`, `over_raw_episodes`, …: {mean, low,
+high}} are those of `both`, in percentage points of tasks solved within five calls.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OWN = ("weights", "warnings", "text", "both", "placebo")
 RIVALS = ("log", "counts", "LR", "raw-episodes")
 ARMS = (NONE, *RIVALS, *OWN, "perfect")
 OURS = "both"
-# What the logs of others are measured with unless arms are named.
+# The default arms for the logs of others.
 TEST_ARMS = (NONE, OURS, "raw-episodes", "LR")
 
 # By seed and order: what is met and measured, one after the other.
@@ -52,7 +52,7 @@ Drawn = Callable[[int, int], Sequence[Sequence[Stage]]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run: each seed draws what is held out, each order the order of the past."""
+    """The runs: each seed draws the held-out tasks, each order the order of the past."""
 
     arms: tuple[str, ...]
     seeds: int

@@ -93,7 +93,7 @@ class Told(Memory):
         return _Listening(recall, session, lambda text: self.said(task, text))
 
     def said(self, task: LoggedTask, text: str) -> str:
-        """What an agent at a task gets to read where this text was made for it."""
+        """The placebo that an agent at a task reads in place of this text."""
         return text
 
 

@@ -42,7 +42,7 @@ class Measured(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What the fleet meets next, in order, and what is measured once it has, by slice."""
+    """The sessions that the fleet meets next, in order, and the slices that are measured after them."""
 
     past: list[LoggedSession]
     measured: dict[str, list[Measured]]

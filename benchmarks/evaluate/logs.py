@@ -77,7 +77,7 @@ def python_log(folder: Path) -> LoggedWorld:
     """The sessions below a folder in which Python was called.
 
     Raises:
-        ConfigError: there are none of which the end is known.
+        ConfigError: no such session has a known end.
     """
     sessions = [each for each in _sessions(folder, "python") if each.outcome != "unknown"]
     tasks = _tasks(sessions, "python")

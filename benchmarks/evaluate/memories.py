@@ -24,7 +24,7 @@ from fleetlore.words import names_of
 from models.backtest.heard import Call
 from streams.offline.hear import call_log
 
-# Chance that a call fails, told by who knows that it does: also the surest may be misread.
+# Stated chance of a failure that is certain: an agent may misread it.
 SURE = 0.98
 MAX_ERROR = 120
 EPISODES = 16
@@ -35,7 +35,7 @@ class Attended:
     """A session of an agent that has this memory.
 
     Attributes:
-        recall: all that it has been told so far.
+        recall: everything that it has read so far.
     """
 
     def __init__(self, recall: Recall) -> None:
@@ -69,11 +69,11 @@ class Memory:
         """Take in sessions of the fleet, after those before."""
 
     def recall(self, task: LoggedTask) -> Recall:
-        """What an agent hears about a task and each of its proposals before its first call."""
+        """The recall for a task and each of its proposals before the first call."""
         return Recall()
 
     def attend(self, task: LoggedTask, recall: Recall, id: str) -> Attended:
-        """Begin a session of an agent that has heard this."""
+        """Begin a session of an agent with this recall."""
         return Attended(recall)
 
 
@@ -93,7 +93,7 @@ class _Remembering(Attended):
 
 
 class Perfect(Memory):
-    """Knows which calls fail: what foresight of failures is worth at the most."""
+    """Knows which calls fail: the upper bound of foresight."""
 
     def recall(self, task: LoggedTask) -> Recall:
         return Recall(risks=[SURE if each.call.failure is not None else 0.0 for each in task.replies.values()])
@@ -177,7 +177,7 @@ class Regression(Memory):
 class RawEpisodes(Memory):
     """The sessions themselves: the one with the nearest goal, the nearest call to each proposal, then more sessions.
 
-    Of the same place alone where the fleet was there; nearness is the cosine of the house's static encoder.
+    They are of the same place if the fleet was there. Nearness is the cosine of our static encoder.
     """
 
     def __init__(self, encoder: StaticEncoder) -> None:

@@ -1,18 +1,16 @@
-"""Say as much as a memory says, made for something else: what a placebo gains as well is not worth of the content."""
+"""Give a text of equal length that was made for another task. A gain of this placebo is not a gain of the content."""
 
 from __future__ import annotations
 
 
 class Placebo:
-    """Keeps what was last said about each thing, and gives it where something is said about another."""
+    """Keeps the last text about each subject, and gives it for another subject."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
 
     def instead(self, about: str, text: str) -> str:
-        """As many characters as `text`, which is about a task or a place: what was last said about another, cut or
-        repeated. Empty as long as nothing was said about another.
-        """
+        """The last text about another subject, cut or repeated to the length of `text`; empty until there is one."""
         other = next((said for of, said in reversed(self._last.items()) if of != about), "")
         if text:
             self._last.pop(about, None)

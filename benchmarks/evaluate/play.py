@@ -20,7 +20,7 @@ RUNS = 4
 
 
 class Played(NamedTuple):
-    """What came of a persona at a task.
+    """The result of a persona at a task.
 
     Attributes:
         solved: share of the runs that were solved within 1, 2, … `BUDGET` calls.
@@ -43,7 +43,7 @@ class Played(NamedTuple):
 async def play(
     memory: Memory, measured: Sequence[Measured], tasks: Mapping[str, LoggedTask], seed: int
 ) -> list[Played]:
-    """Play each persona at its task, `RUNS` times with draws of its own, the same for every memory."""
+    """Play each persona at its task, `RUNS` times; every memory gets the same draws."""
     found: list[Played] = []
     for id, personas in groupby(sorted(measured), key=lambda each: each.task):
         task = tasks[id]
@@ -84,7 +84,7 @@ def _log_loss(risks: Floats, fails: npt.NDArray[np.bool_]) -> float:
 
 
 def _calls_needed(scores: Floats, task: LoggedTask) -> int:
-    """Place of the first proposal that solves the task, from 1, where nothing is heard in between."""
+    """Position of the first proposal that solves the task, from 1, for a memory that says nothing in a session."""
     hits = np.flatnonzero(task.solves()[np.argsort(-scores, kind="stable")])
     return int(hits[0]) + 1 if len(hits) else BUDGET + 1
 

@@ -4,14 +4,14 @@ An agent has proposals and chooses among them by its own weights. What it has re
 
 * a chance p that the proposal fails, stated for it: × (1 - p);
 * the very same call told to have failed: × 0.1; told as the last one of a session that succeeded: × 20;
-* a name in it that an error named more often than a call that worked held it: × 0.1. Otherwise the more of its names
-  were told to work the better: × (1 + their share).
+* a name in it that an error named more often than a call that worked held it: × 0.1. Otherwise × (1 + the share of its
+  names that worked).
 
 A text tells stories. A line of a story tells of a failure if it says so (failed, error, in vain, does not exist …),
 and there the names are those in quotes outside of the call; or it tells of what works (worked, known here, `-> ok`, a
-numbered step), and there the names are all in the line. What is under a heading without a verdict of its own has the
-heading's. A line that tells of neither is passed over. A call is what stands in the brackets after a tool's name. An
-agent reads the first 6,000 characters (`benchmarks.evaluate.recall`).
+numbered step), and there the names are all in the line. A line without a verdict has the verdict of its heading. A line
+that tells of neither is passed over. A call is the text in the brackets after a tool's name. An agent reads the first
+6,000 characters (`benchmarks.evaluate.recall`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _RATE = re.compile(r"\bwill likely fail \((\d+)%\)")
 
 
 class Story(NamedTuple):
-    """What one story says.
+    """The content of one story.
 
     Attributes:
         works, fails: lower-case names.

@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Reply(NamedTuple):
-    """What the log says of a call at a task: `reward` is what the benchmark gave for it, 1 where it solves the task."""
+    """The log's answer to a call at a task: `reward` is what the benchmark gave for it, 1 where it solves the task."""
 
     call: Call
     reward: float

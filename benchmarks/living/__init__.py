@@ -1,1 +1,1 @@
-"""Real language models in live worlds: what they do with what they are told."""
+"""Measure what real language models do with advice in live worlds."""

@@ -10,17 +10,17 @@ from benchmarks.living.world import Call, Ran, Task, World, parsed
 
 CALLS = 5
 TEMPERATURE = 0.3
-# Of a second draw, where the model repeats a call that it has made: small models repeat themselves for ever.
+# Temperature of the second draw after a repeated call: small models repeat themselves for ever.
 HOT = 1.0
 MOST_TOKENS = 160
 MOST_GOAL = 120
 
 
 class Told(Protocol):
-    """What one session is told by an arm, and when.
+    """The texts of an arm for one session, and their moments.
 
     Attributes:
-        once: it says all that it has to say at the start.
+        once: it speaks at the start only.
     """
 
     once: bool
@@ -96,12 +96,12 @@ class Played(NamedTuple):
 
 
 def opening(world: World, task: Task, told: str) -> list[Message]:
-    """What a model reads before its first call."""
+    """The text before the first call."""
     return [("system", world.system), *world.example, ("user", f"{task.asked}\n\n{told}" if told else task.asked)]
 
 
 def reply(task: Task, ran: Ran, told: str, left: int, again: bool = False) -> Message:
-    """What it reads after a call; what it said before (`again`) stands above."""
+    """The text after a call; earlier texts (`again`) come first."""
     said = f"Error: {ran.said}" if ran.error else "You have this result already." if again else ran.said
     lines = [said, *([told] if told else [])]
     now = ": hand in now" if left == 1 else ""
@@ -115,7 +115,7 @@ def propose(
 
 
 def _asked(world: World, model: Model, messages: Sequence[Message], seed: int, temperature: float) -> tuple[str, int]:
-    """What the model says, and tokens."""
+    """The model's answer, and its tokens."""
     said = model.ask(messages, grammar=world.grammar, temperature=temperature, seed=seed, most=MOST_TOKENS)
     return said.text, said.read + said.written
 
@@ -138,7 +138,7 @@ def play(world: World, task: Task, model: Model, told: Told, seed: int, first: C
         return call
 
     def is_repeated(call: Call) -> bool:
-        """Of what worked, handing it in is another call."""
+        """A call that worked is handed in by another call."""
         same = [each for each in steps if each.call.folded == call.folded]
         return any(each.ran.error or each.call.tool == call.tool for each in same)
 

@@ -1,8 +1,8 @@
-"""Make what a session is told, arm by arm. The past is the same for all.
+"""Make the texts of a session, arm by arm. The past is the same for all.
 
 `none` · `ours` · `placebo`: what fleetlore says at another place, as long and at the same moments · `names`: names of
 the place that its past holds, flat, with no other words · `raw`: the nearest past sessions as they were ·
-`bank`: ReasoningBank's way · `full`: all that there is to be known, the ceiling that a user has by hand.
+`bank`: ReasoningBank's way · `full`: the whole schema or the docs, which a user could add by hand.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BANK_TOKENS = 200
 
 
 class Arms:
-    """Makes what a session is told by an arm's name: `make[name](task, id)`."""
+    """Makes the texts of a session, by an arm's name: `make[name](task, id)`."""
 
     def __init__(self, world: World, past: Sequence[Played], model: Model, seed: int) -> None:
         self._world = world
@@ -44,7 +44,7 @@ class Arms:
         self.make: Mapping[str, Callable[[Task, str], Told]] = {
             "none": lambda task, id: Silent(),
             "ours": lambda task, id: self._lore().told(task, id),
-            # What is said elsewhere is found first: a session that is open meanwhile is told that it waits.
+            # Find the text of the other group first: an open session would get the note that it waits.
             "placebo": lambda task, id: Placebo(self._said, self._lore().told(task, id), task, seed),
             "names": lambda task, id: AtStart(self._names(task)),
             "raw": lambda task, id: AtStart(self._raw(task)),
@@ -115,7 +115,7 @@ ARMS = ("none", "ours", "placebo", "names", "raw", "bank", "full")
 
 
 class Placebo:
-    """Says as many characters as fleetlore, when it speaks: what was said in another group."""
+    """Gives text of another group, as long as fleetlore's and at the same moments."""
 
     once = False
 

@@ -1,8 +1,8 @@
-"""Measure what real models do with what they are told: `python -m benchmarks.living sql --world DIR`.
+"""Measure what real models do with advice: `python -m benchmarks.living sql --world DIR`.
 
-Half of each place's tasks are played by the model, told nothing, and are the fleet's past; the model then meets the
-others in every arm (`benchmarks.living.arms`), one call at a time (`first_call`, `after_failure`) and as whole
-`sessions`. `minus_none` is of `works` at the first call, and of `same_call` after a failure.
+The model plays half of each place's tasks without advice; these sessions are the fleet's past. It meets the other tasks
+in every arm (`benchmarks.living.arms`), one call at a time (`first_call`, `after_failure`) and as whole `sessions`.
+`minus_none` is of `works` at the first call, and of `same_call` after a failure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.living.states import Makes, State, calls_after_failure, first_ca
 from benchmarks.living.world import World, split
 from fleetlore.errors import ConfigError
 
-# Of each group.
+# The most tasks of each group in the past.
 MOST_PAST = 8
 
 

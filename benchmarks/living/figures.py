@@ -15,14 +15,14 @@ from benchmarks.living.world import Call, Task, World
 
 NONE = "none"
 _PREFIX = re.compile(r"(no such column: )\w+\.")
-# What advice shows in place of a value, and what it may stand for.
+# A placeholder in advice, and the values that match it.
 _PLACEHOLDER = re.compile(r"<[a-z]+>")
 _VALUE = re.compile(r"'[^']*'|<[a-z]+>|\b\d+(?:\.\d+)?\b")
 _NEAR = re.compile(r"near \".*?\"")
 
 
 class Past:
-    """What the past holds for a session to copy, or to repeat."""
+    """The calls and failures of the past, for copies and repetitions."""
 
     def __init__(self, world: World, past: Sequence[Played]) -> None:
         self._world = world

@@ -1,8 +1,7 @@
 """Play the past of a living fleet: its sessions, and what fleetlore makes of them.
 
-The sessions are played by the model that is measured. Half of its agents look first at what there is, by their own
-code, or have the docs where no call shows it: no agent of this size finds a way out of itself. The others are told
-nothing.
+The sessions are played by the model that is measured. Half of its agents look at the schema first, by their own code,
+or have the docs if no call shows them: a model of this size finds no way out alone. The others get no text.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ def play_past(world: World, tasks: Sequence[Task], model: Model, seed: int) -> l
 
 
 def seed_of(seed: int, task: Task) -> int:
-    """Of the model's draws at a task, the same in every arm."""
+    """The seed of the model's draws at a task, the same in every arm."""
     return drawn(seed, "draws", task.id) % 2**31
 
 
 class Lore:
-    """What the fleet knows of its past: all stages of the pipeline and the call model, in memory."""
+    """The fleet after its past: all stages of the pipeline and the call model, in memory."""
 
     def __init__(self, world: World, past: Sequence[Played], seed: int) -> None:
         self._world = world
@@ -75,7 +74,7 @@ class Lore:
 
 
 class Ours:
-    """What a session is told by fleetlore: see docs/guide/agents.md."""
+    """The advice of fleetlore for a session: see docs/guide/agents.md."""
 
     once = False
 

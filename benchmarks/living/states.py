@@ -15,7 +15,7 @@ Makes = Mapping[str, Callable[[Task, str], Told]]
 
 
 class State(NamedTuple):
-    """What a model was told and did.
+    """The advice for a model, and its call.
 
     Attributes:
         before: the call that it is compared with: the first one told nothing, or the one that failed.
@@ -56,7 +56,7 @@ def first_calls(world: World, tasks: Sequence[Task], model: Model, makes: Makes,
 def calls_after_failure(
     world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int, failed_by: Model | None = None
 ) -> list[State]:
-    """As above, of the tasks whose first call fails where nothing is told: that of `failed_by`, or its own."""
+    """The same for tasks whose first call fails without advice; the failed call is that of `failed_by`, or its own."""
     by = failed_by or model
     first = dict(zip(tasks, _drawn(world, by, [_alone(world, each, seed) for each in tasks]), strict=True))
 

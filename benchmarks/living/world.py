@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What became of a call.
+    """The result of a call.
 
     Attributes:
         said: its result or its error, as the model reads it: cut, for a small context.
@@ -47,7 +47,7 @@ class Ran(NamedTuple):
 
     @property
     def returned(self) -> str:
-        """What the tool returned: what an agent's code sees of it, whatever its model reads."""
+        """The whole result of the tool, as the agent's code sees it."""
         return self.whole or self.said
 
 
@@ -77,7 +77,7 @@ class World(Protocol):
         example: one task worked, the same for all: it shows the protocol.
         grammar: of a call, in GBNF.
         argument: name of the tools' one argument.
-        first_look: a call that shows what there is at a place; None where there is none.
+        first_look: a call that shows what there is at a place. It is None if no call shows it.
     """
 
     tasks: Sequence[Task]
@@ -100,7 +100,7 @@ class World(Protocol):
 
 
 def parsed(world: World, text: str) -> Call:
-    """The first line of an answer that is a call; what is none is a trial."""
+    """The first line of an answer that is a call; any other answer is a trial."""
     for line in text.splitlines():
         tool, colon, rest = line.strip().strip("`").partition(":")
         if colon and tool.strip() in world.tools:

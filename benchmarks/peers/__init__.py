@@ -1,7 +1,7 @@
-"""Run what fleetlore is measured against: a script each, in a process of its own, which ends with one JSON line.
+"""Run what fleetlore is measured against: a script each, in a separate process that ends with one JSON line.
 
-Peers that allow only older versions of packages that fleetlore runs on get an environment of their own, made at their
-first use below the user's cache folder: their pins must not decide what fleetlore is measured with.
+Peers that need older packages than fleetlore get a separate environment below the user's cache folder, made at their
+first use. So their pins do not change what fleetlore runs on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OWN_ENVIRONMENTS = {
 
 
 def interpreter(peer: str | None = None) -> str:
-    """The Python that has the peer: this one, or that of an environment of its own.
+    """The Python that has the peer: this one, or that of a separate environment.
 
     Raises:
         ModelUnavailable: it could not be installed.

@@ -1,10 +1,9 @@
 """Do a worker's whole work by hand, in one loop: `python -m benchmarks.peers.by_hand_same FILE` (pickled records).
 
-What makes the answer is ours: reading and cleaning events, sessions, counts of patterns, judges, distilling, items.
-What carries it is not there: no stages and topics between them, no JSON from one to the next, no Faust, no delivery.
-The price is what it cannot do: it forgets open sessions when it dies, reads no state back, knows no second worker, and
-has no dead letters, corrections or erasure. Rows go into dictionaries, those of states as often as a worker writes
-them.
+It calls our functions for the work: reading and cleaning events, sessions, counts of patterns, judges, distilling,
+items. It has no stages, no topics and JSON between them, no Faust and no delivery. The price is what it cannot do: it
+forgets open sessions when it dies, reads no state back, knows no second worker, and has no dead letters, corrections or
+erasure. Rows go into dictionaries, those of states as often as a worker writes them.
 """
 
 from __future__ import annotations
@@ -66,11 +65,11 @@ class ByHandSame:
         self._judge = JudgeChain()
 
     async def take(self, batch: Sequence[Record]) -> Published:
-        """Process records of events; return what other agents and the trainer are told."""
+        """Process records of events; return the values for other agents and the trainer."""
         effects = Effects()
         published: Published = []
         read = [read_events(record, effects) for record in batch]
-        clean(*read)  # what is masked of a record is bounded by itself
+        clean(*read)  # the masking of a record has its own bound
         events = [event for record in read for event in record]
         failed: dict[int, OpenSession] = {}
         closed: list[OpenSession] = []
@@ -168,7 +167,7 @@ class ByHandSame:
 
 
 def worth_recalling(state: ItemState) -> MemoryItem | None:
-    """The item of a state, if agents are told of it."""
+    """The item of a state, if agents read it."""
     item = state.to_item(HALF_LIFE_SECONDS)
     return None if item is None or is_junk(item) or is_unconfirmed(item) else item
 

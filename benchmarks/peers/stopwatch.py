@@ -30,6 +30,6 @@ class Stopwatch:
                 "seconds": time.perf_counter() - self._wall,
                 "cpu_seconds": time.process_time() - self._cpu,
             }
-            # On a line of its own: Faust hides the terminal's cursor, also where there is no terminal.
+            # On a new line: Faust hides the terminal's cursor, also where there is no terminal.
             print(f"\n{json.dumps(said)}", flush=True)
             os._exit(0)

@@ -1,7 +1,7 @@
 """Run detect-secrets with its default plug-ins and filters: a JSON file of texts in, for each the secrets that it
 finds.
 
-Each text is scanned as a file of its own: for a line on its own it looks eagerly and reports nearly every one.
+Each text is scanned as a separate file: a single line is scanned eagerly and nearly always reported.
 """
 
 from __future__ import annotations

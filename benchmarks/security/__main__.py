@@ -42,7 +42,7 @@ Line = tuple[str, str, str, str]
 _INVISIBLE = ("", "\u00ad", "\u200b", "\u034f", "\u061c", "\u180e", "\u206a", "\ufe0f", "\u3164", "\U000e0041", "\x07")
 _LETTERS = ("e", "\u0435", "\uff45", "E")
 _IGNORED = re.compile("[" + "".join(_INVISIBLE[1:]) + "]")
-# Of customer service; the masking does not know these forms.
+# Identities of customer service; the masking does not know these forms.
 _IDENTITIES = re.compile(
     r"[\w.+-]+@[\w-]+\.[\w.-]+\w|\b[a-z]+_[a-z]+_\d{4}\b|#W\d{7}\b|\b(?:credit_card|paypal|gift_card|certificate)_\d{5,8}\b"
 )

@@ -1,8 +1,8 @@
 """Plant secrets by rules of others, in the notations in which agents meet them, beside texts that hold none.
 
 The forms are those of the plug-ins of detect-secrets (Yelp), read from the installed package when it runs, and those
-that vendors document; the notations are those of programming languages, configuration files, headers and commands. What
-is planted is random and opens nothing.
+that vendors document; the notations are those of programming languages, configuration files, headers and commands.
+Planted secrets are random and open nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.secrets import Planted, filled
 
-# Of vendors, as their documentation has them: `<36a>` is 36 letters and digits (`benchmarks.secrets`).
+# Forms from the documentation of vendors: `<36a>` is 36 letters and digits (`benchmarks.secrets`).
 VENDORS = (
     "ATATT3xFfGF0<180w>=<8u>", "ATCTT3xFfGN0<180w>=<8u>", "ATBB<32a>", "dckr_pat_<27w>", "CCIPAT_<22a>_<40h>",
     "bkua_<40h>", "sbp_<40h>", "nfp_<36a>", "figd_<40w>", "lsv2_pt_<32h>_<10h>", "pcsk_<6a>_<63a>", "sk_<48h>",
@@ -108,13 +108,13 @@ def vendors(rng: Random, each: int) -> Iterator[Planted]:
 
 
 def detector_patterns() -> Iterator[tuple[str, str]]:
-    """Kind and pattern of each plug-in that needs no word beside the secret."""
+    """Kind and pattern of each plug-in that needs no word next to the secret."""
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 
     for kind, plugin in sorted(get_mapping_from_secret_type_to_class().items()):
         for pattern in getattr(plugin, "denylist", ()):
             text = getattr(pattern, "pattern", "")
-            # Not names with quotes, whole addresses, and forms that the plug-in checks further, as it does a JWT's.
+            # Skip names with quotes, whole addresses, and forms that the plug-in checks further, such as a JWT.
             if text and plugin.__name__ in _WITH_FORM and not text.startswith("https") and ".{" not in text:
                 yield kind, text
 
@@ -143,7 +143,7 @@ def said(rng: Random, each: int) -> Iterator[Planted]:
 
 
 def harmless(rng: Random, each: int) -> Iterator[str]:
-    """What looks random and is no secret: hashes, ids, paths, checksums, colours, pictures."""
+    """Texts that look random and are no secrets: hashes, ids, paths, checksums, colours, pictures."""
     for _ in range(each):
         data = rng.randbytes(64)
         sha1, sha256 = hashlib.sha1(data).hexdigest(), hashlib.sha256(data).hexdigest()

@@ -24,7 +24,7 @@ _ISSUERS = (
     ("36", 14),
     ("62", 16),
 )
-# Of the registry (ISO 13616).
+# Lengths from the registry (ISO 13616).
 _IBANS = (
     "AT611904300234573201", "BE68539007547034", "CH9300762011623852957", "DE89370400440532013000",
     "DK5000400440116243", "ES9121000418450200051332", "FI2112345600000785", "FR1420041010050500013M02606",
@@ -82,7 +82,7 @@ def _identities(rng: Random) -> Iterator[tuple[str, str]]:
             yield "phone, in digits", f"phone: {number.national_number}"
 
 
-#: Numbers that name nobody: versions, orders.
+#: Harmless numbers: versions, orders.
 HARMLESS = (
     "nginx/1.25.3.1", "version 1.2.3.4", "Version: 10.0.19045.2", "v8.8.8.8", "driver 31.0.15.4601", "libfoo==4.1.0.2",
     "chrome/120.0.6099.109", "firmware 5.13.1.2", "pkg@2.0.0.1", "build 12.0.1.9", "release 9.9.9.9", "ver 8.8.4.4",

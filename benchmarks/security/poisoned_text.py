@@ -2,8 +2,8 @@
 `Session.advise`.
 
 Ten honest agents meet each failure and get past it by the same call, once each. Liars say that another call helped;
-some also that the honest one failed. What an agent that meets the failure is told first, with liars and without, is
-compared. The rival is the item that the most sessions say.
+some also that the honest one failed. The first-ranked advice for the failure is compared, with liars and without. The
+rival is the item that the most sessions say.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MISTAKES = (
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """What became of first-ranked advice that honest agents back.
+    """The fate of first-ranked advice that honest agents back.
 
     Attributes:
         told: failures after which it is given where nobody lies.
@@ -50,7 +50,7 @@ class Poisoned:
 
 
 async def poisoned(liars: Sequence[str], volume: int, *, denies: bool) -> Poisoned:
-    """Lie, and look at what is told.
+    """Lie, and compare the advice.
 
     Args:
         volume: sessions of a liar about a failure; an honest agent has one.
@@ -88,7 +88,7 @@ async def _told(liars: Sequence[str], volume: int, *, denies: bool) -> tuple[lis
         with pipeline.session("newcomer", f"mend {word}", "", f"asks-{number}", []) as session:
             _meet(session, number)
             advice = session.advise()
-            # What is withheld at random is not silenced.
+            # Advice that is withheld at random is not silenced.
             held_back = [item for id in advice.withheld if (item := pipeline.index.items.get(id)) is not None]
             said.append(_command([*advice.items, *held_back][0], number) if advice.items or held_back else "")
     recoveries = [item for item in pipeline.index.items.values() if item.kind == "recovery"]

@@ -50,9 +50,9 @@ Run = Callable[[str], object]
 #: One record stalls a worker, and one event an agent, no longer than this.
 WORKER_SECONDS = 0.050
 AGENT_SECONDS = 0.005
-# Where that is asked for, a text of nothing but telephone numbers.
+# A text of telephone numbers alone, with personal data masked.
 PERSONAL_SECONDS = 0.030
-#: Of how time grows with the text: 1 is linear.
+#: The exponent of time by length of the text: 1 is linear.
 MAX_EXPONENT = 1.5
 #: Every atom and pair is tried at the first two sizes, the few slowest at the other two.
 SIZES = (2_048, 16_384, 131_072, 1_048_576)
@@ -68,7 +68,7 @@ class Reader(NamedTuple):
 
     Attributes:
         run: reads one text.
-        limit: seconds that one text of the last size may take; None where it runs once for many events.
+        limit: seconds that one text of the last size may take. It is None if it runs once for many events.
     """
 
     name: str
@@ -115,7 +115,7 @@ def _numbered(number: int, text: str) -> dict[str, Any]:
 
 
 def _lessons(text: str) -> object:
-    """What is learned of a session that holds the text: the later stages read no more of it than is kept."""
+    """The lessons of a session that holds the text: the later stages read only the kept part."""
     kept = text[:2000]
     failure = fingerprint.failure_of("bash", kept, None, kept)
     steps = (
@@ -152,7 +152,7 @@ def _call(text: str) -> object:
     return Call("bash", text_of(text)).names
 
 
-# Nobody's: nothing is sent, and what it says comes of the session alone.
+# A session without a fleet: it sends nothing, and its advice comes from the session alone.
 _FLEET = Fleet("agent", broker="nowhere:1", ready_seconds=0)
 
 
@@ -278,7 +278,7 @@ def _least(reader: Reader, atom: str, size: int) -> float:
 
 
 def slowest_record(events: int, pairs: int, seed: int = 0) -> tuple[float, str]:
-    """How long the first stage takes over the worst record of so many events, and of which atom or pair."""
+    """How long the first stage takes over the worst record of so many events, and the atom or pair of that record."""
     reader = Reader("", lambda text: first_stage(text, events), WORKER_SECONDS)
     return max((_least(reader, atom, MAX_BYTES), atom) for atom in (*ATOMS, *_pairs(pairs, seed)))
 

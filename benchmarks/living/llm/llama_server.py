@@ -1,8 +1,8 @@
 """Serve a GGUF file by llama.cpp, out of the wheel xllamacpp: `python llama_server.py FILE LORA SLOTS TOKENS PORT...`.
 
-Runs by itself, in an environment that has the wheel and nothing of this project. A server a port, each with one thread:
-two threads of one server wait for each other, which on a machine that others use too makes them slower than one. Ends
-with its standard input, so it does not outlive who started it.
+It runs in an environment that has the wheel and no module of this project. A server a port, each with one thread: two
+threads of one server wait for each other, which on a machine that others use too makes them slower than one. Ends with
+its standard input, so it does not outlive who started it.
 """
 
 import sys

@@ -18,7 +18,7 @@ from benchmarks.living.llm.server import SERVERS, SLOTS, serving
 from benchmarks.living.llm.weights import gguf
 from fleetlore.errors import ModelUnavailable
 
-# Who says it, and what.
+# Role and text.
 Message = tuple[str, str]
 
 WORKERS = SERVERS * SLOTS
@@ -26,7 +26,7 @@ ANSWER_SECONDS = 600.0
 
 
 class Answer(NamedTuple):
-    """What a model said.
+    """An answer of a model.
 
     Attributes:
         read, written: tokens of the prompt and of the answer.
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 
 class Answers:
-    """Answers in a file of SQLite, by a hash of all that was asked."""
+    """Answers in a file of SQLite, by a hash of the whole request."""
 
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +60,8 @@ class Model:
     """A model by name. With no `url` it runs here, from the first question on that no answer is kept of.
 
     Args:
-        url: of a llama.cpp server, or of any OpenAI-compatible endpoint to its `/v1`; None: see above. The key of the
-            endpoint is that of the environment, `OPENAI_API_KEY`.
+        url: of a llama.cpp server, or of any OpenAI-compatible endpoint to its `/v1`; None runs it here.
+            The key of the endpoint is that of the environment, `OPENAI_API_KEY`.
         adapter: LoRA as GGUF that it runs here with.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Run llama.cpp's server for as long as it is needed, in an environment of its own (`llama_server.py`)."""
+"""Run llama.cpp's server for as long as it is needed, in a separate environment (`llama_server.py`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("llama_server.py")
 SERVERS = 2
 # Prompts that one of them reads side by side.
 SLOTS = 2
-# Of a prompt and its answer.
+# Tokens of a prompt and its answer.
 TOKENS = 4096
 START_SECONDS = 120.0
 

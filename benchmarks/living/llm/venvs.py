@@ -1,4 +1,4 @@
-"""Make a virtual environment of its own for packages that the project does not run on, once, in the user's cache."""
+"""Make a separate virtual environment, once, in the user's cache, for packages that the project does not run on."""
 
 from __future__ import annotations
 

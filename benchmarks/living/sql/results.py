@@ -1,8 +1,8 @@
 """Say whether the rows of a query answer a question, given queries that do.
 
-After defog-ai/sql-eval: several gold queries may be right, `{a, b}` in one stands for any of its columns, names of
-columns do not count, more columns than asked for are right too, and the order of rows counts only where the question
-asks for one.
+The rules follow defog-ai/sql-eval. Several gold queries may be right, and `{a, b}` in one means any of its columns.
+Names of columns do not count, and more columns than asked for are right too. The order of rows counts only if the
+question asks for one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIGITS = 4
 
 
 def golds(text: str) -> Iterator[str]:
-    """The queries that a gold text stands for."""
+    """The queries of a gold text."""
     for query in filter(None, (each.strip() for each in text.split(";"))):
         choice = _CHOICE.search(query)
         if choice is None:

@@ -25,7 +25,7 @@ from fleetlore.errors import ConfigError
 NOW = "2026-11-24 12:00:00"
 SECONDS = 5.0
 MOST_ROWS = 5_000
-# What the model reads of a result, for its context is small; and what the tool returned to the agent's code.
+# Rows and characters of a result for the model, whose context is small, and for the agent's code.
 SHOWN_ROWS = 12
 SHOWN = 800
 RETURNED_ROWS = 100

@@ -1,4 +1,4 @@
-"""Run a line of Python and check its answer; runs by itself, in an environment with pandas and numpy alone.
+"""Run a line of Python and check its answer; it needs an environment with pandas and numpy only.
 
 Reads `before`, `code` and `check` as JSON from its standard input, and prints JSON: `said`, `error`, `solved`.
 """

@@ -1,6 +1,6 @@
 """Read tasks of pandas and numpy from `tasks.toml`, each solved by a line of Python that runs for real.
 
-The line runs in a process of its own, with a time limit, in an environment that has nothing else.
+The line runs in a separate process, with a time limit, in an environment with these packages only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ToolsWorld:
     """See the module.
 
     Args:
-        python: an interpreter that has pandas and numpy; None: of an environment that is made for it.
+        python: an interpreter that has pandas and numpy; None makes an environment for it.
     """
 
     system = """You solve small tasks with pandas (pd) and numpy (np), which are imported. You have two tools. \
@@ -96,7 +96,7 @@ def _asked(group: dict[str, str], goal: str) -> str:
 
 @lru_cache(maxsize=4096)  # the same lines are tried in every arm
 def _ran(python: Path, before: str, code: str, check: str) -> Ran:
-    """What became of a line, `solved` where the check holds."""
+    """The result of a line, `solved` if the check holds."""
     asked = json.dumps({"before": before, "code": code, "check": check})
     with tempfile.TemporaryDirectory() as folder:
         try:
