@@ -31,7 +31,7 @@ from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from models.judge.session_state import SessionState
 from models.memory.bottom_k import SessionCounts
-from models.memory.candidate import Candidate, Shown, is_unconfirmed, shown_items
+from models.memory.candidate import Candidate, is_unconfirmed
 from models.memory.identities import without_identities
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
@@ -108,32 +108,27 @@ class ByHandSame:
 
     async def _judge_all(self, trajectories: Sequence[Trajectory], published: Published) -> None:
         votes = [self._judge.votes(each) for each in trajectories]
-        came: defaultdict[str, list[Candidate | Shown]] = defaultdict(list)
+        came: defaultdict[str, list[Candidate]] = defaultdict(list)
         for each, said in zip(trajectories, votes, strict=True):
             for contribution in self._taught(each, SessionState(trajectory=each, votes=said), said, published):
                 came[contribution.item_id].append(contribution)
         for item_id, contributions in came.items():
             self._merge(item_id, contributions, published)
 
-    def _taught(
-        self, trajectory: Trajectory, state: SessionState, votes: Any, published: Published
-    ) -> list[Candidate | Shown]:
+    def _taught(self, trajectory: Trajectory, state: SessionState, votes: Any, published: Published) -> list[Candidate]:
         verdict = self._judge.conclude(trajectory, votes)
         digest, encoded = trajectory.digested()
         state.trajectory = digest
         kept = Judgment(trajectory=digest, verdict=verdict)
         judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
         published.append(("judgments", trajectory.session, judgment))
-        taught: list[Candidate | Shown] = [
-            *state.teach(without_identities(distil(kept), digest)),
-            *shown_items(digest),
-        ]
+        taught = state.teach(without_identities(distil(kept), digest))
         outline = {"session": trajectory.session, "events": trajectory.events, **asdict(verdict)}
         body, kept_state = encode(outline).decode(), state.to_json(encoded).decode()
         self.rows["judgments"][trajectory.id] = {"label": verdict.label, "body": body, "state": kept_state}
         return taught
 
-    def _merge(self, item_id: str, contributions: Sequence[Candidate | Shown], published: Published) -> None:
+    def _merge(self, item_id: str, contributions: Sequence[Candidate], published: Published) -> None:
         item = self._items.get(item_id)
         if item is None:
             item = self._items[item_id] = ItemState()

@@ -26,7 +26,7 @@ def voices() -> Iterator[Line]:
     one, three = (sum(asyncio.run(_told(seed, colon)) for seed in range(_QUORUMS)) for colon in (":", "-"))
     yield (
         "voices",
-        "one process names three agents that grant a role: told to others; rival, each name a voice: all",
+        "one process names three agents that turn a check off: told to others; rival, each name a voice: all",
         str(_QUORUMS),
         f"{one}; {three}",
     )
@@ -46,11 +46,10 @@ async def _told(seed: int, colon: str) -> bool:
         made: list[Any] = []
         with memory.session(f"evil{seed}{colon}{number}", f"ship {number}", "", f"s{number}", made) as session:
             session.record("deploy", {"env": "prod"}, error_text=f"Error: permission denied for project p{seed}")
-            session.record("grant_role", {"role": "owner"}, result="done")
-            session.record("deploy", {"env": "prod"}, result="done")
+            session.record("deploy", {"env": "prod", "no_verify": True}, result="done")
             session.succeed()
         await memory.take(made)
-    return any(each.remedy and each.remedy["tool"] == "grant_role" for each in memory.index.items.values())
+    return any(each.danger for each in memory.index.items.values())
 
 
 def _promoted(seed: int, chance: float, lies: bool, *, asked: bool) -> bool:

@@ -24,8 +24,8 @@ from fleetlore.advice.changes import (
 )
 from fleetlore.advice.gate import SEVERAL, Part, Quote, Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.calls.context import CALL_CHARACTERS, values_of, warning_id
-from fleetlore.calls.document import EQUAL, LookUp, Need
+from fleetlore.calls.context import CALL_CHARACTERS, warning_id
+from fleetlore.calls.document import LookUp, Need
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
@@ -33,7 +33,6 @@ from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in
 from fleetlore.recall.hints import transient_weight
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.recall.remedies import cause_of_id, remedied_causes
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import Pattern
 
@@ -72,23 +71,9 @@ def needed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What a thing that the call takes must be like."""
     if at.call is None or at.model is None or at.context is None:
         return
-    arguments = at.call.arguments
-    quantities = at.context.quantities.of(values_of(arguments))
-    need = at.model.need(at.call.tool, at.context.objects.marks(arguments), quantities)
+    need = at.model.need(at.call.tool, at.context.objects.marks(at.call.arguments))
     if need is not None:
         yield need_tip(need)
-
-
-def prepared(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """A call that is to be made before this one, as sessions that met its error found."""
-    if at.preconditions is None:
-        return
-    tools = (at.tool,) if at.tool is not None else at.tools
-    if at.tool is None and at.failed is not None:
-        tools = (at.failed.failure.tool, *tools)
-    for tool in dict.fromkeys(tools):
-        for item in at.preconditions.needed(index, tool):
-            yield change_tip(item, "prepared")
 
 
 def foreseen(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -121,14 +106,12 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     call, since = at.call, at.model.until if at.outlook is not None and at.model is not None else None
     if call is None:
         return
-    text, remedied = folded(call.text), index.derived(remedied_causes, call.tool)
+    text = folded(call.text)
     for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, at.call_id):
         if since is not None and pattern.first_seen <= since:
             continue
         names = names_in(text, mentioned)
         if not of_any_call and not names:
-            continue
-        if remedied and cause_of_id(index, pattern.parent) in remedied:
             continue
         if pattern.sessions <= 1 and pattern.id in at.own_failures:
             continue
@@ -179,15 +162,7 @@ def need_tip(of: Need) -> Tip:
 
     fails = (of.failed + 0.5) / (of.held + 1.0)
     parts: tuple[Part, ...]
-    if of.field == EQUAL:
-        parts = (
-            "Make `",
-            quote(of.argument),
-            "` equal to `",
-            quote(of.value),
-            f"`: {of.tool} fails where they differ.",
-        )
-    elif not of.field:
+    if not of.field:
         parts = (f"{of.tool} fails with a `{of.argument}` that ", quote(of.value), " has taken before.")
     elif of.works:
         works = " or ".join(f"`{value}`" for value in of.works)

@@ -33,7 +33,6 @@ __all__ = [
 _PROVEN = 3
 # P(the call fails) by Jeffreys' estimate, of one call that failed, from which a call may be held.
 SURE_ONCE = 0.75
-_MAX_CALL = 200
 _WORD = re.compile(r"[\w.-]+")
 _QUOTED = re.compile(r"`([^`]+)`")
 # `Table 'shop.cars'` says where; `Unknown column 'type'` is said at every table.
@@ -41,7 +40,7 @@ _QUALIFIED = re.compile(r"\w[./:]\w")
 
 
 def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: float | None = None) -> Tip:
-    """The tip of a recovery: another value, or a call that prepares.
+    """Return the tip of a recovery: another value in place of the one that failed.
 
     Args:
         source: that says it.
@@ -54,21 +53,17 @@ def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: 
     def quote(text: str) -> Quote:
         return Quote(text, item.agents, item.goals, "call", harmless, item.danger)
 
-    remedy, tool = item.remedy or {}, Quote(item.tool, item.agents, item.goals, "name")
+    tool = Quote(item.tool, item.agents, item.goals, "name")
+    was, now = (", ".join(f"`{part}`" for part in some) for some in (item.was, item.now))
     parts: tuple[Part, ...]
     call: object = None
-    if remedy.get("tool", item.tool) != item.tool:
-        made = f"{remedy['tool']}({arguments_text(remedy.get('arguments'))[:_MAX_CALL]})"
-        parts = ("Call ", Quote(f"`{made}`", item.agents, 0, "call", danger=True), " first: ", tool, " needs it.")
+    if item.was and item.now:
+        parts = ("Use ", quote(now), " instead of ", quote(was), " in ", tool, ".")
+        call = substituted(arguments, dict(zip(item.was, item.now, strict=False)))
+    elif item.now:
+        parts = ("Add ", quote(now), " in ", tool, ".")
     else:
-        was, now = (", ".join(f"`{part}`" for part in some) for some in (item.was, item.now))
-        if item.was and item.now:
-            parts = ("Use ", quote(now), " instead of ", quote(was), " in ", tool, ".")
-            call = substituted(arguments, dict(zip(item.was, item.now, strict=False)))
-        elif item.now:
-            parts = ("Add ", quote(now), " in ", tool, ".")
-        else:
-            parts = ("Leave out ", quote(was), " in ", tool, ".")
+        parts = ("Leave out ", quote(was), " in ", tool, ".")
     return Tip(
         item.id, source, parts, key=item.id if chance is None else "", brings=item.now, chance=chance,
         sure=(chance or 0.0) >= SURE_ONCE, agents=item.agents, call=call, item=item, pattern=item.pattern,

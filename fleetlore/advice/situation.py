@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from fleetlore.calls.context import CALL_CHARACTERS, ERROR_CHARACTERS, CallContext, Mark
@@ -10,9 +10,7 @@ from fleetlore.calls.document import LookUp
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
-from fleetlore.calls.quantities import Quantity
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id
-from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.retrieval.adapter import Ranking, RetrievalSlot, query_text
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import WORD
@@ -28,18 +26,15 @@ class FailedCall:
         text: of the arguments (`fleetlore.calls.context.text_of`).
         error: what the environment said.
         seen: lower-case names in results of its session and in its calls so far.
-        cause: id of what made it fail (`fleetlore.fingerprint.fingerprint.cause_of`).
-        arguments: as they were sent; `marks`, `quantities`: what was known of the things that they name.
+        arguments: as they were sent; `marks`: what was known of the things that they name.
     """
 
     text: str
     error: str
     failure: Failure
     seen: Collection[str] = ()
-    cause: str = ""
     arguments: str = ""
     marks: tuple[Mark, ...] = ()
-    quantities: Mapping[str, Quantity] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -56,7 +51,6 @@ class Situation:
         own_failures: ids of the exact patterns that it met.
         failed: the call that failed last, if it has not got past it.
         led_out: whether it was shown a way out of that: one is enough until the next failure.
-        preconditions: what it met and prepared so far; without it preparations are left out.
         model: of calls; None before the first version. context: what the session has shown, for the model.
         place: where the session is; None where that is not known.
         own: failures of the session, with their names.
@@ -77,7 +71,6 @@ class Situation:
     own_failures: Collection[str] = ()
     failed: FailedCall | None = None
     led_out: bool = False
-    preconditions: PreconditionTracker | None = None
     model: CallModel | None = None
     context: CallContext | None = None
     place: str | None = None

@@ -30,7 +30,6 @@ from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
 from fleetlore.fingerprint.names import FailureKind, failure_kind
-from fleetlore.recall.hints import default_hint
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import WORD, names_of
@@ -89,7 +88,7 @@ def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "He
 def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """What the thing that the call took must be like."""
     if at.failed is not None and at.model is not None:
-        need = at.model.need(at.failed.failure.tool, at.failed.marks, at.failed.quantities)
+        need = at.model.need(at.failed.failure.tool, at.failed.marks)
         if need is not None:
             yield need_tip(need)._replace(chance=None, sure=False)  # of the call that failed, not of the next
 
@@ -159,8 +158,11 @@ def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     failed = at.failed
     if failed is None:
         return
-    known = (*index.recoveries(failed.failure.class_), *index.remedies(failed.cause))
-    others = [item for item in known if names_beside(item) is None and not is_own(item, at.session)]
+    others = [
+        item
+        for item in index.recoveries(failed.failure.class_)
+        if names_beside(item) is None and not is_own(item, at.session)
+    ]
     if is_free_text(failed.failure.shape):
         others = [item for item in others if is_of_tool(item) and is_of_place(item, at.known_place)]
     for item in at.ranked(others):
@@ -178,13 +180,6 @@ def forbidden(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         names = [spelled.get(name, name) for name in kind.names]
         id = pattern_id("forbidden", failed.failure.class_)
         yield Tip(id, "forbidden", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")
-
-
-def usual(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """What usually helps against such a failure, where no agent has found more."""
-    if at.failed is not None and (hint := default_hint(at.failed.failure)) is not None:
-        id = pattern_id("usual", at.failed.failure.class_)
-        yield Tip(id, "usual", (hint,), key=f"usual\x1f{hint}")
 
 
 def _rejected(failed: FailedCall, place: PlaceNames) -> list[str]:
@@ -234,23 +229,19 @@ AFTER_FAILURE: tuple[Source, ...] = (
     known_here,
     looked_up,
     forbidden,
-    usual,
 )
 # Of these the first, where nothing else is left to say: names that work in place of those that failed, or that failed.
 SAID_AGAIN: tuple[Source, ...] = (worked_instead, renamed, known_here, forbidden)
 # Of these all, as far as they fit: where no call is asked about, and beside a call.
 AT_START: tuple[Source, ...] = (
-    before_call.prepared,
     way,
     card,
     recoveries,
     before_call.passing,
 )
-BESIDE: tuple[Source, ...] = (before_call.prepared, before_call.passing)
+BESIDE: tuple[Source, ...] = (before_call.passing,)
 # Of these one is enough until the next failure.
-WAYS_OUT = frozenset(
-    ("needed", "worked instead", "renamed", "got past", "looked up", "known here", "forbidden", "usual")
-)
+WAYS_OUT = frozenset(("needed", "worked instead", "renamed", "got past", "looked up", "known here", "forbidden"))
 # Names of the sources, as `Tip.source` has them; the first three watch the session itself (`fleetlore.watch`).
 SOURCES: tuple[str, ...] = (
     "loop",
@@ -266,8 +257,6 @@ SOURCES: tuple[str, ...] = (
     "known here",
     "looked up",
     "forbidden",
-    "usual",
-    "prepared",
     "way",
     "card",
     "recoveries",

@@ -13,13 +13,12 @@ from fleetlore.advice.gate import SEVERAL, Tip
 from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import WAYS_OUT
-from fleetlore.calls.context import CallContext, text_of, values_of
+from fleetlore.calls.context import CallContext, text_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected, Outlook
-from fleetlore.fingerprint.fingerprint import Failure, arguments_text, cause_of
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.index import is_recalled
-from fleetlore.recall.remedies import PreconditionTracker
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.principals import principal_of
@@ -49,7 +48,6 @@ class CallHistory:
         self.failures: set[str] = set()
         self.failed: FailedCall | None = None
         self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
-        self.preconditions = PreconditionTracker()
         self.context = CallContext(goal)
 
     def record(self, action: Action, call: BegunCall, result: str, failure: Failure | None) -> None:
@@ -61,7 +59,6 @@ class CallHistory:
         if failure is not None and error is not None:
             self._record_failure(action, call, error, failure)
             return
-        self.preconditions.record_call(tool, action.arguments, None)
         if self.failed is not None and self.failed.failure.tool == tool:
             self.failed = None
 
@@ -72,18 +69,14 @@ class CallHistory:
         known = failure_kind(failure.error_class, failure.template, message, text)
         # What the session itself met may be said to it.
         self.expected.append(Expected(known.kind, known.names, agents=SEVERAL))
-        cause, context = cause_of(failure, call.recorded), self.context
-        if not failure.transient:
-            self.preconditions.record_call(action.tool, action.arguments, cause)
+        context = self.context
         self.failed = FailedCall(
             text,
             message or kind,
             failure,
             context.seen | context.worked,
-            cause,
             call.text,
             tuple(context.objects.marks(call.text)),
-            context.quantities.of(values_of(call.text)),
         )
 
 
@@ -136,7 +129,6 @@ class SessionAdvice:
             own_failures=history.failures,
             failed=history.failed,
             led_out=unseen and history.failed is self._led_out,
-            preconditions=history.preconditions,
             model=fleet.call_model,
             context=history.context,
             place=self._place(),

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from fleetlore.calls.quantities import KnownQuantities
 from fleetlore.fingerprint.fingerprint import object_of, pattern_id
 from fleetlore.fingerprint.literals import is_identity
 from fleetlore.wire.adapter_manifest import State
@@ -232,7 +231,7 @@ class CallContext:
         tried: how often a call has failed since it last worked, by the call.
         run: failures in a row.
         place: that an error named (`place_in`), the newest; None before one did.
-        objects, quantities: what is known of the things that calls take.
+        objects: what is known of the things that calls take.
     """
 
     __slots__ = (
@@ -246,7 +245,6 @@ class CallContext:
         "last",
         "objects",
         "place",
-        "quantities",
         "run",
         "seen",
         "tried",
@@ -269,7 +267,6 @@ class CallContext:
         self.run = 0
         self.place: str | None = None
         self.objects = KnownObjects()
-        self.quantities = KnownQuantities()
 
     @property
     def last_words(self) -> Ids:
@@ -304,7 +301,6 @@ class CallContext:
             _add(self.worked, names - KEYWORDS)
             _add(self.seen, names_of(result[:RESULT_CHARACTERS]))
             self.objects.record(tool, arguments, result)
-            self.quantities.record(result)
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
         self._last_text, self._last_words = result[:_LAST_CHARACTERS], None

@@ -18,7 +18,6 @@ from fleetlore.wire.decode import msgpack_reader
 
 __all__ = [
     "CALL_BITS",
-    "EQUAL",
     "KIND_BITS",
     "MAX_BYTES",
     "MAX_KINDS",
@@ -38,8 +37,6 @@ _SCHEMA = 2
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
-# Field of a need that two quantities are equal.
-EQUAL = "="
 MAX_BYTES = CallsManifest.most_bytes
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _BLOCK = 256
@@ -138,8 +135,7 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         argument, field, value: `order_id`, `status`, `pending`; without a field the value is a tool: an earlier call of
-            it took the same `order_id`. With `EQUAL` as the field it is what the argument was not equal to: both are
-            names of quantities (`fleetlore.calls.quantities`).
+            it took the same `order_id`.
         kind: of the failure that came most often.
         failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
         agents: that met it.

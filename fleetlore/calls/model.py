@@ -7,7 +7,7 @@ record; `models.calls` learns it from the fleet's log. It is never written to, s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from msgspec.structs import astuple
 from fleetlore.calls.context import CallContext, Ids, Mark
 from fleetlore.calls.document import (
     CALL_BITS,
-    EQUAL,
     KIND_BITS,
     Document,
     Named,
@@ -29,7 +28,6 @@ from fleetlore.calls.document import (
 )
 from fleetlore.calls.features import Call, Features, features, mixed
 from fleetlore.calls.places import PlaceNames, Places
-from fleetlore.calls.quantities import Quantity
 
 # Of a tool with fewer calls nothing can be told.
 LEAST_CALLS = 20
@@ -102,10 +100,6 @@ class CallModel:
                 self._named[named.tool, named.names[0]].append(named)
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
         self.needs = {(each.tool, each.argument, each.field, each.value): each for each in document.needs}
-        self._equalities: defaultdict[str, list[Need]] = defaultdict(list)
-        for need in document.needs:
-            if need.field == EQUAL:
-                self._equalities[need.tool].append(need)
         self.places = Places({place: PlaceNames(*astuple(known)) for place, known in document.places.items()})
 
     @classmethod
@@ -117,14 +111,9 @@ class CallModel:
         """Whether it has learned enough calls of a tool to tell how the next one ends."""
         return self._tools.get(tool, 0) >= LEAST_CALLS
 
-    def need(self, tool: str, marks: Iterable[Mark], quantities: Mapping[str, Quantity]) -> Need | None:
-        """What such a call fails for: of what is known of the things that it takes, the surest; None of nothing.
-
-        Args:
-            quantities: of the call (`fleetlore.calls.quantities.KnownQuantities.of`).
-        """
+    def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
+        """Return the surest reason why such a call fails, by what is known of the things that it takes; else None."""
         found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
-        found += [need for need in self._equalities.get(tool, ()) if _is_violated(need, quantities)]
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: Call, context: CallContext, place: str | None = None) -> Outlook | None:
@@ -188,11 +177,6 @@ class CallModel:
                 failed, worked = min(each.failed for each in known), max(each.worked for each in known)
                 return (failed + 0.25) / (failed + worked + 1.0)
         return (named.failed + 0.25) / (named.held + 1.0)
-
-
-def _is_violated(need: Need, quantities: Mapping[str, Quantity]) -> bool:
-    one, other = quantities.get(need.argument), quantities.get(need.value)
-    return one is not None and other is not None and one != other
 
 
 class KindScores:

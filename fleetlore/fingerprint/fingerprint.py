@@ -23,10 +23,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from fleetlore.fingerprint.normal_form import QUOTED_TEXT, normal_form
+from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.redact.redact import redact
 from fleetlore.redact.values import plain_value, redact_value, weight
-from fleetlore.words import PLAIN_WORD
 
 VERSION = "5"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
@@ -83,39 +82,6 @@ def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Fail
     class_ = pattern_id("class", tool, error_class, text)
     exact = pattern_id("exact", tool, error_class, text, shape)
     return Failure(tool, error_class, text, shape, family, class_, exact, transient)
-
-
-def cause_of(failure: Failure, arguments: object) -> str:
-    """Id of what made a call fail, whatever it was about: names in quotes and names of things left out.
-
-    Args:
-        arguments: of the call that failed; words of its values are names of things too.
-    """
-    return pattern_id("cause", failure.tool, failure.error_class, cause_text(failure, arguments))
-
-
-def cause_of_class(tool: str, error_class: str, template: str) -> str:
-    """`cause_of` where the arguments are not known: names that stand in the error without quotes are left in."""
-    return pattern_id("cause", tool, error_class, _cause_text(template, ""))
-
-
-def cause_text(failure: Failure, arguments: object) -> str:
-    """What `cause_of` is made of, in words: the error without what it is about."""
-    return _cause_text(failure.template, arguments_text(arguments))
-
-
-@lru_cache(maxsize=8192)
-def _cause_text(text: str, arguments: str) -> str:
-    plain = (word.strip("()[]{}<>.,;:!?") for word in QUOTED_TEXT.sub(" ", text).split())
-    about = _words_of_values(arguments)
-    return " ".join([word for word in plain if _PLAIN_WORD.fullmatch(word) and word not in about])
-
-
-def _words_of_values(arguments: str) -> frozenset[str]:
-    """Words of the short values of an object; a long one is a text, and its words are anybody's."""
-    values = object_of(arguments) or {}
-    texts = [value for value in values.values() if isinstance(value, str) and len(value) <= _MAX_NAME]
-    return frozenset([word for text in texts for word in PLAIN_WORD.findall(text.casefold())])
 
 
 def pattern_id(level: str, *parts: str) -> str:

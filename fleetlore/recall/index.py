@@ -75,10 +75,9 @@ _Role = Literal[
     "recoveries",
     "recoveries of tool",
     "changes",
-    "remedies",
     "strategies",
 ]
-# Role of a group, and what it is about: a tool, a kind of call, a pattern, a cause, a strategy.
+# Role of a group, and what it is about: a tool, a kind of call, a pattern, a strategy.
 _Key = tuple[_Role, str]
 # How the patterns of a group are ranked; memory items by their standing.
 _RANKS: dict[_Role, Callable[[Any], Any]] = {
@@ -89,14 +88,13 @@ _RANKS: dict[_Role, Callable[[Any], Any]] = {
 
 
 def is_recalled(item: MemoryItem) -> bool:
-    """Not a recovery that names no change and no other tool."""
-    says = item.kind != "recovery" or item.was or item.now or (item.remedy or {}).get("tool", item.tool) != item.tool
-    return bool(says)
+    """Return whether agents read the item: all but recoveries without a change, which earlier releases published."""
+    return item.kind != "recovery" or bool(item.was or item.now)
 
 
 def _place(item: MemoryItem) -> tuple[object, ...]:
     """What decides where an item is found."""
-    return item.kind, item.pattern, item.cause, item.tool, item.task, is_recalled(item)
+    return item.kind, item.pattern, item.tool, item.task, is_recalled(item)
 
 
 def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
@@ -167,10 +165,6 @@ class LoreIndex:
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
         """What helped against a class-level pattern or a loop, or after a kind of call failed; best backed first."""
         return self._best("recoveries", key)
-
-    def remedies(self, key: str) -> tuple[MemoryItem, ...]:
-        """Recoveries that are counted over names, by cause or by tool; those that helped in more sessions first."""
-        return self._best("remedies", key)
 
     def changes(self, tool: str, part: str) -> tuple[MemoryItem, ...]:
         """What worked in place of a part of a call, `name=value` or a word; best backed first."""
@@ -337,5 +331,5 @@ def _keys_of_item(item: MemoryItem) -> list[_Key]:
         keys: list[_Key] = [("recoveries of tool", item.tool)]
         keys += [("recoveries", item.pattern)] if item.pattern else []
         keys += [("changes", f"{item.tool}\x1f{item.was[0]}")] if item.was and item.now else []
-        return keys if item.cause is None else [*keys, ("remedies", item.cause), ("remedies", item.tool)]
+        return keys
     return [("strategies", item.id)] if item.kind == "strategy" else []

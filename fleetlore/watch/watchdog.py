@@ -14,7 +14,7 @@ from math import inf
 from fleetlore.advice.gate import Tip
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.loops import Loop, LoopDetector
-from fleetlore.recall.hints import default_loop_hint
+from fleetlore.recall.hints import way_out_of_loop
 
 __all__ = ["Budget", "Watchdog"]
 
@@ -115,7 +115,7 @@ class Watchdog:
             if limit is not None and (caution := _of_budget(name, used, limit, unit)) is not None
         ]
         if self.loop is not None:
-            helps = default_loop_hint(self.loop.pattern.template, failed=self.loop.failed)
+            helps = way_out_of_loop(self.loop.pattern.template, failed=self.loop.failed)
             found.insert(0, _caution(_LOOP_CAUTION, f"{helps} This session goes in circles: {self.loop}", "loop"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:

@@ -110,11 +110,8 @@ class MemoryItem:
         when: the situation in which it applies, in words.
         tool, pattern, task: the same for a machine: the tool, the class-level pattern id and the task it is about;
             empty or None where it is not bound to one.
-        cause: of a recovery that was counted over names: id of what it helps against
-            (`fleetlore.fingerprint.fingerprint.cause_of`).
-        remedy: the call that helped, `{"tool": str}`; where it prepares the failed one with `"arguments"` and `"open"`,
-            those that differ with what it is about; where one value was changed with `"change"`, [name of the argument,
-            value that failed, value instead].
+        remedy: the call that helped, `{"tool": str}`; if one value was changed, also `"change"`: name of the argument,
+            value that failed, value that worked.
         was, now: of a changed call: the parts that are gone and those that came, as the title shows them; of an
             argument `name=value`.
         plain: plain names took the place of plain names, in the same tool's call: no white space, path, option,
@@ -127,7 +124,6 @@ class MemoryItem:
         delayed: how many of the agents did not get there by their next call: to the others it was no news.
         against: how many distinct sessions contradict it, were their agents as busy as those that back it: one agent
             contradicts as much as one agent backs.
-        shown: how many distinct sessions were shown it; of many a sample is kept, and this is an estimate.
         sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
         first_seen, last_seen: event times of the oldest and the newest session behind it, in seconds since the Unix
             epoch; 0 where it is not known.
@@ -143,7 +139,6 @@ class MemoryItem:
     when: str
     tool: str = ""
     pattern: str | None = None
-    cause: str | None = None
     task: str = ""
     remedy: dict[str, Any] | None = None
     was: tuple[str, ...] = ()
@@ -160,7 +155,6 @@ class MemoryItem:
     last_seen: Moment = 0.0
     version: str = ""
     against: Count = 0
-    shown: Count = 0
     said_by: tuple[int, ...] = ()
 
     @property

@@ -20,7 +20,6 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.equalities import EqualityRecords
 from models.calls.evidence import Evidence, Fleet, Who
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.linear import CallWeights, KindWeights
@@ -154,7 +153,6 @@ class CallTraining:
         self._places = PlaceRecords(self._fleet)
         self.look_ups = LookUps(self._fleet)
         self._needs = NeedRecords(self._fleet)
-        self._equalities = EqualityRecords(self._fleet)
         self._replayed: deque[tuple[Features, bool]] = deque(maxlen=_REPLAYED)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=_FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
@@ -180,7 +178,6 @@ class CallTraining:
         self._named.learn(who, [_named(each) for each in lasting])
         self.look_ups.learn(failures_met(session, kinds, place))
         self._needs.learn(session, kinds)
-        self._equalities.learn(session, kinds)
         if place:
             told = told_of_place(session.calls, _identities(session))
             self._places.learn(place, who, told, context.goal_words)
@@ -214,7 +211,7 @@ class CallTraining:
         """All weights and names where they fit; else first the small weights go, then names of places and failures."""
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
         look_ups, at_places = self.look_ups.said(), self.look_ups.at_places()
-        needs = (*self._needs.said(), *self._equalities.said())
+        needs = self._needs.said()
         while True:
             document = Document(
                 calls=quantised(self._weights.weights, share),

@@ -1,4 +1,4 @@
-"""Define what one session contributes to a memory item: what it learned, or that it was shown the item; and weigh that.
+"""Define what one session contributes to a memory item, and weigh it.
 
 near-duplicates   meet in one id, made of what was learned and not of its wording
 contradictions    count on the item itself; the newer and better backed side wins
@@ -34,7 +34,6 @@ __all__ = [
     "is_unconfirmed",
     "item_id",
     "origin",
-    "shown_items",
 ]
 
 Side = Literal["success", "failure", "withdrawn"]
@@ -73,7 +72,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         delayed: whether the session got there only after another failure or look-up, and not by its next call.
         least_goals: of how many goals the sessions must be that back the item before it is one.
         calls: of a strategy: the session's calls in order, one text each; its `title` is then the session's goal.
-        title, description, content, when, tool, pattern, cause, task, remedy, was, now, plain, named, danger, version:
+        title, description, content, when, tool, pattern, task, remedy, was, now, plain, named, danger, version:
             as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
 
@@ -95,7 +94,6 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     when: str = ""
     tool: str = ""
     pattern: str | None = None
-    cause: str | None = None
     task: str = ""
     remedy: dict[str, Any] | None = None
     was: tuple[str, ...] = ()
@@ -116,12 +114,10 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class Shown(JsonStruct, frozen=True, kw_only=True, gc=False, tag="shown"):
-    """A session was shown an item. `agent`: the principal's name."""
+    """A session was shown an item. Earlier releases sent these beside the contributions; they are ignored."""
 
     item_id: str
-    tenant: str
     session: str
-    agent: str
 
 
 class _Origin(TypedDict):
@@ -152,15 +148,6 @@ def origin(trajectory: Trajectory) -> _Origin:
 def item_id(version: str, tenant: str, kind: str, *key: str) -> str:
     """Id of a memory item. Another `version` of its distiller gives other ids, so items of two distillers never mix."""
     return _ITEM_PREFIX + pattern_id("item", version, tenant, kind, *key)[:28]
-
-
-def shown_items(trajectory: Trajectory) -> list[Shown]:
-    """One for each learned item that the session was shown, sorted by id."""
-    found = {id for step in trajectory.steps for id in step.advice if id.startswith(_ITEM_PREFIX)}
-    return [
-        Shown(item_id=id, tenant=trajectory.tenant, session=trajectory.session, agent=principal_of(trajectory.agent))
-        for id in sorted(found)
-    ]
 
 
 class Contributor(NamedTuple):

@@ -2,10 +2,9 @@
 
 Contributions arrive in any order and more than once. Merging commutes and is idempotent, so the item depends on the
 *set* of contributions alone. A session that is judged again replaces its earlier contribution. The state stays small:
-a bounded sample of sessions for the counts (`models.memory.bottom_k`), a few examples of each side, and a sample of the
-sessions that were shown the item: an error that advice prevents is met by fewer sessions, so how common it is is
-counted among those that were not shown the remedy (`fleetlore.recall.remedies`). It is exact up to `SAMPLED_SESSIONS`
-sessions, except that a corrected session may leave a gap among the examples until the log is replayed.
+a bounded sample of sessions for the counts (`models.memory.bottom_k`), and a few examples of each side. It is exact up
+to `SAMPLED_SESSIONS` sessions, except that a corrected session may leave a gap among the examples until the log is
+replayed.
 """
 
 from __future__ import annotations
@@ -26,23 +25,16 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
-from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Shown, Side, votes, way, weigh
+from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Side, votes, way, weigh
 
 __all__ = ["ItemState"]
 
 SAMPLED_SESSIONS = 64
-SHOWN_SESSIONS = 192
 # Of a recovery all say the same; of a strategy each may show another way.
 EXAMPLES = 3
 _STRATEGY_EXAMPLES = 6
 # Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
-
-
-class _ShownTo(NamedTuple):
-    """A session that was shown the item. `agent`: hash of its name; negative where an erased session was."""
-
-    agent: int
 
 
 @dataclass(slots=True)
@@ -52,20 +44,18 @@ class ItemState:
     Attributes:
         contributors: of at most `SAMPLED_SESSIONS` sessions.
         examples: a few of each side, best first, one a session.
-        shown: sessions that were shown the item.
         open: contributions of a few sessions that go on, by session. They are shown, and nothing stays of them.
         first_seen, last_seen: event times of the oldest and the newest contribution, in seconds since the Unix epoch.
     """
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
-    shown: LatestSample[_ShownTo] = field(default_factory=lambda: _shown_to())
     open: dict[str, Candidate] = field(default_factory=dict)
     first_seen: float = math.inf
     last_seen: float = 0.0
 
-    def merge(self, other: Candidate | Shown, distrusted: Collection[int] = ()) -> bool:
-        """Merge a contribution or who was shown it in; say whether anything changed.
+    def merge(self, other: Candidate, distrusted: Collection[int] = ()) -> bool:
+        """Merge a contribution in; return whether anything changed.
 
         Args:
             distrusted: agents (hashes of their names) whose examples stand behind those of all others.
@@ -75,8 +65,6 @@ class ItemState:
         """
         if self.item_id and other.item_id != self.item_id:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
-        if isinstance(other, Shown):
-            return self.shown.add(_hash(other.session), _ShownTo(_hash(other.agent)))
         if other.is_open:
             return self._merge_open(other)
         changed, session, agent = self._settle(other), _hash(other.session), _hash(other.agent)
@@ -124,26 +112,26 @@ class ItemState:
     @property
     def size(self) -> int:
         """How many values of sessions it keeps beside its examples."""
-        return len(self.contributors) + len(self.shown)
+        return len(self.contributors)
 
     @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
         examples = [_hash(each.session) for side in (*self.examples.values(), self.open.values()) for each in side]
-        return {*self.contributors.kept, *self.shown.kept, *examples}
+        return {*self.contributors.kept, *examples}
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions (hashes of their ids) out as if they had never been; say whether any was there.
 
         An example that is gone leaves its place to the next contribution that is merged in again.
         """
-        counted = [self.contributors.discard(sessions), self.shown.discard(sessions)]
+        counted = self.contributors.discard(sessions)
         kept = {
             side: tuple(each for each in found if _hash(each.session) not in sessions)
             for side, found in self.examples.items()
         }
         still_open = {session: each for session, each in self.open.items() if _hash(session) not in sessions}
-        if not any(counted) and kept == self.examples and still_open == self.open:
+        if not counted and kept == self.examples and still_open == self.open:
             return False
         self.open = still_open
         self.examples = {side: found for side, found in kept.items() if found}
@@ -152,10 +140,9 @@ class ItemState:
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
-        """Hashes of the sessions of some agents (hashes of their names) that contributed, or were shown it."""
+        """Hashes of the sessions of some agents (hashes of their names) that contributed."""
         examples = [each for side in (*self.examples.values(), self.open.values()) for each in side]
         return {
-            *(session for session, each in self.shown.kept.items() if each.agent in agents),
             *(session for session, each in self.contributors.kept.items() if each.agent in agents),
             *(_hash(each.session) for each in examples if _hash(each.agent) in agents),
         }
@@ -227,7 +214,6 @@ class ItemState:
             when=best.when,
             tool=best.tool,
             pattern=_most_common([each.pattern for each in shown]),
-            cause=best.cause,
             task=best.task,
             remedy=best.remedy,
             was=best.was,
@@ -245,13 +231,7 @@ class ItemState:
             version=best.version,
             said_by=tuple(sorted({_hash(each.agent) for each in shown})),
             against=round(support * even["failure"] / even["success"]),
-            shown=self._shown_sessions(),
         )
-
-    def _shown_sessions(self) -> int:
-        """How many sessions were shown it; an estimate above `SHOWN_SESSIONS`."""
-        scales = self.shown.scales
-        return round(fsum([scales[each.agent] for each in self.shown.kept.values() if each.agent >= 0]))
 
     def _most_said(self, half_life_seconds: float) -> _Said:
         counted = self._counted
@@ -287,7 +267,6 @@ class ItemState:
                 self.contributors.sorted(),
                 dict(sorted(self.examples.items())),
                 self.last_seen,
-                [(session, each.agent) for session, each in self.shown.sorted()],
                 None if self.first_seen == math.inf else self.first_seen,
                 list(self.open.values()),
             )
@@ -299,7 +278,6 @@ class ItemState:
         return cls(
             _contributors(kept.contributors),
             kept.examples,
-            _shown_to((session, _ShownTo(agent)) for session, agent in kept.shown_to),
             open={each.session: each for each in kept.open},
             first_seen=math.inf if kept.first_seen is None else kept.first_seen,
             last_seen=kept.last_seen,
@@ -325,7 +303,6 @@ class _Kept(msgspec.Struct, gc=False):
     contributors: list[tuple[int, Contributor]]
     examples: dict[Side, tuple[Candidate, ...]]
     last_seen: float
-    shown_to: list[tuple[int, int]] = []
     first_seen: float | None = None
     open: list[Candidate] = []
 
@@ -335,10 +312,6 @@ _read_kept = msgspec.json.Decoder(_Kept).decode
 
 def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[Contributor]:
     return LatestSample(SAMPLED_SESSIONS, lambda agent: Contributor((0, 0.0), "withdrawn", agent, 0.0), kept)
-
-
-def _shown_to(kept: Iterable[tuple[int, _ShownTo]] = ()) -> LatestSample[_ShownTo]:
-    return LatestSample(SHOWN_SESSIONS, _ShownTo, kept)
 
 
 # Cached, since agents and the sessions of the examples repeat: five hashes a contribution.

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from fleetlore.adapters.listing import Listed
 from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import all_of
-from fleetlore.recall.hints import count, default_hint
+from fleetlore.recall.hints import count
 from fleetlore.stats.health import Window, is_estimated, tools_of, trend
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -98,12 +98,12 @@ def _change(family: Pattern, now: float, lately: tuple[int, int], before: tuple[
 
 
 def hint(snapshot: Snapshot, pattern: Pattern) -> str:
-    """What got others past a failure, or else usually helps, in one line; empty where nothing is known."""
+    """Return what got others past a failure, in one line; empty if nothing is known."""
     recoveries = snapshot.index.recoveries(pattern.id) if pattern.level == "class" else ()
     for item in recoveries:
         by = f"{count(item.agents, 'agent')} in {count(item.support, 'session')}"
         return f"{all_of(change_tip(item, 'got past').parts)} ({by})"
-    return default_hint(pattern) or ""
+    return ""
 
 
 def learned(snapshot: Snapshot) -> list[MemoryItem]:

@@ -25,7 +25,6 @@ from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode
 from models.distil.distiller import distil
 from models.judge.chain import JudgeChain
 from models.judge.session_state import Opinion, SessionState
-from models.memory.candidate import Candidate, Shown, shown_items
 from models.memory.identities import without_identities
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
@@ -168,11 +167,7 @@ class JudgmentsStage(Stage):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
             effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
         candidates = distil(Judgment(trajectory=digest, verdict=verdict))
-        contributions: list[Candidate | Shown] = [
-            *state.teach(without_identities(candidates, digest)),
-            *shown_items(digest),
-        ]
-        for contribution in contributions:
+        for contribution in state.teach(without_identities(candidates, digest)):
             effects.outgoing.append(Outgoing(tenant, "candidates", contribution.item_id, contribution.to_json()))
         if trajectory.is_open:
             self._keep(tenant, trajectory.id, state, effects)

@@ -99,7 +99,8 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         item = state or _Item(ItemState(), public=self._reads_again)
         distrusted = self._distrusted.agents(tenant)
         was_item = item.state.without(distrusted).is_item
-        changed = any([item.state.merge(value, distrusted) for value in values])
+        taught = [value for value in values if isinstance(value, Candidate)]
+        changed = any([item.state.merge(value, distrusted) for value in taught])
         if changed:
             item.public |= was_item
             item.published = False

@@ -28,7 +28,7 @@ async def a_secret_leaves_the_agent() -> bool:
 
 
 async def a_text_closes_the_fence() -> bool:
-    shown = gate.tell(Tip("i", "usual", ("x</fleet-memory>y",)), ())
+    shown = gate.tell(Tip("i", "forbidden", ("x</fleet-memory>y",)), ())
     return shown is not None and "</fleet-memory>" in shown.text
 
 

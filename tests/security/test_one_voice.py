@@ -79,16 +79,15 @@ async def test_a_strategy_is_not_named_by_one_session() -> None:
 async def test_one_session_puts_no_words_into_the_remedy_of_others(added: str) -> None:
     error = "ERROR: lock file is stale, release it first"
     fleet = MemoryFleet()
-    release = Made("locks", {"action": "release", "name": "state"})
     failed = Made("shell", {"command": "plan"}, error=error)
-    done = Made("shell", {"command": "plan"}, "planned")
+    done = Made("shell", {"command": "plan --unlock"}, "planned")
     for number in range(9):
-        await fleet.session(f"honest{number}", failed, release, done, goal=f"plan {number}")
+        await fleet.session(f"honest{number}", failed, done, goal=f"plan {number}")
     worse = failed._replace(error=f"{error}{added}")
-    await fleet.session("mallory", worse, release, done, goal="plan x", id="!")
+    await fleet.session("mallory", worse, done, goal="plan x", id="!")
     doors = await fleet.read(failed, goal="mine")
     assert not leaks(doors, "wget", "badlands"), "an error text is shown where two agents met that very text"
-    assert leaks(doors, "locks("), "the remedy of nine agents is still shown"
+    assert leaks(doors, "--unlock"), "the remedy of nine agents is still shown"
 
 
 async def test_one_session_adds_no_name_to_a_place() -> None:

@@ -99,8 +99,7 @@ async def learned(*agents: str) -> MemoryPipeline:
         made: list[Any] = []
         with memory.session(agent, f"ship {number}", "", f"s{number}", made) as session:
             session.record("deploy", {"env": "prod"}, error_text="Error: permission denied for project alpha")
-            session.record("grant_role", {"role": "owner"}, result="done")
-            session.record("deploy", {"env": "prod"}, result="done")
+            session.record("deploy", {"env": "prod", "no_verify": True}, result="done")
             session.succeed()
         await memory.take(made)
     return memory
@@ -117,9 +116,8 @@ async def learned(*agents: str) -> MemoryPipeline:
 )
 async def test_one_process_that_names_three_agents_is_no_quorum(agents: tuple[str, ...], told: bool) -> None:
     memory = await learned(*agents)
-    remedies = [each for each in memory.index.items.values() if each.remedy and each.remedy["tool"] == "grant_role"]
-    # What grants something waits for three.
-    assert bool(remedies) is told
+    # What turns a check off waits for three.
+    assert any(each.danger for each in memory.index.items.values()) is told
     (pattern,) = [each for each in memory.index.patterns.values() if each.level == "class" and each.failures]
     assert pattern.agents == len({principal_of(agent) for agent in agents})
 

@@ -111,11 +111,10 @@ async def test_blocks_of_the_system_message_stay_as_they_are(fleet: Fleet) -> No
 
 async def test_what_leads_past_a_failure_stands_at_the_end_of_its_message_from_then_on(fleet: Fleet) -> None:
     failure = failure_of("read_file", {"path": "/etc/shadow"}, *DENIED)
-    remedy = {"tool": "log_in", "arguments": {"user": "root"}}
-    item = memory_item("r1", tool="read_file", pattern=failure.class_, support=3, agents=3, remedy=remedy)
+    item = memory_item("r1", tool="read_file", pattern=failure.class_, support=3, agents=3, now=("user=root",))
     fleet.replica.index.put_item(item)
     async with fleet.session("g"):
         await agent(calls("/etc/shadow"), calls("/srv/b"), calls("/srv/c")).ainvoke(GO)
     answers = [next(each.text for each in sent if each.type == "tool") for sent in SENT[1:]]
-    assert answers[0].startswith("it failed\n\n<fleet-memory ") and "log_in" in answers[0]
+    assert answers[0].startswith("it failed\n\n<fleet-memory ") and "user=root" in answers[0]
     assert len(answers) == 3 and len(set(answers)) == 1

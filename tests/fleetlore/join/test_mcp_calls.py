@@ -100,9 +100,8 @@ async def test_what_is_no_message_passes_unchanged(fleet: Fleet, message: bytes)
 
 async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, recorder: Recorder) -> None:
     failure = failure_of("sql", {"q": "a"}, "", "the cars are gone")
-    remedy = {"tool": "attach", "arguments": {"file": "cars"}}
-    item = memory_item("r1", tool="sql", pattern=failure.class_, support=3, agents=3, remedy=remedy)
-    led_past = 'Call `attach({"file":"cars"})` first: sql needs it.'
+    item = memory_item("r1", tool="sql", pattern=failure.class_, support=3, agents=3, now=("file=cars",))
+    led_past = "Add `file=cars` in sql."
     fleet.replica.index.put_item(item)
     with fleet.session("g") as session:
         calls = McpCalls(session)

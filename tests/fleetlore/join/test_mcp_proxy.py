@@ -70,8 +70,7 @@ fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0)
 way = {"kind": "strategy", "task": "look", "title": "How to: look around", "content": "Look into /srv first"}
 strategy = memory_item(strategy_id("look", "look around"), support=3, agents=3, **way)
 failure = failure_of("divide", {"a": 1, "b": 0}, "", "division by zero")
-remedy = {"tool": "look_up", "arguments": {"of": "b"}}
-recovery = memory_item("r1", tool="divide", pattern=failure.class_, support=3, agents=3, remedy=remedy)
+recovery = memory_item("r1", tool="divide", pattern=failure.class_, support=3, agents=3, now=("b=1",))
 for item in (strategy, recovery):
     fleet.replica.index.put_item(item)
 with fleet.session("look around", task="look") as session:
@@ -151,7 +150,7 @@ async def test_what_is_added_reaches_a_client_over_stdio(tmp_path: Path) -> None
     async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
         assert "Be kind." in str(client.instructions) and "Look into /srv first" in str(client.instructions)
         failed = await client.call_tool("divide", {"a": 1, "b": 0})
-        assert failed.is_error and "Call `look_up(" in getattr(failed.content[-1], "text", "")
+        assert failed.is_error and "Add `b=1` in divide" in getattr(failed.content[-1], "text", "")
         assert (await client.call_tool("divide", {"a": 6, "b": 3})).structured_content == {"result": 2.0}
 
 

@@ -16,8 +16,10 @@ from openai.types.responses import (
 )
 
 from fleetlore import Fleet
+from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.openai_agents import function_tool, tell
 from fleetlore.wire import events
+from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
 
@@ -80,10 +82,13 @@ async def test_parallel_calls_are_recorded_as_what_they_were(fleet: Fleet, recor
 async def test_the_options_of_the_sdk_work_as_before(fleet: Fleet, recorder: Recorder) -> None:
     explained = function_tool(failure_error_function=lambda context, error: "sorry", name_override="cat")(read_file)
     assert explained.name == "cat"
+    failure = failure_of("cat", DENY[1], *DENIED)
+    known = memory_item("r1", tool="cat", pattern=failure.class_, support=3, agents=3, now=("user=root",))
+    fleet.replica.index.put_item(known)
     async with fleet.session("g"):
         result = await run(Script(("cat", DENY[1])), explained)
     [output] = [item.output for item in result.new_items if item.type == "tool_call_output_item"]
-    assert output.startswith("sorry\n\n<fleet-memory ")  # what the option makes of it, and what usually helps
+    assert output.startswith("sorry\n\n<fleet-memory ")  # what the option makes of it, and a way out
     assert recorder.error(recorder.outcomes[0]) == DENIED
     raising = function_tool(read_file, failure_error_function=None)
     with pytest.raises(Exception, match="Permission denied"):

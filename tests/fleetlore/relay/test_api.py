@@ -158,11 +158,11 @@ async def test_what_was_shown_is_named_by_the_outcome(
 
 async def test_the_way_out_follows_a_failure(http: httpx2.AsyncClient, fleet: Fleet) -> None:
     failure = failure_of("search", WRONG, "", ERROR)
-    remedy = {"tool": "list_indexes", "arguments": {"of": "products"}}
-    item = memory_item("r1", tool="search", pattern=failure.class_, support=3, agents=3, remedy=remedy)
+    added = ("region=products-eu",)
+    item = memory_item("r1", tool="search", pattern=failure.class_, support=3, agents=3, now=added)
     fleet.replica.index.put_item(item)
     await http.post("/v1/events", json=[STARTED, FAILED])
-    assert "list_indexes" in (await http.post("/v1/advise", json={"session": "s1"})).json()["text"]
+    assert "products-eu" in (await http.post("/v1/advise", json={"session": "s1"})).json()["text"]
 
 
 async def test_a_brief_speaks_of_the_tools_at_hand(http: httpx2.AsyncClient, fleet: Fleet) -> None:

@@ -48,8 +48,8 @@ def chat(*results: tuple[str, str], prompt: str = "find a chair") -> dict[str, A
 def know(fleet: Fleet) -> None:
     """The fleet knows what gets past the failure."""
     failure = failure_of("search", {"index": "products"}, "", ERROR)
-    remedy = {"tool": "list_indexes", "arguments": {"of": "products"}}
-    item = memory_item("r1", tool="search", pattern=failure.class_, support=3, agents=3, remedy=remedy)
+    added = ("region=products-eu",)
+    item = memory_item("r1", tool="search", pattern=failure.class_, support=3, agents=3, now=added)
     fleet.replica.index.put_item(item)
 
 
@@ -86,7 +86,7 @@ def test_calls_side_by_side_are_told_apart(told: Any, fleet: Fleet, recorder: Re
     assert results_of(recorder) == [("s0", False), ("s0", True), ("s0", True)]
     contents = [each["content"] for each in sent["messages"][3:]]
     assert contents[0] == "three chairs" and contents[1].startswith(f"{ERROR}\n\n<fleet-memory")
-    assert "list_indexes" in contents[1] and contents[2] == '{"isError": true, "content": "no"}'
+    assert "products-eu" in contents[1] and contents[2] == '{"isError": true, "content": "no"}'
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_was_put_in_stays_in_every_turn(told: Any, fleet: Fleet, recorder: 
     longer = chat(("c1", ERROR))
     longer["messages"] += chat(("c2", "three chairs"))["messages"][2:]
     second = told(longer)
-    assert "list_indexes" in first["messages"][3]["content"]
+    assert "products-eu" in first["messages"][3]["content"]
     assert second["messages"][: len(first["messages"])] == first["messages"]
     told(longer)  # a client that tries again
     assert results_of(recorder) == [("s0", True), ("s0", False)]
@@ -235,7 +235,7 @@ def test_blocks_keep_what_a_client_cached(told: Any, fleet: Fleet) -> None:
     sent = told(body, dialect=ANTHROPIC_MESSAGES)
     assert sent["system"][0] == body["system"][0] and sent["messages"][:2] == body["messages"][:2]
     block, said = sent["messages"][2]["content"]
-    assert block["content"][0] == result["content"][0] and "list_indexes" in block["content"][1]["text"]
+    assert block["content"][0] == result["content"][0] and "products-eu" in block["content"][1]["text"]
     assert block["cache_control"] == result["cache_control"] and said == {"type": "text", "text": "go on"}
 
 

@@ -46,16 +46,6 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
     assert (item.support, item.agents, item.sessions, item.last_seen) == (1, 1, ("s1",), 5.0)
 
 
-def test_the_step_in_between_is_the_remedy_where_the_same_call_then_works() -> None:
-    run = '{"target": "api"}'
-    failed = call("test", run, error="ModuleNotFoundError: No module named 'yaml'")
-    install = call("install", '{"package": "pyyaml"}')
-    (item,) = items(judgment(failed, install, call("test", run)))
-    assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}, "open": []}
-    assert (item.tool, item.pattern) == ("test", failed.pattern)
-    assert "install" in item.title and "the same call again" in item.content
-
-
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -266,23 +256,13 @@ NO_YAML = call("test", RUN, error="ModuleNotFoundError: No module named 'yaml'")
 
 
 def test_the_first_attempt_without_the_error_shows_what_got_past_it() -> None:
-    # The mode was wrong too, which came to light only when the package was there: both are learned, each for its own
-    # error.
+    # The mode was wrong too, which came to light only when the package was there.
     install = call("install", '{"package": "pyyaml"}')
     wrong_mode = call("test", RUN, error="mode 'fast' is not supported")
     steps = NO_YAML, install, wrong_mode, call("test", '{"target": "api", "mode": "full"}')
     found = items(judgment(*steps), judgment(*steps, session="s2", goal="other"))
     remedies = {item.pattern: item.remedy for item in found}
-    assert remedies == {
-        NO_YAML.pattern: {"tool": "install", "arguments": {"package": "pyyaml"}, "open": []},
-        wrong_mode.pattern: {"tool": "test", "change": ["mode", "fast", "full"]},
-    }
-
-
-def test_what_was_done_before_the_same_error_came_again_did_not_help() -> None:
-    useless, useful = call("clean", '{"path": "/tmp"}'), call("install", '{"package": "pyyaml"}')
-    (item,) = items(judgment(NO_YAML, useless, NO_YAML, useful, call("test", RUN)))
-    assert item.remedy == {"tool": "install", "arguments": {"package": "pyyaml"}, "open": []}
+    assert remedies == {wrong_mode.pattern: {"tool": "test", "change": ["mode", "fast", "full"]}}
 
 
 WRONG = call("submit", "41", error="Your answer is wrong.")

@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Step
 from models.distil.distiller import distil
-from models.memory.candidate import Candidate, Shown, shown_items
-from models.memory.item_state import EXAMPLES, SAMPLED_SESSIONS, SHOWN_SESSIONS, ItemState
-from tests import build as sessions
+from models.memory.candidate import Candidate
+from models.memory.item_state import EXAMPLES, SAMPLED_SESSIONS, ItemState
 from tests import candidates
 from tests.build import judgment
 
@@ -46,7 +45,7 @@ AGAIN = st.builds(
 )
 
 
-def state(candidates: Sequence[Candidate | Shown]) -> ItemState:
+def state(candidates: Sequence[Candidate]) -> ItemState:
     merged = ItemState()
     for each in candidates:
         merged.merge(each)
@@ -143,23 +142,6 @@ def test_a_correction_replaces_what_the_session_contributed_before() -> None:
     assert item is not None and (item.sessions, item.support) == (("b",), 1)
 
 
-def shown(session: str, item_id: str = "i", agent: str = "a") -> Shown:
-    return Shown(item_id=item_id, tenant="default", session=session, agent=agent)
-
-
-SHOWN = st.builds(shown, st.text("abc", min_size=1, max_size=4))
-
-
-@given(st.lists(st.one_of(ONCE, SHOWN), max_size=16), st.randoms(use_true_random=False))
-def test_who_was_shown_it_merges_like_contributions(arrived: list[Candidate | Shown], random: Random) -> None:
-    again = [*arrived, *arrived[:5]]
-    random.shuffle(again)
-    merged = state(arrived)
-    assert state(again) == merged
-    assert ItemState.from_json(merged.to_json()) == merged
-    assert not any([merged.merge(each) for each in again])
-
-
 def test_a_state_fits_its_field_of_the_store_at_its_fullest() -> None:
     wide = "語"  # three bytes of UTF-8, and nothing in a log has more of them
     step = Step(
@@ -180,9 +162,6 @@ def test_a_state_fits_its_field_of_the_store_at_its_fullest() -> None:
         )
         (strategy,) = [each for each in distil(judged) if each.kind == "strategy"]
         merged.merge(strategy)
-    for number in range(3 * SHOWN_SESSIONS):
-        merged.merge(shown(f"{number}", merged.item_id, f"agent {number}"))
-    assert len(merged.shown) == SHOWN_SESSIONS
     assert len(merged.to_json()) < MAX_FIELD_BYTES
     item = merged.to_item()
     assert item is not None and len(item.to_json()) < MAX_FIELD_BYTES
@@ -202,25 +181,7 @@ def test_a_strategy_in_its_own_words_needs_no_quorum() -> None:
     assert item is not None and item.content == "Look before you write."
 
 
-def test_it_counts_the_sessions_that_were_shown_it() -> None:
-    taught = candidate("a", kind="recovery", remedy={})
-    once = [shown(f"{number}", agent=f"agent-{number % 4}") for number in range(100)]
-    merged = state([taught, *once, *once[:9]])
-    item = merged.to_item()
-    assert item is not None and item.shown == 100
-    left = merged.without([stable_hash("agent-1")]).to_item()
-    assert left is not None and left.shown == 75
-    for number in range(2000):
-        merged.merge(shown(f"{number}", agent=f"agent-{number % 4}"))
-    item = merged.to_item()
-    assert item is not None and 1600 < item.shown < 2400
-    assert len(merged.shown) == SHOWN_SESSIONS
-
-
-def test_a_session_was_shown_the_learned_items_among_its_advice() -> None:
-    steps = [
-        sessions.call("t", advice=("item1", "0af3", "guard:loop", "fact9"), withheld=("item2",)),
-        sessions.call("t", advice=("item3", "item1")),
-    ]
-    assert [each.item_id for each in shown_items(sessions.trajectory(*steps))] == ["item1", "item3"]
-    assert shown_items(sessions.trajectory()) == []
+def test_a_row_of_an_earlier_release_is_read_without_the_sessions_that_were_shown_the_item() -> None:
+    merged = state([candidate("a"), candidate("b")])
+    row = orjson.loads(merged.to_json()) | {"shown_to": [[7, 8]]}
+    assert ItemState.from_json(orjson.dumps(row)) == merged
