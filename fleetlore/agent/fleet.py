@@ -37,7 +37,6 @@ from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap, Relay
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
-from fleetlore.emit.definitions import DefinitionSender
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
@@ -141,7 +140,6 @@ class Fleet:
             self.bootstrap, self.tenant, max_events=max_buffered_events, personal=self.personal, principal_key=key
         )
         self.reviews = Emitter(self.bootstrap, self.tenant, name="feedback", principal_key=key)
-        self.definitions = DefinitionSender(self.bootstrap, self.tenant, self.clock, self.personal)
         self.replica = LoreReplica(
             self.bootstrap,
             self.tenant,
@@ -170,8 +168,8 @@ class Fleet:
         return Relay(address=settings.relay, agent=self.agent, tenant=self.tenant, token=settings.relay_token)
 
     @property
-    def _senders(self) -> tuple[Emitter, Emitter, DefinitionSender]:
-        return self.emitter, self.reviews, self.definitions
+    def _senders(self) -> tuple[Emitter, Emitter]:
+        return self.emitter, self.reviews
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.agent} of tenant {self.tenant} at {self.bootstrap}, {self._lifetime}>"

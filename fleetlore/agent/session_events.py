@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -40,9 +40,6 @@ class SessionOptions:
             under this name, 1–256 printable characters.
         user: whom it acts for, by any name that stays the same. Only a hash of it is sent, so that `fleetlore erase
             --user` finds the session.
-        system, tools: what the model is given besides: its system text and the definitions of its tools, as its API
-            takes them. They are sent once a day, named by a hash, for the datasets of `fleetlore export`; the pipeline
-            learns nothing of them.
         resume: `session_id` may have begun elsewhere or before: this is a further part of it, with an id of its own
             that begins with `session_id`, and names it as its conversation.
     """
@@ -55,8 +52,6 @@ class SessionOptions:
     stall_seconds: float = STALL_SECONDS
     place: str = ""
     user: str = ""
-    system: str = ""
-    tools: Sequence[Mapping[str, Any]] = ()
     resume: bool = False
 
 
@@ -90,9 +85,6 @@ class SessionEvents:
         self.session, self._conversation = _ids(options)
         self._fleet, self._options, self._ledger, self._watchdog = fleet, options, ledger, watchdog
         self._sequence = 0
-        is_defined = options.system or options.tools
-        defined = fleet.definitions.name(redact_fenced(options.system), options.tools) if is_defined else ""
-        self._definitions = defined
 
     def start(self) -> None:
         given = self._options
@@ -101,7 +93,6 @@ class SessionEvents:
             {
                 names.PLACE: given.place,
                 names.USER: user_hash(given.user) if given.user else "",
-                names.DEFINITIONS: self._definitions,
                 names.CONVERSATION: self._conversation,
             }
         )

@@ -152,9 +152,7 @@ class Api:
 
     async def _answered(self, fleet: Fleet, taken: int, repeated: int, wait: float) -> schemas.EventsAnswer:
         # Not hurried: with many agents somebody always waits, and each of their events would be a batch of its own.
-        stored = wait > 0 and all(
-            await asyncio.gather(fleet.emitter.flush(wait, hurried=False), fleet.definitions.flush(wait))
-        )
+        stored = wait > 0 and await fleet.emitter.flush(wait, hurried=False)
         return schemas.EventsAnswer(taken, repeated, stored, self._id)
 
     def _take(self, fleet: Fleet, caller: Caller, event: Event, whole: bool) -> bool:

@@ -26,7 +26,7 @@ from fleetlore.relay.sessions import MAX_SESSIONS, BufferFull
 from fleetlore.shares import Shares
 from fleetlore.wire import events as names
 from fleetlore.wire.decode import json_reader, msgpack_reader
-from fleetlore.wire.events import Definitions, Event
+from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 
 __all__ = ["Native"]
@@ -89,18 +89,16 @@ class Native:
         return True
 
     async def record(self, fleet: Fleet, caller: Caller, name: str, key: str, value: bytes) -> None:
-        """Send what an agent says beside events: what its models are given, and what became of an adapter.
+        """Send what an agent reports beside events: what became of an adapter.
 
         Raises:
             HTTPException: it is neither (404), of another agent than the token (403), or the broker has not got it
                 (503).
             ConfigError, DecodeError: it is malformed.
         """
-        if name == "definitions":
-            given = Definitions.from_json(value)
-            fleet.definitions.name(given.system, given.tools)
-            stored = await fleet.definitions.flush(ANSWER_SECONDS)
-        elif name == _ACKS:
+        if name == "definitions":  # agents of earlier releases send these; nothing reads them
+            return
+        if name == _ACKS:
             said = json_reader(dict[str, Any])(value)
             if caller.sure and said.get("agent") != caller.agent:
                 raise HTTPException(403, f"the token is of agent {caller.agent}")

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from fleetlore.advice.tool_facts import ToolFact
 from fleetlore.wire import events
-from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQUENCE, TYPES, Definitions, Outcome
+from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQUENCE, TYPES, Outcome
 from fleetlore.wire.lore import Decision, ItemKind, Level, MemoryItem, Pattern
 from fleetlore.wire.topics import PREFIX, TOPICS
 
@@ -29,7 +29,7 @@ _OF_EVENTS = {
 # Of the fields of `data`.
 _DATA = {
     "goal": events.GOAL, "task": events.TASK, "place": events.PLACE, "user": events.USER,
-    "definitions": events.DEFINITIONS, "conversation": events.CONVERSATION, "tool": events.TOOL,
+    "conversation": events.CONVERSATION, "tool": events.TOOL,
     "arguments": events.ARGUMENTS, "call_id": "gen_ai.tool.call.id", "result": events.RESULT,
     "error_type": events.ERROR_TYPE, "error_message": events.ERROR_MESSAGE, "guard": events.VIOLATION,
     "duration_seconds": events.DURATION, "advice": events.ADVICE, "withheld": events.WITHHELD,
@@ -56,7 +56,6 @@ class Started(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_DATA):
     task: str = ""
     place: str = ""
     user: Annotated[str, Meta(description="13 hex digits: the first 52 bits of the BLAKE2b-64 of the name.")] = ""
-    definitions: Annotated[str, Meta(description="Key of a record of the topic `definitions`.")] = ""
     conversation: str = ""
 
 
@@ -294,7 +293,6 @@ _EVENTS = _Topic(CloudEvent, True, EVENT_TYPE.decode())
 _AGENTS: dict[str, _Topic] = {
     "events": _EVENTS,
     "feedback": _EVENTS,
-    "definitions": _Topic(Definitions, True),
     "patterns": _Topic(Pattern),
     "items": _Topic(MemoryItem),
     "decisions": _Topic(Decision),

@@ -23,14 +23,11 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from math import isfinite
 from typing import Any, Literal, NamedTuple, get_args
 
-import msgspec
-
 from fleetlore.errors import ConfigError
-from fleetlore.wire.decode import json_reader
 
 Kind = Literal["session.started", "action", "outcome", "message", "session.ended", "feedback"]
 Outcome = Literal["success", "failure", "unknown"]
@@ -49,8 +46,6 @@ TASK = "fleetlore.task"
 PLACE = "fleetlore.place"
 # Hash of whom a session acts for (`user_hash`): enough to erase what a user asks to be erased.
 USER = "fleetlore.user"
-# Of what its model was given besides the goal (`Definitions`).
-DEFINITIONS = "fleetlore.definitions"
 CONVERSATION = "gen_ai.conversation.id"
 OUTCOME = "fleetlore.outcome"
 REWARD = "fleetlore.reward"
@@ -117,31 +112,6 @@ def event_id(tenant: str, agent: str, session: str, sequence: int) -> str:
 def _session_id(tenant: str, agent: str, session: str) -> str:
     """A hash of all three; the separator cannot occur in them, so different ones never give the same id."""
     return blake2b(f"{tenant}\x1f{agent}\x1f{session}".encode(), digest_size=16).hexdigest()
-
-
-class Definitions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model was given at the start of a session.
-
-    Attributes:
-        tools: their definitions, in whatever form the model's API takes them.
-    """
-
-    system: str = ""
-    tools: tuple[dict[str, Any], ...] = ()
-
-    def to_json(self) -> bytes:
-        """The same definitions give the same bytes, whatever the order of their keys."""
-        return msgspec.json.encode(self, order="deterministic")
-
-    @classmethod
-    def from_json(cls, value: bytes) -> Definitions:
-        """Raises msgspec.DecodeError (a ValueError) for what is none."""
-        return json_reader(cls)(value)
-
-
-def definitions_id(value: bytes) -> str:
-    """The hash that sessions name definitions by: the sha256 of their JSON, and the key of their record."""
-    return sha256(value).hexdigest()
 
 
 def checked_name(what: str, name: str) -> str:

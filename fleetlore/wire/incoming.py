@@ -41,7 +41,6 @@ class Data(msgspec.Struct, kw_only=True, gc=False):
     task: str | None = field(default=None, name=ev.TASK)
     place: str | None = field(default=None, name=ev.PLACE)
     user: str | None = field(default=None, name=ev.USER)
-    definitions: str | None = field(default=None, name=ev.DEFINITIONS)
     outcome: ev.Outcome = field(default="unknown", name=ev.OUTCOME)
     reward: float | None = field(default=None, name=ev.REWARD)
     role: str | None = field(default=None, name=ev.ROLE)

@@ -84,14 +84,6 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(
         "feedback", "session", False, 30, "corrections of how a session ended; who may write here outranks rewards"
     ),
-    TopicSpec(
-        "definitions",
-        "sha256 of the value",
-        False,
-        30,
-        "system text and tools that models were given; sessions name them by the key",
-        partitions=1,
-    ),
     TopicSpec("observations", "-", False, 7, "what sessions saw of tools and patterns, cumulative"),
     TopicSpec("patterns", "pattern", True, None, "failure pattern or call health with counts"),
     TopicSpec(

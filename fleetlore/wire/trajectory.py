@@ -238,7 +238,6 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         gaps: ranges [from, to) of the sequences before its last event that it was not made from.
         place: where it acts (a database, a repository, a host), as it stated; empty where it did not.
         user: hash of whom it acts for, as the session stated it; empty where it did not.
-        definitions: hash of the system text and tools that its model was given; empty where it did not say.
         guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
         left_out: of a digest, the calls that are not among its steps, so that a session that goes on counts from where
             it was; of `_MOST_LEFT_OUT` kinds at most, those with the most calls.
@@ -264,7 +263,6 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     guard: str = ""
     place: str = ""
     user: str = ""
-    definitions: str = ""
     left_out: tuple[LeftOut, ...] = ()
     loops: tuple[Looped, ...] = ()
     is_open: bool = False

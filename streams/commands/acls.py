@@ -17,7 +17,7 @@ from fleetlore.wire.topics import PREFIX, TOPICS, topic
 _ALL = tuple(spec.name for spec in TOPICS)
 _VERSIONS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # What a role does to the topics of a tenant, besides looking at how they are made, which reading and writing allow.
-AGENT = {"Write": ("events", "definitions", "adapters.acks"), "Read": ("patterns", "items", "decisions", *_VERSIONS)}
+AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", "decisions", *_VERSIONS)}
 _WORKER = {
     "Read": (
         *("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),

@@ -1,19 +1,16 @@
-"""Run `fleetlore export`: what the fleet did, as a dataset that a language model is trained on."""
+"""Run `fleetlore export`: write judged sessions and pairs of calls that a language model is trained on."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import orjson
 import typer
 
 from fleetlore.cli.options import Asked, command
-from fleetlore.cli.output import ask, print_json, print_table
-
-if TYPE_CHECKING:
-    from fleetlore.wire.events import Definitions
-    from fleetlore.wire.trajectory import Judgment
+from fleetlore.cli.output import ask, print_json
+from fleetlore.errors import ConfigError
 
 
 def register(app: typer.Typer) -> None:
@@ -23,56 +20,22 @@ def register(app: typer.Typer) -> None:
 
 @command
 def export(
-    asked: Asked,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Empty or new folder for the dataset.")],
-    logs: Annotated[
-        Path | None,
-        typer.Option(
-            "--logs",
-            metavar="PATH",
-            exists=True,
-            help="Logged sessions, as `fleetlore import` reads them, in place of a broker's.",
-        ),
-    ] = None,
+    asked: Asked, out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the two files.")]
 ) -> None:
-    """Write pairs of calls as a dataset for a language model.
+    """Write judged sessions and preference pairs as JSONL for TRL.
 
-    A call that worked beside one that failed, for the agents' own model, with a card. Only sessions that somebody
-    judged, and only calls that no advice preceded: a model learns from what happened.
+    `sessions.jsonl` holds each session's messages and its label. `pairs.jsonl` holds pairs of calls from one state:
+    `prompt`, `chosen` (it worked) and `rejected` (it failed).
     """
-    if logs is not None and (asked.broker is not None or asked.data is not None):
-        raise typer.BadParameter("give --logs, or where a broker is (--broker, --data), not both")
-    judged, given = (_of_logs(logs), {}) if logs is not None else _of_broker(asked)
-    from models.export.dataset import write_dataset
+    from models.export import pairs_of, session_row, usable
+    from streams.training.judged_sessions import judged_sessions
 
-    figures = write_dataset(judged, out, given)
-    if asked.json:
-        print_json({"folder": str(out), **figures})
-        return
-    rows = figures["rows"]
-    typer.echo(f"{out}: {rows['train']:,} rows to train on, {rows['test']:,} to test on.")
-    shown = [("rows", name, count) for name, count in figures["row_kinds"].items()]
-    shown += [("sessions judged by", name, count) for name, count in figures["judged_by"].items()]
-    shown += [("sessions left out", name, count) for name, count in figures["sessions_left_out"].items()]
-    print_table(["WHAT", "OF", ">COUNT"], [(a, b, f"{n:,}") for a, b, n in shown])
-
-
-def _of_broker(asked: Asked) -> tuple[list[Judgment], dict[str, Definitions]]:
-    settings, tenant = asked.settings, asked.tenant
-    from streams.training.judged_sessions import definitions_on, judged_sessions
-
-    async def read() -> tuple[list[Judgment], dict[str, Definitions]]:
-        return await judged_sessions(settings, tenant), await definitions_on(settings, tenant)
-
-    return ask(read())
-
-
-def _of_logs(path: Path) -> list[Judgment]:
-    from fleetlore.transcripts.read import read_sessions
-    from fleetlore.wire.trajectory import Judgment
-    from models.judge.chain import JudgeChain
-    from streams.offline.memory_pipeline import run_logs
-
-    judges = JudgeChain()
-    run = asyncio.run(run_logs(read_sessions(path), seed=0, learn=False))
-    return [Judgment(trajectory=each, verdict=judges.judge(each)) for each in run.trajectories]
+    kept = [each for each in ask(judged_sessions(asked.settings, asked.tenant)) if usable(each)]
+    files = {"sessions": [session_row(each) for each in kept], "pairs": pairs_of(kept)}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, rows in files.items():
+            (out / f"{name}.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written: {error.strerror}") from None
+    print_json({name: len(rows) for name, rows in files.items()})

@@ -119,7 +119,6 @@ class Found:
         parts: of each session, the number of its parts that are known.
         ended: event time of the newest of their events that is known, in seconds since the Unix epoch.
         rows: ids of judgments in Milvus.
-        definitions: hashes of what their models were given besides.
         topics: by name, of those that name one.
         others: hashes of further sessions, whose names are not known.
     """
@@ -127,7 +126,6 @@ class Found:
     parts: dict[str, int] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
     rows: list[str] = field(default_factory=list)
-    definitions: set[bytes] = field(default_factory=set)
     topics: dict[str, OnTopic] = field(default_factory=dict)
     others: frozenset[int] = frozenset()
 
@@ -357,13 +355,10 @@ async def _find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found
                 users[event.session] = event.data.user
             if event.session in found.parts or wanted.means(event.session, event.agent, users.get(event.session, "")):
                 found.add(event.session, event.sequence // PART_EVENTS, event.time.timestamp())
-                found.definitions.add((event.data.definitions or "").encode())
     hashes, names = found.hashes, [orjson.dumps(session) for session in list(found.parts)[:1_000]]
     for name, days in _BY_TIME.items():
         async for record in records_of(settings.cluster, topic(wanted.tenant, name)):
-            if name == "definitions":
-                named = {0} if record.key in found.definitions else set()
-            elif name == "dead-letters":  # of any bytes
+            if name == "dead-letters":  # of any bytes
                 value = record.value or b""
                 named = {0} if any(each in value or each.strip(b'"') == record.key for each in names) else set()
             else:

@@ -164,7 +164,6 @@ def _events_of(parts: list[Trajectory]) -> list[Event]:
     """Make the events of a session again, and its correction, from the digests of its parts."""
     first, last = parts[0], parts[-1]
     started: dict[str, Any] = {ev.GOAL: first.goal, ev.TASK: first.task, ev.PLACE: first.place, ev.USER: first.user}
-    started[ev.DEFINITIONS] = first.definitions
     made: list[tuple[Kind, int, float, dict[str, Any]]] = [("session.started", 0, first.started, _given(started))]
     for part in parts:
         for number, step in enumerate(part.steps, 1):

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec.structs import replace
 
 from fleetlore.config import Settings
 from fleetlore.kafka.read import records_of
-from fleetlore.wire.events import Definitions, definitions_id
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from streams.stage.operators import Erased
 from streams.training.window import values_of
-
-
-async def definitions_on(settings: Settings, tenant: str) -> dict[str, Definitions]:
-    """What models were given besides their goals, by the hash that sessions name it by.
-
-    What has another hash is left out.
-
-    Raises:
-        BrokerUnavailable: no broker answers there.
-    """
-    found: dict[str, Definitions] = {}
-    async for record in records_of(settings.cluster, topic(tenant, "definitions")):
-        value = record.value or b""
-        if record.key == definitions_id(value).encode():
-            try:
-                found[definitions_id(value)] = Definitions.from_json(value)
-            except msgspec.DecodeError:
-                continue
-    return found
 
 
 async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:

@@ -137,7 +137,7 @@ def filled(granted: Secured) -> Secured:
     return granted
 
 
-AGENT_WRITES = {"events", "adapters.acks", "definitions"}
+AGENT_WRITES = {"events", "adapters.acks"}
 AGENT_READS = {"patterns", "items", "decisions", "adapters.weights", "adapters.manifests", "adapters.pointers"}
 MAY = {
     "agent-a": (AGENT_WRITES, AGENT_READS),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetlore.lora.adapter import base_of, read_lora
-from models.export.dataset import write_dataset
+from models.export import pairs_of
 from tests.build import call, judgment
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_llm" / "train.py"
@@ -35,7 +35,9 @@ def test_a_lora_is_trained_on_recoveries_and_fits_its_base(tmp_path: Path) -> No
         )
         for n in range(40)
     ]
-    write_dataset(sessions, tmp_path / "pairs")
+    (tmp_path / "pairs").mkdir()
+    lines = "".join(f"{json.dumps(row)}\n" for row in pairs_of(sessions))
+    (tmp_path / "pairs" / "pairs.jsonl").write_text(lines)
     options = ("--base", "smollm2", "--out", "lora", "--steps", "8", "--test-pairs", "4")
     done = subprocess.run([sys.executable, SCRIPT, "pairs", *options], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

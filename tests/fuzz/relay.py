@@ -151,7 +151,7 @@ def make_frame(random: Random) -> Asked:
                 ("definitions", "adapters.acks", "events", quote(text(random).encode("utf-8", "replace")))
             )
             valid = (
-                {"system": "x", "tools": [_TOOL]}
+                {"system": "x", "tools": []}
                 if name == "definitions"
                 else {"agent": "a1", "version": "v", "result": "ok"}
             )
@@ -220,7 +220,6 @@ async def relay(worker: Worker, providers: Mapping[str, str] | None = None) -> A
         for place in (
             "fleetlore.relay.native.Follower",
             "fleetlore.relay.native.make_producer",
-            "fleetlore.emit.definitions.make_producer",
         ):
             patched.enter_context(patch(place, _Broker))
         # Both take a tenth of a second, and are the same for every relay.
@@ -229,7 +228,6 @@ async def relay(worker: Worker, providers: Mapping[str, str] | None = None) -> A
         # A native agent waits for news, here for less than a minute.
         patched.enter_context(patch("fleetlore.relay.native._LONGEST_WAIT_SECONDS", 0.02))
         async with running(app):
-            await fleet.definitions.start()
             yield app
 
 

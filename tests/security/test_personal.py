@@ -74,11 +74,10 @@ async def test_an_agent_sends_no_identity(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEETLORE_MASK_PERSONAL", "US,DE")
-    await make_topics(broker.address, tenant, "events", "items", "patterns", "definitions", "decisions", partitions=1)
+    await make_topics(broker.address, tenant, "events", "items", "patterns", "decisions", partitions=1)
     said = "no account for jane@example.com"
     async with Fleet("agent", broker=broker.address, tenant=tenant, ready_seconds=0) as fleet:
-        system = [{"type": "function", "function": {"name": "f", "description": "ask jane@example.com"}}]
-        async with fleet.session("refund jane@example.com", "jane@example.com", tools=system) as session:
+        async with fleet.session("refund jane@example.com", "jane@example.com") as session:
             session.message("user", "I am jane@example.com, (415) 555-2671, card 4111 1111 1111 1111")
             with session.action("crm", {"email": "jane@example.com"}) as action:
                 action.fail("NotFound", said)
@@ -87,12 +86,10 @@ async def test_an_agent_sends_no_identity(
         assert masked.exact in session._history.failures
         assert await fleet.flush(30)
         assert fleet.emitter.masked["email"] == 4  # that of the error was masked where the failure was named
-    text = await _written(broker.address, topic(tenant, "events")) + await _written(
-        broker.address, topic(tenant, "definitions")
-    )
+    text = await _written(broker.address, topic(tenant, "events"))
     for identity in ("jane@example.com", "555-2671", "4111 1111"):
         assert identity not in text
-    assert text.count("[redacted:email]") == 6
+    assert text.count("[redacted:email]") == 5
 
 
 def test_a_region_that_is_none_is_refused() -> None:

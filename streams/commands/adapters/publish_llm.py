@@ -132,9 +132,9 @@ def _is_figure(value: object) -> bool:
 
 
 def _learned_from(folder: Path) -> tuple[tuple[str, ...], int]:
-    file = folder / "sessions.json"
+    file = folder / "sessions.jsonl"
     try:
-        stated = orjson.loads(file.read_bytes())
-        return tuple(map(str, stated["sessions"])), int(stated["agents"])
+        rows = [orjson.loads(line) for line in file.read_bytes().splitlines()]
+        return tuple(str(row["session"]) for row in rows), len({row["agent"] for row in rows})
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{file} is not what `fleetlore export` writes: {error!r}") from None

@@ -98,7 +98,6 @@ class OpenSession(msgspec.Struct):
     guard: str = ""
     place: str = ""
     user: str = ""
-    definitions: str = ""
     ending: Ending | None = None
     reward: float | None = None
     has_new_failure: bool = False
@@ -168,7 +167,6 @@ class OpenSession(msgspec.Struct):
             self.task = (data.task or "")[: ev.MAX_ID_LENGTH]
             self.place = (data.place or "")[: ev.MAX_ID_LENGTH]
             self.user = (data.user or "")[:MAX_WORD]
-            self.definitions = (data.definitions or "")[:MAX_WORD]
         elif kind == ENDED and (self.ended_at is None or sequence < self.ended_at):
             self.ended_at = sequence
             self.ending = data.outcome
@@ -340,7 +338,6 @@ class OpenSession(msgspec.Struct):
             guard=self.guard,
             place=self.place,
             user=self.user,
-            definitions=self.definitions,
             left_out=self.left_out,
             loops=loops,
         )
@@ -364,7 +361,7 @@ class OpenSession(msgspec.Struct):
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
         session._ways_out = _MOST_WAYS_OUT
-        for name in ("goal", "task", "guard", "place", "user", "definitions", "reward", "left_out"):
+        for name in ("goal", "task", "guard", "place", "user", "reward", "left_out"):
             setattr(session, name, getattr(known, name))
         gaps = {each for start, end in known.gaps for each in range(start, end)}
         last = session.first + known.events + len(gaps)

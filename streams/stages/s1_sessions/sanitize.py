@@ -33,7 +33,7 @@ _UNREAD = f"{REDACTED}unread]"
 _TEXTS_PER_EVENT = 3
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
-_NAMES = ("tool", "error_type", "role", "guard", "place", "user", "definitions")
+_NAMES = ("tool", "error_type", "role", "guard", "place", "user")
 # Texts or lists of them, and whatever else a sender made of them.
 _UNCHECKED = ("adapter", "advice", "withheld")
 _names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)

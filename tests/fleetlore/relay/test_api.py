@@ -77,14 +77,6 @@ async def test_a_session_in_one_batch(http: httpx2.AsyncClient, recorder: Record
     assert recorder.events[-1].data == {names.OUTCOME: "success", names.REWARD: 1.0}
 
 
-async def test_nothing_is_stored_before_what_its_sessions_name(http: httpx2.AsyncClient, fleet: Fleet) -> None:
-    definitions = Recorder()
-    definitions.full, fleet.definitions = True, definitions  # type: ignore[assignment]
-    assert not (await http.post("/v1/events", json=[STARTED, FAILED])).json()["stored"]
-    definitions.full = False
-    assert (await http.post("/v1/events", json=[])).json()["stored"]
-
-
 async def test_each_mode_of_cloudevents_says_the_same(http: httpx2.AsyncClient, recorder: Recorder) -> None:
     attributes = {"specversion": "1.0", "type": "ai.fleetlore.outcome.v1", "sequence": "1", "session": "s%201"}
     binary = {f"ce-{name}": value for name, value in attributes.items()}

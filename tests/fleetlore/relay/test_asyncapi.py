@@ -71,4 +71,4 @@ def test_the_command_prints_them() -> None:
     assert json.loads(run(build_app(), ["topics", "schema"]).output) == json.loads(json.dumps(asyncapi()))
     assert json.loads(run(build_app(), ["topics", "schema", "items"]).output)["title"] == "items"
     unknown = run(build_app(), ["topics", "schema", "judgments"], env={"COLUMNS": "200"})
-    assert unknown.exit_code == 2 and "definitions" in unknown.output
+    assert unknown.exit_code == 2 and "decisions" in unknown.output

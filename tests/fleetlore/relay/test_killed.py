@@ -91,7 +91,7 @@ async def test_nothing_is_lost_and_advice_is_as_late_as_a_start(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEETLORE_HOLDOUT_SHARE", "0")
-    await make_topics(broker.address, tenant, "events", "feedback", "definitions", "decisions", partitions=2)
+    await make_topics(broker.address, tenant, "events", "feedback", "decisions", partitions=2)
     await make_topics(broker.address, tenant, "patterns", "items", partitions=1)
     await teach(broker.address, tenant)
     address, rng, starts = f"127.0.0.1:{free_port()}", Random(1), []

@@ -38,7 +38,7 @@ from tests.fleetlore.relay.test_killed import teach
 
 SECONDS = 30.0
 KILLS = int(os.environ.get("RELAY_KILLS", "3"))
-TOPICS = ("events", "feedback", "definitions", "patterns", "items", "decisions")
+TOPICS = ("events", "feedback", "patterns", "items", "decisions")
 
 
 @pytest.fixture

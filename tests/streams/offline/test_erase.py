@@ -15,13 +15,11 @@ from typer.testing import CliRunner
 from fleetlore.adapters.signatures import create_signing_key, public_keys, signed_by
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.kafka.client import connected, make_producer
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.stats.hashing import user_hash
 from fleetlore.wire import events as ev
-from fleetlore.wire.events import Definitions, Event, definitions_id
-from fleetlore.wire.topics import topic
+from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.lore.erase import register
@@ -51,16 +49,8 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
     pipeline = broker_pipeline
     fleet = pipeline.story.fleet()
     hers = next(each[0].session for each in fleet if each[0].agent == "a1")
-    definitions = Definitions(system="Her name is Ada.").to_json()
-    named = {ev.DEFINITIONS: definitions_id(definitions)}
-    fleet = [[each[0]._replace(data=each[0].data | named), *each[1:]] for each in fleet]
     corrected = [*flat(fleet), pipeline.story.feedback(hers, "failure")]
     await pipeline.send(corrected)
-    async with connected(make_producer(pipeline.settings.cluster)) as producer:
-        for value in (definitions, Definitions(system="Of nobody.").to_json()):
-            await producer.send_and_wait(
-                topic(pipeline.tenant, "definitions"), value, key=definitions_id(value).encode()
-            )
     await pipeline.drain()
     replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
     await replica.start()
@@ -76,7 +66,6 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
     report = await erased(pipeline, agent="a1")
     assert report.done and report.rows == looked.rows
     assert set(report.until) == set(report.records) >= {"events", "feedback", "trajectories", "judgments"}
-    assert report.records["definitions"] == 1  # which are on the log until then, and in no dataset
     assert min(report.until.values()) > report.time + 6 * 86_400
     never = await reference(pipeline.tenant, flat([each for each in fleet if each[0].agent != "a1"]))
     assert await pipeline.knowledge() == never

@@ -17,7 +17,7 @@ from sinks.adapter_publisher import ADAPTER_TOPICS
 
 PARTITIONS = 2
 TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "trajectories", "judgments")
-AGENT_TOPICS = ("patterns", "items", "events", "decisions", "definitions")
+AGENT_TOPICS = ("patterns", "items", "events", "decisions")
 
 
 @pytest.fixture

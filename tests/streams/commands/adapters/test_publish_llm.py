@@ -112,7 +112,8 @@ async def test_an_erasure_finds_the_versions_that_learned_of_a_session(
 ) -> None:
     dataset = tmp_path / "dataset"
     dataset.mkdir()
-    (dataset / "sessions.json").write_bytes(orjson.dumps({"agents": 2, "sessions": ["s1", "s2"]}))
+    rows = [{"session": "s1", "agent": "a"}, {"session": "s2", "agent": "b"}]
+    (dataset / "sessions.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
     stated = await published(run, make_lora(1), base_folder, tmp_path, "--dataset", str(dataset))
     await runs(follower, stated["version"])
     assert follower.current is not None

@@ -1,1 +1,0 @@
-"""Turn judged sessions into datasets that trainers of language models read."""
