@@ -16,6 +16,7 @@ import fleetlore.store.without_pandas  # noqa: F401
 from pymilvus import DataType, Function, FunctionType, MilvusClient, MilvusException
 
 from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import VERSION as PATTERNS
 from fleetlore.retrieval.encoder import Encoder
 from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR, WORDS
 
@@ -159,7 +160,7 @@ def look_at_collections(client: MilvusClient, encoder: Encoder) -> Found:
         if (found := described["properties"].get(MADE_BY, _UNNAMED)) != _made_by(collection, encoder):
             made_by = made_by or found
             other.append(collection.name)
-    names = [f"s{_SCHEMA}_{encoder.sha256[:8]}{end}" for end in ("", "_again")]
+    names = [f"s{_SCHEMA}p{PATTERNS}_{encoder.sha256[:8]}{end}" for end in ("", "_again")]
     # A collection that is missing is made beside what is live; an interrupted switch goes on.
     target = next((each for each in names if each not in versions), names[-1]) if missing else names[0]
     return Found(tuple(missing), tuple(other), frozenset(versions), made_by, target)
@@ -176,7 +177,8 @@ def _check_made_by(client: MilvusClient, name: str, made_by: str) -> None:
 
 
 def _made_by(collection: Collection, encoder: Encoder) -> str:
-    schema = f"schema {_SCHEMA}"
+    # Rows are found by pattern ids, which another version of the fingerprint makes in another way.
+    schema = f"schema {_SCHEMA}, patterns {PATTERNS}"
     return f"{schema}, encoder {encoder.name} {encoder.sha256}" if collection.by_meaning else schema
 
 

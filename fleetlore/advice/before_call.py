@@ -274,7 +274,7 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
             calls = max(calls - before, pattern.failures)
             failures = min(max(failures - before, pattern.failures), calls)
             of_any_call = not is_free_text(pattern.shape) and wilson(failures, calls)[0] >= _WARN_RATE
-            mentioned = mentioned_names(pattern.error_class, pattern.template)
+            mentioned = mentioned_names(pattern.template)
             found.append(_Counted(pattern, mentioned, of_any_call, (failures + 0.5) / (calls + 1.0)))
         before += pattern.failures
     return tuple(found)

@@ -1,8 +1,8 @@
 """Identify failure patterns: what makes two failed calls the same failure.
 
     family = H(tool, error class)
-    class  = H(tool, error class, template of the error)        numbers, paths, ids, urls and times masked
-    exact  = H(tool, error class, template, shape of the arguments)
+    class  = H(tool, identity of the error)        error class and template: numbers, paths, ids, urls, times masked
+    exact  = H(tool, identity of the error, shape of the arguments)
 
 Beside them stands the *cause*, H(tool, error class, plain words of the template without those of the call's own
 arguments): what helped against an error of one table or package helps with the next.
@@ -23,17 +23,16 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from fleetlore.fingerprint.frames import excerpt
 from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.redact.redact import redact
 from fleetlore.redact.values import plain_value, redact_value, weight
 
-VERSION = "5"
+VERSION = "6"
 # Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
 _MAX_SHAPE = 512
 # A shape is cut before lists are nested as deep as this.
 _MAX_DEPTH = _MAX_SHAPE // len("list[")
-# No more of a message is read (`fleetlore.fingerprint.normal_form.head_line`), nor kept in a cache.
-MAX_MESSAGE = 8000
 _CACHED_CHARACTERS = 2048
 # By how a value begins: the stream may get it without its end.
 _CLASSED_CHARACTERS = 1024
@@ -70,17 +69,16 @@ def failure_of(tool: str, arguments: object, error_type: str | None, error_messa
         error_type: OpenTelemetry's `error.type`, where the tool gave one.
         error_message: what the environment said.
     """
-    message = (error_message or "")[:MAX_MESSAGE]
-    return shaped_failure(tool, argument_shape(arguments), error_type or "", message)
+    return shaped_failure(tool, argument_shape(arguments), error_type or "", excerpt(error_message or ""))
 
 
 @lru_cache(maxsize=32_768)
 def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
-    """`failure_of` for a shape that is known already, and at most `MAX_MESSAGE` of the message."""
-    error_class, text, transient = normal_form(error_type, message)
+    """`failure_of` for a shape that is known already, and the `excerpt` of a message."""
+    error_class, text, transient, identity = normal_form(error_type, message)
     family = pattern_id("family", tool, error_class)
-    class_ = pattern_id("class", tool, error_class, text)
-    exact = pattern_id("exact", tool, error_class, text, shape)
+    class_ = pattern_id("class", tool, identity)
+    exact = pattern_id("exact", tool, identity, shape)
     return Failure(tool, error_class, text, shape, family, class_, exact, transient)
 
 

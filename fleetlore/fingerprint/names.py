@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from fleetlore.fingerprint.frames import excerpt, head_line
 from fleetlore.words import names_of
 
 MAX_KIND = 90
@@ -51,7 +52,7 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
         error: what the environment said.
         call: the arguments as text.
     """
-    names = names_in(folded(call), mentioned_names(error_class, error))
+    names = names_in(folded(call), mentioned_names(error))
     kind = _masked(template, names)
     if error_class[:1].isupper() and len(UNMASKED_WORD.findall(kind)) < 2:
         # The text of some exceptions is nothing but a name: their class says what happened.
@@ -59,9 +60,9 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
     return FailureKind(kind, tuple(sorted(names)))
 
 
-def mentioned_names(error_class: str, error: str) -> tuple[str, ...]:
+def mentioned_names(error: str) -> tuple[str, ...]:
     """Lower-case words of the error that look like names of things."""
-    return _mentioned(error_class, error[-8 * _MAX_ERROR :] if error_class[:1].isupper() else error[:_MAX_ERROR])
+    return _mentioned(excerpt(error))
 
 
 def folded(call: str) -> str:
@@ -76,10 +77,8 @@ def names_in(call: str, mentioned: Iterable[str]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=8_192)
-def _mentioned(error_class: str, error: str) -> tuple[str, ...]:
-    if error_class[:1].isupper():  # an exception: its last line says what was raised
-        error = next((line for line in reversed(error.splitlines()) if line.strip()), "")
-    head = error[:_MAX_ERROR]
+def _mentioned(error: str) -> tuple[str, ...]:
+    head = head_line(error)[:_MAX_ERROR]
     found: list[str] = []
     for quoted in _QUOTED.findall(head):
         words = _WORD.findall(quoted)

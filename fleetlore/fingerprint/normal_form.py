@@ -20,6 +20,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from fleetlore.fingerprint.frames import head_line
 from fleetlore.fingerprint.template_rules import LOOKS, MASK, NOISE, PLACES, QUOTED, SYSTEM_SAYS
 
 __all__ = ["head_line", "is_sentence", "template"]
@@ -28,16 +29,14 @@ MAX_TEMPLATE = 240
 # Of the head line: what comes later says little, and every mask looks at all of it.
 _MAX_LINE = 600
 
-_TRACEBACK_SIGNS = ("Traceback (most recent call last)", "During handling of the above exception, another")
-_FRAME = 'File "'
-_NAMED_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration)\b(?:$|:)")
-# A line that says what was done, and the next one what came of it.
-_GOES_ON = re.compile(r"Error (?:executing|calling|invoking) .{0,500}:$")
 # What was searched for in vain: there it is not the instance but the failure.
 _SOUGHT = re.compile(
     rf"\bno (?:match(?:es)?|occurrences?|references?)(?: \w+)? (?:for|of):? ({QUOTED}|.{{1,80}}?)(?= in |$)", re.I
 )
 _KEPT = "\x1a"
+# Chinese, Japanese and Korean put no blank between words and numbers, and the masks look for the ends of words.
+_CJK, _WORDS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af", "A-Za-z0-9"
+_BESIDE_CJK = re.compile(f"(?<=[{_CJK}])(?=[{_WORDS}])|(?<=[{_WORDS}])(?=[{_CJK}])")
 
 QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _ANY_QUOTED = re.compile(rf"(?<!\w){QUOTED}(?!\w)")
@@ -70,6 +69,10 @@ _GLUE = frozenset(
     """.split()  # noqa: SIM905
 )
 
+# Characters of a template in which its code begins.
+_MAX_BEFORE_CODE = 48
+_TWO_WORDS = re.compile(r"[a-z]{3,}.*?[^a-z][a-z]{3,}")
+
 MAX_CLASS = 128
 _SEARCHED = 2_000
 _MAX_WRAPPERS = 4
@@ -82,6 +85,16 @@ _WRAPPERS = frozenset(
     toolfailederror toolinvocationerror toolretryerror unknown unknownerror
     """.split()  # noqa: SIM905
 ) | {""}
+# Classes by which database drivers hand over what the server says; its own shell says the same without a class.
+_DRIVERS = re.compile(
+    r"(?:Operational|Programming|Integrity|Internal|Interface|Data|Database|NotSupported|Postgres|MySQL|QueryFailed"
+    r"|SequelizeDatabase|Undefined\w+)Error|Undefined(?:Column|Table|Function|Object|Schema)|\w+Violation|\w*SQL\w*Exception"
+    r"|StatementInvalid"
+)
+# A code that names the failure, whatever the language of the words behind it.
+_CODED = re.compile(
+    r"(\[(?:errno|winerror) \d+\])|((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):"
+)
 # What frameworks say in front of what the tool said; its arguments, where they are quoted, are at most 400 characters.
 _SENTENCE = re.compile(
     r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
@@ -136,19 +149,10 @@ _PASSING_WORDS = (
 _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
 
 
-def head_line(message: str) -> str:
-    """The line that says what went wrong: of a Python traceback the last that names an exception, else the first."""
-    lines = [line.strip() for line in message[:8000].splitlines() if line.strip()]
-    if not lines:
-        return ""
-    if lines[0].startswith(_FRAME) or (len(lines) > 1 and any(sign in message for sign in _TRACEBACK_SIGNS)):
-        return next((line for line in reversed(lines) if _NAMED_EXCEPTION.match(line)), lines[-1])
-    # `thread 'main' panicked at src/main.rs:5:27:` says nothing without the line that follows.
-    return " ".join(lines[:2]) if " panicked at " in lines[0] or _GOES_ON.match(lines[0]) else lines[0]
-
-
 def template(line: str) -> str:
     """A head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
+    if not line.isascii():
+        line = _BESIDE_CJK.sub(" ", line)
     return _template(" ".join(line[:_MAX_LINE].split()))
 
 
@@ -218,13 +222,18 @@ def _without_tail(line: str) -> str:
 
 
 class _NormalForm(NamedTuple):
-    """error_class: at most `MAX_CLASS` characters. transient: a fault that, by its words, will pass by itself; whether
-    it does is not measured.
+    """An error in the form that is the same through every door.
+
+    Attributes:
+        error_class: at most `MAX_CLASS` characters.
+        transient: a fault that, by its words, will pass by itself; whether it does is not measured.
+        identity: what its patterns are made of. Neither the driver nor the language of a coded error is part of it.
     """
 
     error_class: str
     template: str
     transient: bool
+    identity: str
 
 
 @lru_cache(maxsize=16_384)
@@ -237,7 +246,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     """
     head = head_line(message)[:_SEARCHED]
     error_class = error_type.strip().rpartition(".")[2]
-    if _is_wrapper(error_class):
+    if _is_wrapper(error_class) or _repeats(error_class, message):
         error_class = ""
     elif len(error_class) == 3 and error_class.isascii() and error_class.isdigit():
         error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
@@ -246,13 +255,40 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     text = template(line)
     folded = line.lower()
     status = _HTTP.search(line) if _has_any(folded, _HTTP_WORDS) else None
-    error_class = error_class or _class_by_text(message, line, status, text)
+    named = error_class
+    error_class = named or _class_by_text(message, line, status, text)
     transient = (
         (status is not None and _group(status) in _PASSING_STATUS)
         or error_class.removeprefix("http_") in _PASSING_STATUS
         or _passes(f"{error_class}: {line}")
     )
-    return _NormalForm(error_class[:MAX_CLASS], text, transient)
+    by_words = (not named or _is_driver(named)) and _TWO_WORDS.search(text) is not None
+    identity = f"{'' if by_words else error_class[:MAX_CLASS]}\x1f{_without_language(text)}"
+    return _NormalForm(error_class[:MAX_CLASS], text, transient, identity)
+
+
+def _repeats(error_class: str, message: str) -> bool:
+    """Whether a class was made of the message's words, by this or an earlier version."""
+    if not error_class.islower() or error_class.startswith("http_"):
+        return False
+    message = message.lower()
+    return all(word in message for word in error_class.split("_"))
+
+
+def _is_driver(error_class: str) -> bool:
+    return _DRIVERS.fullmatch(error_class) is not None
+
+
+def _without_language(text: str) -> str:
+    """A template whose code names the failure, as that code and the names behind it."""
+    found = _CODED.search(text, 0, _MAX_BEFORE_CODE)
+    if found is None:
+        return text
+    if found[1]:
+        return found[1]
+    words = {word.strip(".,:;()[]") for word in text[found.end() :].split()}
+    names = sorted({word.strip("'\"`‘’“”«»") for word in words if not word.isalpha()})
+    return " ".join((found[2].removeprefix("error "), *names))
 
 
 def _has_any(text: str, words: tuple[str, ...]) -> bool:
@@ -278,14 +314,16 @@ def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
             break
         name = named[2].rpartition(".")[2]
         own = not _is_wrapper(name)
-        if own and error_class not in ("", name):
+        if own and error_class not in ("", name) and not (_is_driver(name) and _is_driver(error_class)):
             break
         rest = line[named.end() :]
         said = _OF_REPR.match(rest)
         # The text of a `KeyError` is the `repr` of its key.
         line = rest if said is None else rest[1:-1].rstrip(",") if name == "KeyError" else said[2]
+        if own and not (_is_driver(name) and _NAMED.match(line)):
+            return error_class or name, line
         if own:
-            return name, line
+            error_class = error_class or name
     return error_class, line
 
 

@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from fleetlore.errors import InvalidEvent
-from fleetlore.fingerprint.fingerprint import MAX_MESSAGE, Failure, argument_shape
+from fleetlore.fingerprint.fingerprint import Failure, argument_shape
+from fleetlore.fingerprint.frames import excerpt
 from fleetlore.fingerprint.loops import LoopDetector, LoopPattern, mark_of
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire import events as ev
@@ -186,7 +187,7 @@ class OpenSession(msgspec.Struct):
         call, subjects = recognise_call(tool, shape)
         failure: Failure | None = None
         if message or error_type:
-            failure, subjects = recognise_failure(tool, shape, error_type or "", (message or "")[:MAX_MESSAGE])
+            failure, subjects = recognise_failure(tool, shape, error_type or "", excerpt(message or ""))
             self.has_new_failure = True
         advice = texts(data.advice) if data.advice else ()
         self._count(subjects, time, failed=failure is not None)

@@ -88,14 +88,16 @@ async def world(own_broker: EmbeddedBroker, own_milvus: str) -> Any:
     await made.store.close()
 
 
-@pytest.mark.parametrize("other", ["schema", "encoder"])
-async def test_lore_of_another_schema_or_encoder_is_made_again_from_the_log(
+@pytest.mark.parametrize("other", ["schema", "patterns", "encoder"])
+async def test_lore_of_another_schema_fingerprint_or_encoder_is_made_again_from_the_log(
     world: World, reference: Reference, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     events = story()
     with monkeypatch.context() as before:
         if other == "schema":
             before.setattr("sinks.collections._SCHEMA", 3)
+        elif other == "patterns":
+            before.setattr("sinks.collections.PATTERNS", "5")
         else:
             before.setattr("sinks.milvus.shared_encoder", lambda: _OtherEncoder())
         await world.fill(events)

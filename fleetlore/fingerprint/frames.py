@@ -1,0 +1,282 @@
+"""Find the line of an error text that names the failure.
+
+Programs wrap a failure in frames that say nothing about it: exit codes, stacks, progress, boxes, HTML, JSON. `FRAMES`
+lists them as data, each with an example that needs it. A frame is removed only if something else is left. A new frame
+is one row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, get_args
+
+__all__ = ["FRAMES", "MAX_MESSAGE", "Frame", "FrameReader", "excerpt", "head_line"]
+
+# Characters of a message. Longer ones are read at both ends only: programs say what went wrong first or last.
+MAX_MESSAGE = 8000
+# Lines that are read from either end. Stacks and build logs repeat themselves in between.
+_MAX_LINES = 32
+_MAX_STRIPPED = 4
+# Errors in JSON are not nested deeper, and name themselves in the first few fields.
+_MAX_DEPTH, _MAX_FIELDS = 8, 6
+
+
+_Kind = Literal["strip", "drop", "sums", "names", "raises", "cause", "join"]
+
+
+class Frame(NamedTuple):
+    """One kind of line.
+
+    Attributes:
+        kind: how a line that matches is read:
+            `strip`: the match is removed from the line.
+            `drop`: the line says nothing.
+            `sums`: the line sums up what failed. The first one counts before all others.
+            `names`: the line names a failure. The first one counts.
+            `raises`: the same, but the last one of a traceback counts.
+            `cause`: the text behind the match, or else the next line, is the cause of the lines before.
+            `join`: the line leads to the next one, and both name the failure.
+        pattern: matched at the start of a line without its indentation.
+        example: a text that is read differently without this row.
+    """
+
+    kind: _Kind
+    pattern: str
+    example: str
+
+
+FRAMES = tuple(
+    Frame(*row)
+    for row in (
+        # Coding agents and shells.
+        ("drop", r"(?:Error: )?Exit code:? -?\d+$", "Exit code 1\njq: not found"),
+        ("drop", r"Chunk ID: \w+$", "Chunk ID: 3f9c21\njq: not found"),
+        ("drop", r"Wall time: [\d.]+ \w+$", "Wall time: 0.05 seconds\njq: not found"),
+        ("drop", r"(?:Original token count|Total output lines): \d+$", "Original token count: 9\njq: not found"),
+        ("drop", r"(?:\w+:? ){0,3}(?:exit(?:ed)?|failed)(?: with)?(?: exit)?(?: status| code):? -?\d+\W*$",
+         "Process exited with code 127\njq: not found"),
+        ("drop", r"\W*(?i:std(?:out|err)|(?:\w+ )?output|errors?|details?)\W*$", "Output:\njq: not found"),
+        ("drop", r"[$>] \S", "$ jq .\njq: not found"),
+        ("strip", r"\W*(?:stderr|remote)\W*:\s+", "stderr: jq: not found"),
+        # Boxes, bullets and rules.
+        ("strip", r"[│║|┃╭╰├└×✖✘✗❌⨯▶»]+[─>━═]*(?: |$)", "│ jq: not found"),
+        ("drop", r"[\W_]+$", "=====\njq: not found"),
+        # What loggers and build tools put in front of a line.
+        ("strip", r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?: -)? ",
+         "2026-01-02T03:04:05Z jq: not found"),
+        ("strip", r"#\d+ (?:\d+\.\d+ |(?=ERROR))", "#12 0.345 jq: not found"),
+        ("strip", r"(?:\[(?:ERROR|FATAL|error)\]|##\[error\])\s+", "[ERROR] jq: not found"),
+        ("strip", r"npm (?:ERR!|error)(?: |$)", 'npm ERR! Missing script: "x"'),
+        ("strip", r"psql:\S+:\d+: ", 'psql:/tmp/q.sql:3: ERROR:  column "x" does not exist'),
+        # Tracebacks of Python.
+        ("strip", r"E {2,}", "E   boom"),
+        # Stacks of other languages.
+        ("drop", r"at (?:.*[:(]\S*\d+\)?$|[\w.$<>/ ]+\()", "at main (/a.js:3:1)\nboom"),
+        ("drop", r"\.\.\. \d+ (?:more|common)", "... 3 more\nboom"),
+        ("drop", r"(?:node:|file:/|/|[A-Z]:\\)[^\s:]*:\d+(?::\d+)?$", "node:internal/loader:1148\nboom"),
+        ("drop", r"throw \w+;?$", "throw err;\nboom"),
+        ("drop", r"(?:Node\.js v\d|goroutine \d+ \[|stack backtrace:)", "goroutine 1 [running]:\nboom"),
+        # Progress.
+        ("drop", r"(?:Compiling|Checking|Downloading|Downloaded|Updating|Building|Blocking|Finished|Running|Fresh) \S",
+         "Compiling app v0.1.0\nboom"),
+        ("drop", r"(?:Collecting|Using cached|Requirement already|Preparing|Getting requirements|Installing) ",
+         "Collecting requests\nboom"),
+        ("drop", r"(?:Get|Hit|Ign):\d+ |Reading |Building dependency", "Reading package lists...\nboom"),
+        ("drop", r"(?:Cloning into|To \S+$|From \S+$|Enumerating|Counting|Compressing|Writing) ?",
+         "To https://a.example/x.git\nboom"),
+        ("drop", r"(?:Initializing|Planning failed\.|Refreshing) ?", "Planning failed. Terraform stopped.\nboom"),
+        ("drop", r"on \S+ line \d+", "on main.tf line 5:\nboom"),
+        ("drop", r"\d+: ", "5: port = x\nboom"),
+        ("drop", r"\S+: In (?:function|member function|constructor|file)\b|In file included",
+         "a.c: In function 'f':\nboom"),
+        ("drop", r"make(?:\[\d+\])?: ", "make: *** [all] Error 2\nboom"),
+        ("drop", r"# [\w./-]+$", "# example.com/app\nboom"),
+        # Failures that only say that something within them failed.
+        ("drop", r"(?:error: )?(?:subprocess-exited-with-error|metadata-generation-failed)",
+         "error: subprocess-exited-with-error\nboom"),
+        ("drop", r"(?:ERROR: )?(?:Command errored out|python setup\.py|Encountered error while|See above for)",
+         "Command errored out with exit status 1:\nboom"),
+        ("drop", r"(?i:(?:error:? )?command failed\b)", "Error: command failed: jq\njq: not found"),
+        ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nInvalid object name 'x'."),
+        ("drop", r"\[(?:\d+ lines of|end of) output\]", "[6 lines of output]\nboom"),
+        ("drop", r"error: failed to push some refs", "boom\nerror: failed to push some refs to 'x'"),
+        ("drop", r"(?:note|hint|help|warning|WARNING|npm WARN|info)\b", "warning: x\nboom"),
+        # Lines that name a failure.
+        ("sums", r"(?:FAILED \S+::|ERROR \S+\.py - )", "E   assert 3 == 4\nFAILED a.py::test_b - assert 3 == 4"),
+        ("sums", r"--- FAIL: ", "=== RUN TestA\nerror: x\n--- FAIL: TestA"),
+        ("sums", r"● .+ › ", "Error: x\n● Cart › adds"),
+        ("sums", r"! \[(?:remote )?rejected\]", "error: x\n! [rejected] main -> main (fetch first)"),
+        ("names", r"(?:(?:[A-Z]:)?[^\s:(]++[:(]\d+(?:[:,]\d+)?\)?:? (?:- )?)?(?:fatal )?error(?:\[\w+\]| [A-Z]+\d+)?: ",
+         "boom\na.c:5:3: error: expected ';'"),
+        ("names", r"(?:ERROR|FATAL|PANIC|Fatal|fatal|panic|Error|abort)\b.{0,40}?: ", "boom\nfatal: no"),
+        ("raises", r"[A-Za-z_][\w.]*+(?=:|$)(?:(?<=Error)|(?<=Exception)|(?<=Warning)|(?<=Interrupt)|(?<=Exit)"
+         r"|(?<=Timeout)|(?<=Iteration))",
+         "boom\nValueError: one"),
+        ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
+        # Lines that lead to others.
+        ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
+        ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
+        ("join", r"Error (?:executing|calling|invoking) .{0,500}:$", "Error executing tool x:\nboom"),
+        ("join", r"(?:[\w.]+: )?\d+ validation errors? for ", "1 validation error for Order\nsize\nField required"),
+        ("join", r"ORA-06550: ", "ORA-06550: line 1, column 7:\nPLS-00201: identifier 'X' must be declared"),
+        ("join", r"(?:[\w.]+: )?(?:\([\w.]+\) )?(?:\d+ \(\w+\): )?SQL compilation error:",
+         "SQL compilation error:\nObject 'A' does not exist"),
+        ("join", r"Error: [A-Z][a-z]+(?: [a-z]+){1,6}$", "Error: Unsupported argument\nNo argument named \"x\"."),
+        ("join", r"--- FAIL: |● .+ › ", "--- FAIL: TestA\nwanted 3"),
+    )
+)  # fmt: skip
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_TAG = re.compile(r"<[^<>]*>")
+_HTML = re.compile(r"<(?:!doctype html|html)\b", re.I)
+_TITLE = re.compile(r"<(title|h1|pre)\b[^>]*>(.*?)</\1>", re.I | re.S)
+_EMPTY_TITLE = re.compile(r"\W*(?:error|bad request)?\W*", re.I)
+_TRACEBACK = ("Traceback (most recent call last)", "During handling of the above", 'File "')
+_EXCEPTION = re.compile(r"(?:Exception in thread \"[^\"]*\" )?((?:[A-Za-z_$][\w$]*\.)*[A-Z]\w*(?:Error|Exception))\b")
+# Lines that name a failure hold a colon, begin with a sign or are one word. Asked first, because most lines do not.
+_MAY_SPEAK = re.compile(r"[^:]*:|[^\w\s]|\S+$").match
+# A line that is only a name: what is said about it stands on the next one.
+_ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
+
+# Fields of an error in JSON: its code, where it is, and its words.
+_CODES = ("status_code", "statuscode", "code", "status", "type", "reason", "error_code", "title", "error")
+_NAMES = ("loc", "path", "field", "param", "property", "parameter", "pointer", "argument")
+_WORDS = ("message", "msg", "detail", "details", "error_description", "error_message", "errormessage", "description")
+_FIELDS = frozenset((*_CODES, *_NAMES, *_WORDS, "errors"))
+_DECODER = json.JSONDecoder()
+
+
+def excerpt(message: str) -> str:
+    """The part of a message that is read: all of it, or both ends if it is longer than `MAX_MESSAGE`."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return f"{message[: MAX_MESSAGE // 2]}\n{message[1 - MAX_MESSAGE // 2 :]}"
+
+
+class FrameReader:
+    """Reads error texts by a table of frames."""
+
+    def __init__(self, frames: Iterable[Frame]) -> None:
+        patterns: defaultdict[_Kind, list[str]] = defaultdict(list)
+        for frame in frames:
+            patterns[frame.kind].append(frame.pattern)
+        joined = {kind: "|".join(patterns[kind]) or r"(?!)" for kind in get_args(_Kind)}
+        self._strip, self._drop, self._join, self._cause = (
+            re.compile(joined[kind]).match for kind in ("strip", "drop", "join", "cause")
+        )
+        speaking = ("sums", "names", "raises", "cause")
+        self._speaks = re.compile("|".join(f"(?P<{kind}>{joined[kind]})" for kind in speaking)).match
+
+    def line(self, message: str) -> str:
+        """The line that names the failure, with what it leads to; "" for an empty message."""
+        text = _unpacked(_plain(message))
+        raw = text.splitlines()
+        if len(raw) > 2 * _MAX_LINES:
+            raw = raw[:_MAX_LINES] + raw[-_MAX_LINES:]
+        lines = [line for each in raw if (line := self._stripped(each))]
+        if len(lines) < 2:
+            return lines[0] if lines else ""
+        found = [
+            (match.lastgroup, place)
+            for place, line in enumerate(lines)
+            if _MAY_SPEAK(line) and (match := self._speaks(line))
+        ]
+        cause = next((place for kind, place in reversed(found) if kind == "cause"), 0)
+        place = self._place(lines, found, is_traceback=any(map(text.__contains__, _TRACEBACK)))
+        return self._caused(lines, place, cause) if cause > place else self._joined(lines, place)
+
+    def _stripped(self, line: str) -> str:
+        line = line.strip()
+        for _ in range(_MAX_STRIPPED):
+            if (match := self._strip(line)) is None:
+                break
+            line = line[match.end() :].lstrip()
+        return line
+
+    def _place(self, lines: list[str], found: list[tuple[str | None, int]], *, is_traceback: bool) -> int:
+        """Number of the line that names the failure."""
+        for kind, place in found:
+            if kind == "sums":
+                return place
+        if is_traceback:
+            return next((place for kind, place in reversed(found) if kind == "raises"), len(lines) - 1)
+        for kind, place in found:
+            if kind != "cause" and not self._drop(lines[place]):
+                return place
+        return next((place for place, line in enumerate(lines) if not self._drop(line)), 0)
+
+    def _joined(self, lines: list[str], place: int) -> str:
+        if not self._join(lines[place]):
+            return lines[place]
+        following = [line for line in lines[place + 1 : place + 6] if not self._drop(line)]
+        count = 2 if following and _ONLY_A_NAME.fullmatch(following[0]) else 1
+        return " ".join((lines[place], *following[:count]))
+
+    def _caused(self, lines: list[str], place: int, cause: int) -> str:
+        """The root cause behind the class of what it caused."""
+        match = self._cause(lines[cause])
+        root = lines[cause][match.end() :] if match else ""
+        if not root:
+            root = self._joined(lines, cause + 1) if cause + 1 < len(lines) else lines[place]
+        outer = _EXCEPTION.match(lines[place])
+        return f"{outer[1]}: {root}" if outer else root
+
+
+def _plain(message: str) -> str:
+    """A text in one Unicode form, without colours and marks."""
+    if not message.isascii():
+        message = unicodedata.normalize("NFC", message).replace("\ufeff", "")
+    return _ANSI.sub("", message) if "\x1b" in message else message
+
+
+def _unpacked(text: str) -> str:
+    """A text with its JSON or HTML replaced by what they say."""
+    text = text.strip()
+    if text[:1] in ("{", "["):
+        start = 0
+    elif (start := text.find("{\n")) < 0:
+        return _without_html(text) if "<" in text else text
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):  # no JSON, or cut
+        return " ".join(text.split()) if start == 0 and text[:1] == "{" else text
+    found: list[str] = []
+    _collect(value, found, 0)
+    return f"{text[:start]}{': '.join(found)}{text[end:]}" if found else text
+
+
+def _collect(value: Any, found: list[str], depth: int) -> None:
+    """Add what the fields of an error say, each once, in their order."""
+    if depth > _MAX_DEPTH or len(found) >= _MAX_FIELDS:
+        return
+    if isinstance(value, list):
+        for each in value:
+            _collect(each, found, depth + 1)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if key.lower() not in _FIELDS:
+                if isinstance(each, dict | list):
+                    _collect(each, found, depth + 1)
+            elif isinstance(each, dict) or (isinstance(each, list) and any(isinstance(one, dict) for one in each)):
+                _collect(each, found, depth + 1)
+            else:
+                words = ".".join(map(str, each)) if isinstance(each, list) else str(each)
+                if words and each is not None and not isinstance(each, bool) and words not in found:
+                    found.append(words)
+
+
+def _without_html(text: str) -> str:
+    """A page replaced by its title, or by its heading where the title says nothing."""
+    page = _HTML.search(text)
+    if page is None:
+        return text
+    titles = [" ".join(_TAG.sub(" ", match[2]).split()) for match in _TITLE.finditer(text, page.start())]
+    said = next((title for title in titles if title and not _EMPTY_TITLE.fullmatch(title)), "")
+    return text[: page.start()] + (said or " ".join(_TAG.sub(" ", text[page.start() :]).split()))
+
+
+head_line = FrameReader(FRAMES).line

@@ -1,0 +1,171 @@
+"""Frames around the line of an error text that names the failure."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.frames import FRAMES, MAX_MESSAGE, Frame, FrameReader, excerpt, head_line
+from tests.error_texts import any_text
+
+FAILURES = (
+    "jq: command not found",
+    "ModuleNotFoundError: No module named 'yaml'",
+    "error[E0432]: unresolved import `tokio`",
+    'ERROR:  column "prise" does not exist',
+    "fatal: not a git repository",
+    "第12行有语法错误",
+    "Größe »Ä« ist ungültig",
+)
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: f"{frame.kind} {frame.pattern}")
+def test_each_example_needs_its_row(frame: Frame) -> None:
+    without = FrameReader(row for row in FRAMES if row is not frame)
+    assert without.line(frame.example) != head_line(frame.example)
+
+
+@given(
+    st.sampled_from(FAILURES),
+    st.lists(st.sampled_from(["Exit code 1", "Chunk ID: 3f9c21", "Wall time: 0.5 seconds", "Output:", "=====", "\t"])),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["NFC", "NFD"]),
+    st.sampled_from(["{}", "\ufeff{}", "\x1b[1;31m{}\x1b[0m", "\t{}  ", "│ {}"]),
+)
+def test_what_surrounds_a_failure_does_not_change_it(
+    failure: str, frames: list[str], end: str, form: str, around: str
+) -> None:
+    text = end.join([*frames, around.format(failure)])
+    whole = unicodedata.normalize(form, text)  # type: ignore[arg-type]
+    plain, framed = (failure_of("sh", {}, None, each) for each in (failure, whole))
+    assert framed == plain
+
+
+@given(any_text)
+def test_a_line_is_found_in_any_text(text: str) -> None:
+    assert bool(head_line(text)) == bool(text.replace("\ufeff", "").strip()) or not text.isprintable()
+
+
+def test_both_ends_of_a_long_text_are_read() -> None:
+    log = "reading a part\n" * 20_000
+    plain = failure_of("make", {}, None, "error: no space left for `a`")
+    for text in (f"{log}error: no space left for `a`", f"error: no space left for `a`\n{log}"):
+        assert len(excerpt(text)) == MAX_MESSAGE
+        assert failure_of("make", {}, None, text) == plain
+
+
+SAME = {
+    "psql and its drivers": (
+        ("", 'ERROR:  column "prise" does not exist\nLINE 1: SELECT prise'),
+        ("", 'psql:/tmp/q.sql:3: ERROR:  column "prise" does not exist\nLINE 1: SELECT prise'),
+        ("UndefinedColumn", 'column "prise" does not exist\nLINE 1: SELECT prise\n               ^'),
+        ("psycopg2.errors.UndefinedColumn", 'column "prise" does not exist\nLINE 1: SELECT prise'),
+        ("ProgrammingError", '(psycopg2.errors.UndefinedColumn) column "prise" does not exist\nLINE 1: x\n\n[SQL: x]'),
+        ("", 'asyncpg.exceptions.UndefinedColumnError: column "prise" does not exist'),
+        ("", 'pq: column "prise" does not exist'),
+    ),
+    "mysql and its drivers": (
+        ("", "ERROR 1054 (42S22) at line 1: Unknown column 'prise' in 'field list'"),
+        ("OperationalError", "(1054, \"Unknown column 'prise' in 'field list'\")"),
+        ("", "(pymysql.err.OperationalError) (1054, \"Unknown column 'prise' in 'field list'\")"),
+        ("ProgrammingError", "1054 (42S22): Unknown column 'prise' in 'field list'"),
+        ("", "Error 1054 (42S22): Unknown column 'prise' in 'field list'"),
+        ("", "java.sql.SQLSyntaxErrorException: Unknown column 'prise' in 'field list'"),
+        ("", "SQLSTATE[42S22]: Column not found: 1054 Unknown column 'prise' in 'field list'"),
+    ),
+    "pip, old and new": (
+        ("", "error: subprocess-exited-with-error\n\n× python setup.py egg_info failed.\n│ exit code: 1\n"
+             "╰─> [6 lines of output]\n    Traceback (most recent call last):\n      File \"<string>\", line 2\n"
+             "    ModuleNotFoundError: No module named 'numpy'\n    [end of output]\n\nnote: It is not of pip."),
+        ("", "ERROR: Command errored out with exit status 1:\n   cwd: /tmp/x\n  Complete output (5 lines):\n"
+             "  Traceback (most recent call last):\n    File \"<string>\", line 1, in <module>\n"
+             "  ModuleNotFoundError: No module named 'numpy'\n  ----------------------------------------"),
+    ),
+    "npm, old and new": (
+        ("", 'npm ERR! Missing script: "bild"\nnpm ERR!\nnpm ERR! To see a list of scripts, run:'),
+        ("", 'npm error Missing script: "bild"\nnpm error\nnpm error To see a list of scripts, run:'),
+    ),
+    "a page and its words": (
+        ("", "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center>nginx</center>"),
+        ("", "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><hr></body></html>"),
+    ),
+    "JSON, pretty and compact": (
+        ("", '{\n  "error": {\n    "code": 404,\n    "message": "customer not found"\n  }\n}'),
+        ("", '{"error":{"code":404,"message":"customer not found"},"request_id":"7f3a"}'),
+    ),
+    "one language and another": (
+        ("FileNotFoundError", "[WinError 2] 系统找不到指定的文件。: 'C:\\\\a\\\\b.txt'"),
+        ("FileNotFoundError", "[WinError 2] The system cannot find the file specified: 'D:\\\\c.txt'"),
+    ),
+    "Oracle in one language and another": (
+        ("", "ORA-00904: \"PRISE\": invalid identifier"),
+        ("", "ORA-00904: \"PRISE\": 标识符无效"),
+    ),
+    "a compiler in one language and another": (
+        ("", "Program.cs(3,9): error CS0103: The name 'foo' does not exist in the current context"),
+        ("", "Program.cs(7,1): error CS0103: Der Name \"foo\" ist im aktuellen Kontext nicht vorhanden."),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("texts", SAME.values(), ids=SAME)
+def test_one_failure_is_one_pattern_in_each_of_its_wrappings(texts: tuple[tuple[str, str], ...]) -> None:
+    found = {failure_of("run", {}, error_type, text).class_: text for error_type, text in texts}
+    assert len(found) == 1, found
+
+
+DIFFERENT = (
+    ("Exit code 1\nls: cannot access 'src': No such file or directory", "Exit code 1\ngrep: Unmatched [ or [^"),
+    ("ORA-00904: \"PRISE\": invalid identifier", "ORA-00904: \"COST\": invalid identifier"),
+    (
+        "Exception in thread \"main\" java.lang.RuntimeException: no start\n\tat A.b(A.java:3)\nCaused by: "
+        "java.net.ConnectException: Connection refused\n\t... 3 more",
+        "Exception in thread \"main\" java.lang.RuntimeException: no start\n\tat A.b(A.java:3)\nCaused by: "
+        "java.net.UnknownHostException: unknown host\n\t... 3 more",
+    ),
+    (
+        "1 validation error for Order\nsize\n  Field required [type=missing, input_value={}, input_type=dict]",
+        "1 validation error for Order\nname\n  Field required [type=missing, input_value={}, input_type=dict]",
+    ),
+    (
+        "FAILED tests/test_a.py::test_sum - assert 3 == 4\n=== 1 failed in 0.1s ===",
+        "FAILED tests/test_a.py::test_mean - assert 3 == 4\n=== 1 failed in 0.1s ===",
+    ),
+    ("error: externally-managed-environment", "error: metadata-generation-failed"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("texts", DIFFERENT)
+def test_different_failures_in_one_wrapping_are_different_patterns(texts: tuple[str, str]) -> None:
+    one, other = (failure_of("run", {}, None, text) for text in texts)
+    assert one.class_ != other.class_
+
+
+def test_a_root_cause_keeps_the_class_of_what_it_caused() -> None:
+    found = failure_of("run", {}, None, DIFFERENT[2][0])
+    assert (found.error_class, found.template) == ("RuntimeException", "java.net.connectexception: connection refused")
+
+
+def test_a_class_that_an_earlier_version_made_of_the_words_is_made_again() -> None:
+    text = "Output:\nbash: line 1: jq: command not found"
+    assert failure_of("run", {}, "output", text) == failure_of("run", {}, None, text)
+    assert failure_of("run", {}, "rate_limited", "no more today").error_class == "rate_limited"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 8_000, "[" * 8_000, '{"error":' * 1_000, "{\n" * 4_000, "<html>" * 1_300, "<title>" * 1_100, "│ " * 4_000,
+        "a.b" * 2_600, "a" * 8_000 + ":", "Error: A" + " b" * 4_000, "Caused by: " * 800, "Caused by:\n" * 800,
+        "a:1: " * 1_600, "\x1b[" * 4_000, "\x1b]" * 4_000, "[a] " * 2_000, "at " * 2_600, "x\n" * 4_000, "=" * 8_000,
+    ],
+)  # fmt: skip
+def test_no_frame_takes_long(text: str) -> None:
+    began = time.process_time()
+    failure_of("run", {}, None, text)
+    assert time.process_time() - began < 0.1
