@@ -19,6 +19,7 @@ from itertools import islice
 
 from benchmarks.cpu import cpu_by_role
 from benchmarks.embedded_broker import EmbeddedBroker
+from benchmarks.replay import CONCURRENT_SESSIONS, Knowledge, read_knowledge
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, events_of, pack, publish, sessions
 from fleetlore.config import Settings
@@ -27,7 +28,6 @@ from fleetlore.wire.events import Event
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from streams.embedded.broker import free_port
 from streams.offline.backfill import BackfillReport, run_backfill, switch
-from streams.offline.replay import CONCURRENT_SESSIONS, Knowledge, read_knowledge
 
 STEP_SECONDS = 1.0
 BAR = 50.0

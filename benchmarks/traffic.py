@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
+from benchmarks.replay import interleave
 from benchmarks.rollouts import rollouts
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.emit.encode import encode_event
@@ -26,7 +27,6 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS, Event
 from fleetlore.wire.topics import partition_for, topic
 from sinks.topics import ensure_topics
-from streams.offline.replay import interleave
 
 REAL_DATA = Path(__file__).parents[2] / "shared" / "data" / "dev"
 PARTITIONS = 4

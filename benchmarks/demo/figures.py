@@ -56,7 +56,7 @@ class Figures:
     Attributes:
         events: sent by the agents and acknowledged by the broker.
         events_per_second: from the first agent's start until the pipeline had drained. The agents' own pace sets it:
-            they think before each call; `fleetlore replay` shows what the pipeline can take.
+            they think before each call; `benchmarks.replay` shows what the pipeline can take.
         patterns: failure patterns stored, of all three levels.
         adapter_versions: versions published by the trainer.
         hints: the hints that most sessions read, with the number of sessions.

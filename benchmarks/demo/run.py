@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from benchmarks.demo.arms import FleetArm, Plan, isolated_arm
 from benchmarks.demo.figures import Figures, Percentiles, Version, advice_times, compare_repeats, compare_success
+from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.errors import BrokerUnavailable, StackError
@@ -23,7 +24,6 @@ from fleetlore.wire.lore import PATTERN_LEVELS
 from sinks.milvus import MilvusStore
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
-from streams.offline.replay import Knowledge, read_knowledge
 
 WORK_SECONDS = 240.0
 DRAIN_SECONDS = 30.0

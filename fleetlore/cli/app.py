@@ -24,7 +24,7 @@ PANELS = {
     "Read": ("health", "patterns", "items", "places", "tools", "adapters", "dead-letters", "console"),
     "Join": ("install", "relay", "mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
-    "Check": ("doctor", "replay", "backtest"),
+    "Check": ("doctor", "backtest"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _OTHERS = "Commands"

@@ -27,10 +27,11 @@ def export(
     `sessions.jsonl` holds each session's messages and its label. `pairs.jsonl` holds pairs of calls from one state:
     `prompt`, `chosen` (it worked) and `rejected` (it failed).
     """
+    settings = asked.settings
     from models.export import pairs_of, session_row, usable
     from streams.training.judged_sessions import judged_sessions
 
-    kept = [each for each in ask(judged_sessions(asked.settings, asked.tenant)) if usable(each)]
+    kept = [each for each in ask(judged_sessions(settings, asked.tenant)) if usable(each)]
     files = {"sessions": [session_row(each) for each in kept], "pairs": pairs_of(kept)}
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Run `up`, `worker`, `trainer` and `replay`, and `doctor`, which examines what they run on.
+"""Run `up`, `worker` and `trainer`, and `doctor`, which examines what they run on.
 
 Each is an entry point (see `fleetlore.cli.main`).
 
@@ -12,26 +12,22 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Json, Logs, Milvus, Stack, command
+from fleetlore.cli.options import Broker, Json, Milvus, Stack, command
 from fleetlore.cli.output import ask, moment, print_json, print_table
 from fleetlore.cli.relay import address
 from fleetlore.config import DEFAULT_TENANT, Settings
-from fleetlore.errors import ConfigError
 from fleetlore.loopback import is_loopback
 
 if TYPE_CHECKING:
-    from fleetlore.transcripts.session import LoggedSession
     from streams.embedded.stack import Stack as Embedded
-    from streams.offline.replay import ReplayReport
 
 TO_BE_SEEN_TO = 3
 # Of the stack to its end, after which its processes are killed: two groups of them have 30 seconds each.
@@ -141,32 +137,6 @@ def up(
     asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console, http))
 
 
-@command
-def replay(
-    stack: Stack,
-    folder: Logs,
-    tenant: Annotated[str, typer.Option(help="Tenant that the events are sent for.")] = "default",
-    seed: Annotated[int, typer.Option(help="Seed of the order in which agents take turns.")] = 0,
-    timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Seconds to wait until everything is processed.")
-    ] = 600,
-    json: Json = False,
-) -> None:
-    """Send logged sessions through the pipeline and report. Without --data or --broker it starts its own stack."""
-    if stack.data is not None and (stack.broker or stack.milvus):
-        raise ConfigError("give --data, or --broker and --milvus: a stack's folder names its own addresses")
-    if (stack.broker is None) != (stack.milvus is None):
-        raise ConfigError("give both --broker and --milvus")
-    from fleetlore.transcripts.read import read_sessions
-
-    sessions = read_sessions(folder)
-    report = asyncio.run(_replay(sessions, stack, tenant, seed, timeout))
-    if json:
-        print_json(asdict(report))
-    else:
-        _show(report)
-
-
 def _adding(function: Callable[..., None]) -> Callable[[typer.Typer], None]:
     """The entry point of a command."""
 
@@ -177,7 +147,7 @@ def _adding(function: Callable[..., None]) -> Callable[[typer.Typer], None]:
 
 
 register_worker, register_trainer, register_up = _adding(worker), _adding(trainer), _adding(up)
-register_doctor, register_replay = _adding(doctor), _adding(replay)
+register_doctor = _adding(doctor)
 
 
 async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool, page: bool, http: str) -> None:
@@ -250,30 +220,3 @@ def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) 
 
 async def _first(*tasks: asyncio.Task[object]) -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-
-
-@contextlib.asynccontextmanager
-async def _stack_settings(stack: Stack, tenant: str) -> AsyncIterator[Settings]:
-    """Settings of the stack named, or of one that lives for this command only."""
-    if stack.data is not None or stack.broker is not None:
-        yield stack.settings.with_(tenants=(tenant,))
-    else:
-        from streams.embedded.stack import Stack as Embedded
-
-        with tempfile.TemporaryDirectory(prefix="fleetlore-") as folder:
-            async with Embedded(folder, tenants=(tenant,), trainer=False) as own:
-                yield own.settings
-
-
-async def _replay(sessions: list[LoggedSession], stack: Stack, tenant: str, seed: int, timeout: float) -> ReplayReport:
-    from streams.offline.replay import replay
-
-    async with _stack_settings(stack, tenant) as settings:
-        typer.echo(f"replaying {len(sessions):,} sessions", err=True)
-        return await replay(sessions, settings, tenant=tenant, seed=seed, timeout_seconds=timeout)
-
-
-def _show(report: ReplayReport) -> None:
-    for name, value in asdict(report).items():
-        shown = ", ".join(f"{key} {count:,}" for key, count in value.items()) if isinstance(value, dict) else value
-        typer.echo(f"{name.replace('_', ' '):<18} {shown}")

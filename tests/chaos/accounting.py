@@ -12,12 +12,12 @@ from pathlib import Path
 
 import orjson
 
+from benchmarks.replay import TIMES, count_dead_letters, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
-from streams.offline.replay import TIMES, count_dead_letters, read_knowledge
 from streams.runtime.stale_records import SOURCES
 from streams.stage.base import ListedStore
 

@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
@@ -21,7 +22,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.offline.drain import wait_drained
-from streams.offline.replay import Knowledge
 from tests.chaos.accounting import account, add_rows
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
@@ -31,7 +32,6 @@ from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.replay import Knowledge
 from tests.chaos.accounting import account, put_table
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import BASE_TIME, fleet_events

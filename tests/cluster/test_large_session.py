@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.cloudevents import encode_record
+from benchmarks.replay import count_dead_letters, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire import events as ev
@@ -22,7 +23,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.offline.drain import wait_drained
-from streams.offline.replay import count_dead_letters, read_knowledge
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import BASE_TIME, fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster

@@ -13,6 +13,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
+from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.retrieval.encoder import StaticEncoder
@@ -23,7 +24,6 @@ from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.replay import read_knowledge
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.replay import read_knowledge
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
@@ -25,7 +26,6 @@ from sinks.topics import ensure_topics
 from streams.commands.topics import register
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.replay import read_knowledge
 from tests.cluster.secured import ROOT, WAYS, Secured, password_of
 from tests.streams.log_pipeline import Story
 

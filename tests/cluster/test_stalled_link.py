@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.replay import Knowledge
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
@@ -19,7 +20,6 @@ from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.replay import Knowledge
 from tests.chaos.accounting import account, add_rows
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events

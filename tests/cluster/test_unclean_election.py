@@ -14,6 +14,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import NewTopic
 
+from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer
@@ -25,7 +26,6 @@ from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.replay import Knowledge, read_knowledge
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster

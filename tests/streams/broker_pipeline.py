@@ -14,13 +14,13 @@ from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.cloudevents import encode_record
+from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
 from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained
-from streams.offline.replay import Knowledge, read_knowledge
 from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, DeadLetter, Story, in_order, records_of
 
 DRAIN_SECONDS = 120.0

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
+from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
@@ -22,7 +23,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
-from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline, Server
 from tests.streams.log_pipeline import PARTITIONS, LogPipeline
 

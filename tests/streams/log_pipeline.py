@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from benchmarks.cloudevents import encode_record
+from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.testing import FakeClock
@@ -24,7 +25,6 @@ from models.llm.judge import LlmJudge
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, POSITION, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
-from streams.offline.replay import Knowledge, read_knowledge
 from streams.runtime.delivery import Delivery
 from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger

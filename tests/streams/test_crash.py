@@ -11,11 +11,11 @@ from aiokafka.errors import CommitFailedError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.replay import Knowledge
 from fleetlore.errors import BrokerUnavailable, LeaseLapsed
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for
-from streams.offline.replay import Knowledge
 from streams.stage.base import Stage
 from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, Call, LogPipeline
 

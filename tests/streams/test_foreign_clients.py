@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from benchmarks.cloudevents import to_cloudevent
+from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire import events as ev
@@ -22,7 +23,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.offline.replay import read_knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 
 pytestmark = pytest.mark.timeout(300)

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
+from benchmarks.replay import Knowledge
 from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from models.judge.session_state import SessionState
 from sinks.milvus import MilvusStore, row_id
 from streams.offline.erase import Erasing, Wanted, erase
-from streams.offline.replay import Knowledge
 from tests.odd_texts import INJECTION, ODD_IDS
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story

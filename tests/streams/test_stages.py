@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.replay import Knowledge
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
-from streams.offline.replay import Knowledge
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import LogPipeline

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_dead_letters
 from fleetlore.retrieval.encoder import StaticEncoder
@@ -13,7 +14,6 @@ from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained
-from streams.offline.replay import read_knowledge
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.doubles.raw_batches import CODECS, Raw, batch, produce

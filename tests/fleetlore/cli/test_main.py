@@ -130,7 +130,7 @@ HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafk
         ("mcp-proxy --data no-folder -- true", 1),
         ("mcp-proxy --tenant no/tenant -- true", 2),
         ("ingest otel --data no-folder", 1),
-        ("replay no-folder", 2),
+        ("backtest --data no-folder", 2),
         ("export --out dataset --data no-folder", 1),
     ],
 )

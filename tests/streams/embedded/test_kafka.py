@@ -23,6 +23,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from benchmarks.cloudevents import encode_record
+from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
@@ -38,7 +39,6 @@ from streams.embedded.broker import DEFAULT_PORT, free_port
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
-from streams.offline.replay import Knowledge, read_knowledge
 from tests.streams.log_pipeline import Story
 
 EVENTS = topic("default", "events")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.replay import ReplayReport, replay
 from benchmarks.rollouts import rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StackError
@@ -21,7 +22,6 @@ from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from streams.embedded.stack import Stack
-from streams.offline.replay import ReplayReport, replay
 
 Query = Callable[[str], list[dict[str, Any]]]
 

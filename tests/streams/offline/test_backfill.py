@@ -15,6 +15,7 @@ from pymilvus import MilvusClient
 from typer.testing import CliRunner
 
 from benchmarks.embedded_broker import EmbeddedBroker
+from benchmarks.replay import Knowledge, interleave, read_knowledge
 from benchmarks.rollouts import rollouts
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
@@ -36,7 +37,6 @@ from sinks.topics import ensure_topics
 from streams.embedded.stack import Stack
 from streams.offline.backfill import losses, run_backfill, switch
 from streams.offline.drain import wait_drained
-from streams.offline.replay import Knowledge, interleave, read_knowledge
 from streams.offline.republish import republish
 from streams.stage.base import Outgoing
 from streams.stage.operators import ERASURES, Erasure

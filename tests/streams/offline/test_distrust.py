@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
@@ -19,7 +20,6 @@ from sinks.milvus import MilvusStore
 from streams.commands.lore.decisions import register
 from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.operator_word import is_known
-from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]

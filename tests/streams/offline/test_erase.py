@@ -12,6 +12,7 @@ import typer
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from benchmarks.replay import Knowledge
 from fleetlore.adapters.signatures import create_signing_key, public_keys, signed_by
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
@@ -24,7 +25,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.lore.erase import register
 from streams.offline.erase import Erasing, Wanted, erase, remaining
-from streams.offline.replay import Knowledge
 from tests.streams.broker_pipeline import BrokerPipeline
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]

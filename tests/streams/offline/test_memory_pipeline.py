@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.cloudevents import encode_record
+from benchmarks.replay import Knowledge
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
@@ -19,7 +20,6 @@ from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
 from streams.offline.hear import call_log, hear
 from streams.offline.memory_pipeline import Chain, OfflineRun, run_logs
-from streams.offline.replay import Knowledge
 from streams.stage.base import Record
 from streams.stage.merging_stage import StateCache
 

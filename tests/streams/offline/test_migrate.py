@@ -10,6 +10,7 @@ import pytest
 from pymilvus import MilvusClient
 
 from benchmarks.embedded_broker import EmbeddedBroker
+from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StoreUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
@@ -22,7 +23,6 @@ from sinks.topics import ensure_topics
 from streams.embedded.stack import Stack
 from streams.offline.backfill import run_backfill
 from streams.offline.migrate import migrate
-from streams.offline.replay import Knowledge, read_knowledge
 from streams.offline.republish import republish
 from tests.streams.broker_pipeline import BrokerPipeline, Server
 from tests.streams.log_pipeline import Story

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks import replay
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.cli.options import Stack
 from fleetlore.config import Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.wire.events import RESULT, TOOL, Event
-from streams.commands import run
-from streams.offline import replay
 
 
 async def test_large_events_wait_for_room_too(
@@ -23,23 +21,3 @@ async def test_large_events_wait_for_room_too(
     data = {TOOL: "sql", RESULT: "x" * 10_000}
     events = (Event("outcome", tenant, "agent", "s", number, 0.0, data) for number in range(50))
     assert await replay._send(events, Settings(broker=broker.address), tenant, 40.0) == 50
-
-
-async def test_a_stack_that_lives_for_one_replay_has_no_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a version that it would publish."""
-    made: list[dict[str, Any]] = []
-
-    class Embedded:
-        settings = Settings()
-
-        def __init__(self, folder: str, **options: Any) -> None:
-            made.append(options)
-
-        async def __aenter__(self) -> Embedded:
-            return self
-
-        async def __aexit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr("streams.embedded.stack.Stack", Embedded)
-    async with run._stack_settings(Stack(), "t"):
-        assert [each["trainer"] for each in made] == [False]

@@ -1,27 +1,37 @@
-"""Replay logged sessions through the pipeline as a fleet would send them, agents interleaved by a seed."""
+"""Replay logged sessions through the pipeline as a fleet would send them, agents interleaved by a seed.
+
+    python -m benchmarks.replay FOLDER [--seed N]
+
+It starts a stack of its own and prints the rate and a hash of all that is known after it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import orjson
 
-from fleetlore.config import Settings
+from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
+from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.collections import COLLECTIONS
 from sinks.milvus import MilvusStore
+from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
 
 __all__ = ["CONCURRENT_SESSIONS", "Knowledge", "ReplayReport", "interleave", "read_knowledge", "replay"]
@@ -194,3 +204,17 @@ async def count_dead_letters(settings: Settings, tenant: str) -> int:
     async with observer(settings.cluster) as consumer:
         partitions = await partitions_of(consumer, topic(tenant, "dead-letters"))
         return sum((await end_offsets(consumer, partitions)).values())
+
+
+async def _main(sessions: list[LoggedSession], seed: int) -> ReplayReport:
+    with tempfile.TemporaryDirectory(prefix="fleetlore-") as folder:
+        async with Stack(folder, tenants=(DEFAULT_TENANT,), trainer=False) as stack:
+            return await replay(sessions, stack.settings, tenant=DEFAULT_TENANT, seed=seed, timeout_seconds=600)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="logged sessions, as `fleetlore import` reads them")
+    parser.add_argument("--seed", type=int, default=0, help="of the order in which agents take turns")
+    given = parser.parse_args()
+    print(orjson.dumps(asdict(asyncio.run(_main(read_sessions(given.folder), given.seed)))).decode())
