@@ -112,14 +112,14 @@ asyncio.run(run_trainer(Settings.from_env(), niceness=0))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 async def test_the_role_publishes_what_it_learned(settings: Settings) -> None:
     (tenant,) = settings.tenants
     await send(settings, sessions(0, COUNT))
-    environ = {**os.environ, **settings.to_env()}
+    environ = {**os.environ, **settings.with_(trainer_cpu_share=1.0).to_env()}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", ROLE, env=environ)
     try:
-        async with asyncio.timeout(500):
+        async with asyncio.timeout(240):
             while not (await read_adapters(settings.broker, tenant)).of(RETRIEVAL).pointers:
                 await asyncio.sleep(0.5)
         process.terminate()
