@@ -22,7 +22,7 @@ from fleetlore.cli.mcp import serve_here
 from fleetlore.cli.options import Asked, Joined, command, extra
 from fleetlore.cli.output import moment, print_json
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.transcripts.read import FORMS, Form, files_of, read_files
+from fleetlore.transcripts.read import FORMS, Form, files_of, groups_of, read_files
 from fleetlore.transcripts.session import LoggedSession, timed_events
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import MAX_EVENTS, Event, checked_name
@@ -85,6 +85,7 @@ class _Found:
         events: with the starts and ends of the sessions.
         unanswered: calls without a result in the log; nothing is known of how they ended.
         unreadable: lines, samples and files that hold no session.
+        left_out: other parts that become no event, by reason.
         outcomes: of the sessions.
         masked: secrets by kind; of what is sent only the emitter knows them.
         first, last: times of the events, in seconds since the Unix epoch; 0 where there are none.
@@ -97,6 +98,7 @@ class _Found:
     messages: int = 0
     unanswered: int = 0
     unreadable: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     masked: Counter[str] = field(default_factory=Counter)
     first: float = 0.0
@@ -117,6 +119,7 @@ class _Found:
     def merge(self, other: _Found) -> None:
         for name in ("sessions", "events", "calls", "failed", "messages", "unanswered", "unreadable"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.left_out += other.left_out
         self.outcomes += other.outcomes
         self.masked += other.masked
         self.first = min(self.first or other.first, other.first or self.first)
@@ -128,10 +131,11 @@ def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], 
 
     Sessions do not depend on each other: what becomes of them is the same in any order.
     """
-    parts = min(os.cpu_count() or 1, len(files), size // _PART_BYTES)
+    groups = groups_of(files)
+    parts = min(os.cpu_count() or 1, len(groups), size // _PART_BYTES)
     if parts <= 1:
         return work(files)
-    shares = [files[start::parts] for start in range(parts)]
+    shares = [[file for group in groups[start::parts] for file in group] for start in range(parts)]
     with ProcessPoolExecutor(parts, mp_context=get_context("spawn")) as pool:
         first, *others = pool.map(work, shares)
     for other in others:
@@ -199,6 +203,10 @@ async def _send_sessions(
         if session is None:
             found.unreadable += 1
             continue
+        found.left_out += session.left_out
+        if session.left_out and not session.events:
+            found.unanswered += session.unanswered
+            continue
         session.agent, session.task = agent or session.agent, task or session.task
         events = list(timed_events(session, tenant, end_time))
         found.add(session, events)
@@ -229,6 +237,8 @@ def _show(found: _Found, files: int, size: int, seconds: float, *, sent: bool) -
         typer.echo(f"{found.unanswered} calls have no result in the log and are left out")
     if found.unreadable:
         typer.echo(f"{found.unreadable} parts hold no session and are left out")
+    for reason, count in found.left_out.most_common():
+        typer.echo(f"left out {count} times: {reason}")
     if sent:
         typer.echo(f"{found.events} events sent in {seconds:.1f} s ({size / 1e6 / seconds:.0f} MB/s)")
 

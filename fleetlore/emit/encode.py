@@ -20,6 +20,7 @@ import orjson
 
 from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.redact.values import plain_value, redact_value, weight
+from fleetlore.wire.decode import well_formed
 from fleetlore.wire.events import MAX_ID_LENGTH, TYPES, Event, event_id
 
 if TYPE_CHECKING:  # comes with the extra [personal]
@@ -177,12 +178,4 @@ def _dump(data: Any) -> bytes:
     try:
         return orjson.dumps(data)
     except orjson.JSONEncodeError:  # lone surrogates, legal in a Python string and in no UTF-8
-        return orjson.dumps(_well_formed(data))
-
-
-def _well_formed(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_well_formed(name): _well_formed(member) for name, member in value.items()}
-    return [_well_formed(member) for member in value] if isinstance(value, list) else value
+        return orjson.dumps(well_formed(data))

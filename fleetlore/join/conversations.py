@@ -18,9 +18,11 @@ from typing import Any
 from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
-from fleetlore.join.dialects import Body, Dialect, Made, Turn, call_of_item, response_of
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.join.dialects import Body, Dialect, Made, Result, Turn, call_of_item, response_of
 from fleetlore.refusals import refused
 from fleetlore.shares import Shares
+from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.wire.events import Outcome
 
 __all__ = ["Conversation", "Conversations", "SessionCalls"]
@@ -64,29 +66,41 @@ class Conversation:
         """
         last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
         met: Counter[str] = Counter()
+        calls = OpenCalls[Made](lambda call: None)
         results = []
         for number, turn in enumerate(turns):
-            self.calls.update((call.id, call) for call in turn.calls)
+            if turn.role == "user" and not turn.results:
+                calls.end_turn()
+            for call in turn.calls:
+                calls.add(call.id, call.tool, call)
+            self.calls.update((call.id, call) for call in turn.calls if call.id)
             for result in turn.results:
-                results.append(((result.call, met[result.call]), result, number > last or not is_new))
+                made = calls.pop(result.call, result.tool) or self.calls.get(result.call)
+                is_recorded = number > last or not is_new
+                results.append(((result.call, met[result.call]), result, made if is_recorded else None, is_recorded))
                 met[result.call] += 1
-        unseen = [key for key, _, is_recorded in results if is_recorded and key not in self._added]
+        unseen = [key for key, _, _, is_recorded in results if is_recorded and key not in self._added]
         if left_out := unseen[:-_MAX_RESULTS]:
             refused("results_unread", f"a request has {len(unseen)} new results: the last {_MAX_RESULTS} are recorded")
             self._added.update(dict.fromkeys(left_out, ""))
-        for key, result, is_recorded in results:
+        for key, result, made, is_recorded in results:
             if key not in self._added:
-                call = self.calls.get(result.call) if is_recorded else None
-                self._added[key] = "" if call is None else self._record(call, result.text, result.failed, now)
+                if made is None and is_recorded:
+                    refused("result_without_call", f"a result for {result.call!r} answers no call of its conversation")
+                self._added[key] = "" if made is None else self._record(made, result, now)
             if self._added[key]:
                 result.add(self._added[key], dialect.part)
         dialect.tell(body, prompt_prefix(self.session, _tools_of(body)))
 
-    def _record(self, call: Made, text: str, failed: bool, now: float) -> str:
+    def _record(self, call: Made, result: Result, now: float) -> str:
+        error, made = result.verdict
+        if not made:
+            refused("call_never_made", f"a call of {call.tool} was refused or cancelled before it was made")
+            return ""
         seconds = max(0.0, now - self.answered_at) if self.answered_at is not None else 0.0
-        said: dict[str, Any] = {"error_text": text} if failed else {"result": text}
-        self.session.record(call.tool, call.arguments, call_id=call.id, duration_seconds=seconds, **said)
-        return after_call(self.session, failed=failed)
+        ended: dict[str, Any] = {"result": result.text} if error is None else {"error_text": error}
+        self.session.record(call.tool, call.arguments, call_id=call.id, duration_seconds=seconds, **ended)
+        return after_call(self.session, failed=error is not None)
 
 
 class Conversations:
@@ -188,10 +202,8 @@ class Conversations:
         if before:
             return start, [(*owner, "response", str(before["id"] if isinstance(before, dict) else before))]
         # Of a stored response's items, the calls among them, no more than a reference may come.
-        ids = [
-            id for turn in turns for id in (*(each.id for each in turn.calls), *(each.call for each in turn.results))
-        ]
-        return start, [(*owner, "call", digest, id) for id in dict.fromkeys(ids)]
+        ids = [id for turn in turns for id in (*map(_key_of, turn.calls), *(each.call for each in turn.results))]
+        return start, [(*owner, "call", digest, id) for id in dict.fromkeys(ids) if id]
 
     def _link(self, conversation: Conversation, keys: list[Key]) -> None:
         conversation.keys.update(keys)
@@ -216,6 +228,15 @@ class Conversations:
             self._unlink(conversation, key)
         if self._own:
             conversation.session.__exit__(None, None, None)
+
+
+def _key_of(call: Made) -> str:
+    """The id of a call; what it calls if it has no id."""
+    if call.id:
+        return call.id
+    return blake2b(
+        f"{call.tool} {arguments_text(call.arguments)}".encode("utf-8", "replace"), digest_size=16
+    ).hexdigest()
 
 
 def _tools_of(body: Body) -> list[str]:

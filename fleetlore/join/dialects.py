@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import orjson
-
 from fleetlore.agent.doors import joined
-from fleetlore.transcripts.session import json_or_text, says_failure, text_of_content
+from fleetlore.transcripts.verdict import Verdict, json_or_text, text_of_content, verdict_of
+from fleetlore.wire.decode import read_json
 
 Body = dict[str, Any]
 
@@ -29,25 +28,23 @@ class Result(NamedTuple):
     """The answer to a call; its content is `holder[key]`.
 
     Attributes:
-        marked: whether it says that it is an error; None where it does not say.
+        marked: whether it is marked as an error; None if nothing marks it.
+        tool: its name, if the result states it.
     """
 
     call: str
     holder: Body
     key: str
     marked: bool | None = None
+    tool: str = ""
 
     @property
     def text(self) -> str:
         return text_of_content(self.holder.get(self.key))
 
     @property
-    def failed(self) -> bool:
-        """As it is marked, else as its text begins: an exception's, or JSON that has an error."""
-        if self.marked is not None:
-            return self.marked
-        text = self.text
-        return says_failure(text) or (text[:1] == "{" and says_failure(json_or_text(text)))
+    def verdict(self) -> Verdict:
+        return verdict_of(self.text, self.marked)
 
     def add(self, text: str, part: str) -> None:
         self.holder[self.key] = longer(self.holder.get(self.key), text, part)
@@ -80,11 +77,17 @@ def _of_chat(body: Body) -> Iterator[Turn]:
     for message in body["messages"]:
         role = message["role"]
         if role == "tool":
-            yield Turn(role, results=(Result(str(message.get("tool_call_id", "")), message, "content"),))
+            id, name = str(message.get("tool_call_id") or ""), str(message.get("name") or "")
+            yield Turn(role, results=(Result(id, message, "content", tool=name),))
             continue
-        made = ((each["id"], each.get("function") or each["custom"]) for each in message.get("tool_calls") or ())
-        calls = [Made(id, of["name"], json_or_text(of.get("arguments", of.get("input")))) for id, of in made]
+        made = ((_id(each), each.get("function") or each["custom"]) for each in message.get("tool_calls") or ())
+        calls = [Made(id, each["name"], json_or_text(each.get("arguments", each.get("input")))) for id, each in made]
         yield Turn(role, text_of_content(message.get("content")), tuple(calls))
+
+
+def _id(call: Body) -> str:
+    """The id of a call; "" if it has none, as some servers of local models leave it out."""
+    return str(call.get("call_id") or call.get("id") or "")
 
 
 def _tell_chat(body: Body, text: str) -> None:
@@ -100,9 +103,9 @@ def _of_messages(body: Body) -> Iterator[Turn]:
     for message in body["messages"]:
         content = message["content"]
         blocks = content if isinstance(content, list) else []
-        calls = [Made(each["id"], each["name"], each["input"]) for each in blocks if each["type"] == "tool_use"]
+        calls = [Made(_id(each), each["name"], each.get("input")) for each in blocks if each["type"] == "tool_use"]
         results = [
-            Result(each["tool_use_id"], each, "content", each.get("is_error"))
+            Result(str(each.get("tool_use_id") or ""), each, "content", each.get("is_error"))
             for each in blocks
             if each["type"] == "tool_result"
         ]
@@ -119,7 +122,7 @@ def _of_responses(body: Body) -> Iterator[Turn]:
     for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
         kind = item.get("type", "message")
         if kind in ("function_call_output", "custom_tool_call_output"):
-            yield Turn("tool", results=(Result(item["call_id"], item, "output"),))
+            yield Turn("tool", results=(Result(str(item.get("call_id") or ""), item, "output"),))
         elif call := call_of_item(item):
             yield Turn("assistant", calls=(call,))
         else:
@@ -130,17 +133,17 @@ def call_of_item(item: Body) -> Made | None:
     """The call that an item of a response is; None where it is none that the client answers."""
     if item.get("type") not in ("function_call", "custom_tool_call"):
         return None
-    return Made(item["call_id"], item["name"], json_or_text(item.get("arguments", item.get("input"))))
+    return Made(_id(item), item["name"], json_or_text(item.get("arguments", item.get("input"))))
 
 
 def response_of(answer: bytes) -> dict[str, Any] | None:
     """The response that an answer brings, whole or as the last of a stream's events; None where it brings none."""
     if answer[:1] == b"{":
-        found: dict[str, Any] = orjson.loads(answer)
+        found: dict[str, Any] = read_json(answer)
         return found if "output" in found else None
     for line in reversed(answer.splitlines()):
         if line.startswith(b"data:") and b"response.completed" in line[:100]:
-            whole: dict[str, Any] = orjson.loads(line[5:])["response"]
+            whole: dict[str, Any] = read_json(line[5:])["response"]
             return whole
     return None
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from typing import Any, Required, TypedDict
 
 import msgspec
-import orjson
 
 from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
-from fleetlore.transcripts.session import says_failure
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.transcripts.calls import OpenCalls
+from fleetlore.transcripts.verdict import Verdict, json_or_text, text_of_content, verdict_of
 
 __all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
 
@@ -35,7 +35,11 @@ _CURSORS = {
 }  # fmt: skip
 # The hooks of Cursor by which its model can be told something.
 _HEARD = ("SessionStart", "PostToolUse")
-_ENDED = re.compile(r"(?:Process exited with code|Exit code:?) (\d+)\b")
+# The frame that Codex puts before the output of a shell. The output itself may quote another program's frame.
+_ENDED = re.compile(
+    r"(?:(?:Command|Chunk ID|Wall time|Total output lines)\b[^\n]*\n)*"
+    r"(?:Process exited with code|Exit code:?) (-?\d+)\b"
+)
 # Calls that have begun, or were denied, and whose end no hook has reported.
 _MAX_BEGUN = 1024
 
@@ -48,7 +52,7 @@ class _Hook(TypedDict, total=False):
     source: str | None
     prompt: str
     tool_name: str
-    tool_use_id: str
+    tool_use_id: str | None
     tool_input: Any
     tool_response: Any
     error: str | None
@@ -69,15 +73,14 @@ class HookCalls:
         self._session = session
         self._tools = tools
         self._client = client
-        self._begun: dict[str, Action] = {}
+        self._begun = OpenCalls[Action](Action.abandon, _MAX_BEGUN)
         self._held: dict[str, None] = {}
         self._is_introduced = False
         self._unsaid: list[str] = []
 
     def close(self) -> None:
         """What is under way is not: a person refused it, or ended the turn, of which no hook tells."""
-        while self._begun:
-            self._begun.popitem()[1].abandon()
+        self._begun.close()
 
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What to answer to a hook, in the client's words; nothing where nothing is to be said.
@@ -91,7 +94,7 @@ class HookCalls:
         event = given["hook_event_name"]
         output = self._chosen(given) if event == "PreToolUse" else _context(self._told(event, given))
         if self._client == "cursor":
-            return self._for_cursor(event, output)
+            return self._for_cursor(given, output)
         return {"hookSpecificOutput": {"hookEventName": event, **output}} if output else {}
 
     def _told(self, event: str, given: Mapping[str, Any]) -> str:
@@ -115,12 +118,11 @@ class HookCalls:
         return prompt_prefix(self._session, tuple(self._tools))
 
     def _chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        call, tool, arguments = given["tool_use_id"], given["tool_name"], given["tool_input"]
+        call, tool, arguments = _call_of(given), given["tool_name"], given["tool_input"]
         held = self._session.hold(tool, arguments)
         if held is None:
-            self._begun[call] = self._session.begin(tool, arguments, call_id=call)
-            if len(self._begun) > _MAX_BEGUN:
-                self._begun.pop(next(iter(self._begun))).abandon()
+            self._held.pop(call, None)
+            self._begun.add(call, tool, self._session.begin(tool, arguments, call_id=call))
             return {}
         self._held[call] = None
         if len(self._held) > _MAX_BEGUN:
@@ -128,46 +130,58 @@ class HookCalls:
         return {"permissionDecision": "deny", "permissionDecisionReason": held.text}
 
     def _ended(self, given: Mapping[str, Any], *, failed: bool) -> str:
-        call = given["tool_use_id"]
+        call = _call_of(given)
         if call in self._held:
             return ""
-        action = self._begun.pop(call, None) or self._session.begin(
-            given["tool_name"], given["tool_input"], call_id=call
-        )
+        action = self._begun.pop(call)
+        if action is None:
+            action = self._session.begin(given["tool_name"], given["tool_input"], call_id=call)
         seconds = given["duration_ms"] / 1000 if given.get("duration_ms") is not None else None
         response = given.get("tool_response")
-        if given.get("is_interrupt") or (isinstance(response, dict) and response.get("interrupted")):
+        error, made = verdict_of(given["error"] or "", True) if failed else self._verdict_of(response)
+        interrupted = given.get("is_interrupt") or (isinstance(response, dict) and response.get("interrupted"))
+        if interrupted or not made:
             action.abandon()
             return ""
-        error = given["error"] if failed else self._error_in(response)
         if error is None:
             action.end(response, duration_seconds=seconds)
         else:
             action.end(error_text=error, duration_seconds=seconds)
         return after_call(self._session, failed=error is not None)
 
-    def _error_in(self, response: object) -> str | None:
-        """The error that a response brings; None where the call worked."""
+    def _verdict_of(self, response: object) -> Verdict:
         if isinstance(response, dict):
-            code = response.get("exitCode", response.get("exit_code"))
-            if not response.get("is_error") and not response.get("isError") and not code:
-                return None
-            said = response.get("content") or "\n".join(filter(None, map(response.get, ("stdout", "stderr", "output"))))
-            return str(said or response)
+            details = response.get("metadata")
+            about = {**details, **response} if isinstance(details, dict) else response
+            if about.get("exitCode", about.get("exit_code")):
+                printed = [str(each) for each in map(response.get, ("stdout", "stderr", "output")) if each]
+                return Verdict(text_of_content(response.get("content")) or "\n".join(printed) or str(response))
         if self._client != "codex" or not isinstance(response, str):
-            return None
-        # Codex marks no failure: a shell's output says how it ended, or how it begins does.
-        ended = _ENDED.search(response[:400])
-        return response if (int(ended[1]) != 0 if ended else says_failure(response)) else None
+            return verdict_of(response, False)  # a failure has a hook of its own
+        # Codex marks no failure: the frame of a shell's output has its exit code, and other texts say it themselves.
+        if (ended := _ENDED.match(response)) is None:
+            return verdict_of(response)
+        return Verdict(response if int(ended[1]) else None)
 
-    def _for_cursor(self, event: str, output: dict[str, Any]) -> dict[str, Any]:
+    def _for_cursor(self, given: Mapping[str, Any], output: dict[str, Any]) -> dict[str, Any]:
         if "permissionDecision" in output:
             return {"permission": "deny", "agent_message": output["permissionDecisionReason"]}
+        event = given["hook_event_name"]
+        # Cursor blocks what these two hooks do not allow.
+        if event == "PreToolUse":
+            return {"permission": "allow"}
         self._unsaid += output.values()
+        if event == "UserPromptSubmit":
+            return {"continue": True}
         if event not in _HEARD or not self._unsaid:
             return {}
         said, self._unsaid = "\n\n".join(self._unsaid), []
         return {"additional_context": said}
+
+
+def _call_of(given: Mapping[str, Any]) -> str:
+    """The id of a call; its tool and arguments for the tools of Cursor that have no id."""
+    return given.get("tool_use_id") or f"{given['tool_name']} {arguments_text(given['tool_input'])}"
 
 
 def begins(given: Mapping[str, Any]) -> bool:
@@ -186,15 +200,12 @@ def in_claudes_words(client: str, given: Mapping[str, Any]) -> Mapping[str, Any]
     """
     if client != "cursor":
         return msgspec.convert(given, _Hook)
-    output = given.get("tool_output")
-    with suppress(orjson.JSONDecodeError):  # it may be a text
-        output = orjson.loads(output) if isinstance(output, str) else output
     translated = {
         **given,
         "hook_event_name": _CURSORS.get(given["hook_event_name"], given["hook_event_name"]),
         "session_id": given.get("conversation_id") or given["session_id"],
         "source": "cursor",
-        "tool_response": output,
+        "tool_response": json_or_text(given.get("tool_output")),
         "error": given.get("error_message") or given.get("failure_type"),
         "duration_ms": given.get("duration"),
         "is_interrupt": given.get("is_interrupt") or given.get("failure_type") == "permission_denied",

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.errors import ConfigError, NotOpen
+from fleetlore.errors import ConfigError, ModelUnavailable, NotOpen
 from fleetlore.refusals import refused
-from fleetlore.transcripts.session import timed_events
+from fleetlore.transcripts.packed import inflated, unpacked_zstd
+from fleetlore.transcripts.session import MALFORMED, timed_events
 from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
 
 if TYPE_CHECKING:
@@ -33,15 +34,16 @@ _MAX_BODY = 16 * 1024 * 1024
 _MAX_SPANS = 50_000
 _MAX_CLOSED = 10_000
 _SPANS_AT_ONCE = 256
-# What reading an export raises where it is none; the last two of numbers and nesting that no exporter writes.
-_NO_OTLP = (
-    ValueError, KeyError, TypeError, AttributeError, DecodeError, zlib.error, ArithmeticError, RecursionError,
-)  # fmt: skip
+# Reading an export raises these if it is none.
+_NO_OTLP = (ValueError, DecodeError, RecursionError)
 # Spans of a trace come children first, from several processes and in batches of some seconds.
 _SILENT_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
-_GZIP = 16 + zlib.MAX_WBITS
+_ENCODINGS = ("", "identity", "gzip", "deflate", "zlib", "zstd")
+_PROTOBUF = "application/x-protobuf"
+# Characters of an error that a sender is shown.
+_SHOWN = 200
 _SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 
 
@@ -85,15 +87,25 @@ class Traces:
         self._spans[span.trace] = self._fleet.clock.monotonic(), spans
         self._held += 1
 
-    async def take(self, body: bytes, form: str, *, logs: bool) -> None:
-        """Hold the spans of an export. Raises one of `_NO_OTLP` where it is none."""
+    async def take(self, body: bytes, form: str, *, logs: bool) -> list[ValueError]:
+        """Hold the spans of an export; return the errors of those that are malformed.
+
+        Raises:
+            Exception: one of `_NO_OTLP`: it is no export.
+        """
         # To take 16 MiB of protobuf apart takes seconds: in a thread, so that others are answered, one at a time.
         async with self._reading:
             spans = await asyncio.to_thread(lambda: list(spans_of(body, form, logs=logs)))
+        malformed = []
         for number, span in enumerate(spans):
             if number % _SPANS_AT_ONCE == _SPANS_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            self.add(span)
+            if isinstance(span, Span):
+                self.add(span)
+            else:
+                refused("malformed_span", str(span))
+                malformed.append(span)
+        return malformed
 
     def close(self, trace: str) -> None:
         """Send what is known of a trace."""
@@ -101,7 +113,11 @@ class Traces:
         if not spans:
             return
         self._held -= len(spans)
-        session = session_of(spans)
+        try:
+            session = session_of(spans)
+        except MALFORMED as error:
+            refused("unreadable_trace", f"trace {trace[:32]!r} with {len(spans)} spans is left out: {error!r}")
+            session = None
         runs = frozenset(span.id for span in spans if is_agent(span))
         self._closed[trace] = ("" if session is None else session.session), runs
         if len(self._closed) > _MAX_CLOSED:
@@ -138,16 +154,21 @@ def receiving_app(traces: Traces) -> Starlette:
         if traces.refuses():
             return Response("the buffer is full", 429, {"Retry-After": str(_RETRY_SECONDS)})
         form, logs = request.headers.get("content-type", "").partition(";")[0], request.url.path == "/v1/logs"
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        if encoding not in _ENCODINGS:
+            refused("unknown_encoding", encoding[:_SHOWN])
+            return Response(f"the encoding {encoding!r} is not read: send gzip, zstd, deflate or none", 415)
         try:
-            body = await _body(request)
+            body = await _body(request, encoding)
             if body is None:
                 refused("too_large", "an export has too many bytes")
                 return Response(f"more than {_MAX_BODY} bytes", 413)
-            await traces.take(body, form, logs=logs)
+            malformed = await traces.take(body, form, logs=logs)
         except _NO_OTLP as error:
             return Response(_why(error), 400)
-        answer = b"{}" if form == "application/json" else b""  # protobuf's empty answer
-        return Response(answer, media_type=form)
+        except ModelUnavailable as error:
+            return Response(str(error), 415)
+        return Response(_answer(malformed, form, logs=logs), media_type=form)
 
     routes = [Route(path, take, methods=["POST"]) for path in ("/v1/traces", "/v1/logs")]
     return Starlette(routes=routes, lifespan=lifespan)
@@ -159,11 +180,26 @@ def _why(error: Exception) -> str:
     return f"no OTLP: {error}"
 
 
-async def _body(request: Request) -> bytes | None:
+def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
+    """The answer to an export: empty, or a partial success that says how many of its records were refused."""
+    if not malformed:
+        return b"{}" if form == "application/json" else b""
+    rejected, why = f"rejected_{'log_records' if logs else 'spans'}", str(malformed[0])[:_SHOWN]
+    from google.protobuf.json_format import MessageToJson
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    kind: Any = ExportLogsServiceResponse if logs else ExportTraceServiceResponse
+    answer = kind(partial_success={rejected: len(malformed), "error_message": why})
+    return MessageToJson(answer).encode() if form == "application/json" else bytes(answer.SerializeToString())
+
+
+async def _body(request: Request, encoding: str) -> bytes | None:
     """The body, unpacked; None where it is too large, which is known before all of it is here.
 
     Raises:
-        ValueError, zlib.error: it is not packed as it says.
+        ValueError: it is not packed as it says.
+        ModelUnavailable: it is packed with Zstandard and the package `zstandard` is not installed.
     """
     parts, size = [], 0
     async for part in request.stream():
@@ -172,14 +208,11 @@ async def _body(request: Request) -> bytes | None:
         if size > _MAX_BODY:
             return None
     body = b"".join(parts)
-    if request.headers.get("content-encoding") == "gzip":
-        unpacking = zlib.decompressobj(_GZIP)
-        body = unpacking.decompress(body, _MAX_BODY + 1)
-        if len(body) > _MAX_BODY:
-            return None
-        if not unpacking.eof:
-            raise ValueError("it is cut off")
-    return body
+    if encoding in ("", "identity"):
+        return body
+    unpack = unpacked_zstd if encoding == "zstd" else partial(inflated, gzip=encoding == "gzip")
+    body = unpack(body, _MAX_BODY)
+    return body if len(body) <= _MAX_BODY else None
 
 
 @asynccontextmanager
@@ -216,9 +249,9 @@ def _exporter(traces: Traces, *, logs: bool) -> Callable[[bytes, Any], Awaitable
         if traces.refuses():  # a code by which exporters send it again
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the buffer is full")
         try:
-            await traces.take(body, "application/x-protobuf", logs=logs)
+            malformed = await traces.take(body, _PROTOBUF, logs=logs)
         except _NO_OTLP as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _why(error))
-        return b""
+        return _answer(malformed, _PROTOBUF, logs=logs)
 
     return export

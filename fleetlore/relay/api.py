@@ -25,7 +25,7 @@ from fleetlore.relay import schemas
 from fleetlore.relay.native import Native
 from fleetlore.relay.requests import NUMBERLESS, Caller, events_of
 from fleetlore.relay.sessions import BufferFull, Member, RemoteSessions
-from fleetlore.wire.decode import json_reader
+from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import OUTCOME, REWARD, Event
 from fleetlore.wire.lore import MemoryItem, Pattern
 
@@ -341,7 +341,7 @@ async def answer(api: Api, operation: Operation, caller: Caller, request: Reques
     if operation.reads:
         given.append(request)
     if operation.takes is not None:
-        given.append(json_reader(operation.takes)(await body_of(request) or b"{}"))
+        given.append(msgspec.convert(read_json(await body_of(request) or b"{}"), operation.takes))
     if operation.query is not None:
         given.append(msgspec.convert(dict(request.query_params), operation.query, strict=False))
     found = await operation.handler(api, *given)

@@ -27,7 +27,7 @@ from fleetlore.relay.openapi import openapi
 from fleetlore.relay.requests import Caller, Tokens, caller_of
 from fleetlore.relay.sessions import Member
 from fleetlore.shares import Shares
-from fleetlore.wire.decode import json_reader
+from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import MAX_ID_LENGTH
 
 __all__ = ["Hooks", "relay_app"]
@@ -157,7 +157,7 @@ class Hooks:
         if client not in CODING_AGENTS:
             raise HTTPException(404, f"{client!r} is none of {', '.join(CODING_AGENTS)}")
         try:
-            given = in_claudes_words(client, json_reader(dict[str, Any])(body))
+            given = in_claudes_words(client, msgspec.convert(read_json(body), dict[str, Any]))
             return self._answer(fleet, caller, client, given)
         except (KeyError, TypeError) as error:
             raise HTTPException(400, f"no hook of {client}: {error!r}") from None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import httpx2
-import orjson
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -29,6 +29,8 @@ from fleetlore.refusals import refused
 from fleetlore.relay.api import body_of
 from fleetlore.relay.requests import OWN_HEADERS, Caller
 from fleetlore.relay.sessions import Member
+from fleetlore.wire.decode import read_json
+from fleetlore.wire.rewrite import rewritten
 
 __all__ = ["About", "Gateway", "tell"]
 
@@ -134,10 +136,10 @@ class Gateway:
         names = ("session", "goal", "task", "place")
         try:
             about = About(*(request.headers.get(f"{OWN_HEADERS}{name}", "") for name in names))
-            asked = orjson.loads(body)
+            asked = read_json(body)
             conversation = tell(self._conversations, fleet, caller.agent, dialect, asked, about)
-            return (body, None) if conversation is None else (orjson.dumps(asked), conversation)
-        except orjson.JSONDecodeError:
+            return (body, None) if conversation is None else (rewritten(body, asked), conversation)
+        except msgspec.DecodeError:
             return body, None  # the provider will say so
         except Exception as error:
             refused("unread_request", f"a request of agent {caller.agent!r} passes unread: {error!r}")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-import orjson
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 from fleetlore.errors import ConfigError, InvalidEvent
+from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import KINDS, Event, checked_name
 from fleetlore.wire.incoming import incoming, latest_from, of_headers
 
@@ -112,8 +113,8 @@ def events_of(headers: Mapping[str, str], body: bytes, caller: Caller, now: floa
         InvalidEvent: one of them is malformed; `foreign_agent` where it names another agent than the token does.
     """
     try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        found = read_json(body)
+    except msgspec.DecodeError as error:
         raise InvalidEvent("not_json", str(error)) from None
     if f"{_HEADER}specversion" in headers:
         attributes = {

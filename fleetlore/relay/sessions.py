@@ -11,6 +11,7 @@ from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.relay.requests import Caller
 from fleetlore.shares import Shares
+from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
 
@@ -68,7 +69,7 @@ class _RemoteSession:
         self._seen: set[int] = set()  # numbers from there on
         self._given: Event | None = None
         self._sent = False
-        self._begun: dict[tuple[str, str], Action] = {}
+        self._begun = OpenCalls[Action](Action.abandon, _MAX_BEGUN)
         self.session = self._begin(goal, task, place)
 
     def take(self, event: Event) -> bool:
@@ -118,9 +119,7 @@ class _RemoteSession:
             self.session = self._begin(*about)
         elif kind == "action":
             action = session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
-            self._begun[_key(data)] = action
-            if len(self._begun) > _MAX_BEGUN:
-                self._begun.pop(next(iter(self._begun))).abandon()
+            self._begun.add(_key(data), data[names.TOOL], action)
             # The session sends nothing of it; what it quotes of advice is no evidence here either.
             if self._given is not None:
                 self.emit(self._given._replace(data={names.ARGUMENTS: action.recorded}))
@@ -136,7 +135,7 @@ class _RemoteSession:
             self.is_over = True
 
     def _end(self, data: dict[str, Any]) -> None:
-        action, seconds = self._begun.pop(_key(data), None), None
+        action, seconds = self._begun.pop(_key(data)), None
         if action is None:
             seconds = 0.0
             action = self.session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
@@ -152,8 +151,8 @@ def _call_id(data: dict[str, Any]) -> str:
     return str(data.get(CALL_ID) or "")
 
 
-def _key(data: dict[str, Any]) -> tuple[str, str]:
-    return data[names.TOOL], _call_id(data) or arguments_text(data.get(names.ARGUMENTS))
+def _key(data: dict[str, Any]) -> str:
+    return f"{data[names.TOOL]}\x1f{_call_id(data) or arguments_text(data.get(names.ARGUMENTS))}"
 
 
 class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import struct
 import zipfile
 import zlib
@@ -10,19 +11,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 
-from fleetlore.errors import ModelUnavailable
-from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, seconds_of, text_of_content
+from fleetlore.transcripts.messages import is_message, take_message
+from fleetlore.transcripts.packed import unpacked_zstd
+from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, seconds_of
+from fleetlore.transcripts.verdict import text_of_content
 from fleetlore.wire import events as ev
+from fleetlore.wire.decode import read_json
 
-__all__ = ["MAX_PART_BYTES", "read_atif", "read_claude_code", "read_inspect", "read_messages", "read_swe_agent"]
+__all__ = [
+    "MAX_PART_BYTES",
+    "lines_of",
+    "read_atif",
+    "read_claude_code",
+    "read_inspect",
+    "read_messages",
+    "read_swe_agent",
+]
 
 # Bytes of a part of an archive or a packed line once it is unpacked: a few kB on the disk may stand for gigabytes.
 MAX_PART_BYTES = 128 * 1024 * 1024
 _ATIF_ROLES = {"user": "user", "agent": "assistant"}
-# A person stopped the call: that says nothing of the tool.
-_STOPPED = ("The user doesn't want to", "[Request interrupted by user", "Interrupted by user")
 _ZSTANDARD = 93  # a method that this Python's zipfile does not know
 # A run that came to its end has the first; one that was stopped has the second alone.
 _HEADERS = ("header.json", "_journal/start.json")
@@ -32,35 +42,49 @@ _ATTACHED = "attachment://"
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file in UTF-8, without its byte order mark; a file that begins with UTF-16's is translated."""
+    with path.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            with path.open(encoding="utf-16", errors="replace", newline="\n") as text:
+                yield from (line.encode("utf-8", "replace") for line in text)
+            return
+        file.seek(0)
+        yield file.readline().removeprefix(codecs.BOM_UTF8)
+        yield from file
+
+
 def read_messages(path: Path) -> Iterator[LoggedSession | None]:
     """Sessions of chat messages: a line a session, or an array of sessions (OpenAI, tau-bench, LangSmith); None for a
     line that is none.
 
-    A session is a list of messages, or an object that has one under `messages` or `traj`. Beside it may stand `id`,
-    `task` or `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or `outcome`.
+    A session is a list of messages (`fleetlore.transcripts.messages`), or an object that has one under `messages` or
+    `traj`. Beside it may stand `id`, `task` or `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or
+    `outcome`.
     """
-    with path.open("rb") as file:
-        for line in file:
+    lines = lines_of(path)
+    for line in lines:
+        try:
+            found = read_json(line)
+        except msgspec.DecodeError:
+            if line.strip() not in (b"[", b"{"):  # the first line of one document
+                if line.strip():
+                    yield None
+                continue
             try:
-                found = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                if line.strip() not in (b"[", b"{"):  # the first line of one document
-                    yield None
-                    continue
-                try:
-                    found = orjson.loads(line + file.read())
-                except orjson.JSONDecodeError:  # it was cut
-                    yield None
-                    continue
-            if isinstance(found, list) and not _is_message(found):
-                yield from (_readable(each) for each in found)  # an array of sessions
-            else:
-                yield _readable(found, line)
+                found = read_json(line + b"".join(lines))
+            except msgspec.DecodeError:  # it was cut
+                yield None
+                continue
+        if isinstance(found, list) and not (found and isinstance(found[0], dict) and is_message(found[0])):
+            yield from (_readable(each) for each in found)  # an array of sessions
+        else:
+            yield _readable(found, line)
 
 
 def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
     try:
-        return _session_of(found, raw or orjson.dumps(found))
+        return _session_of(found, raw or msgspec.json.encode(found))
     except MALFORMED:
         return None
 
@@ -85,7 +109,7 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
         goal=str(about.get("goal") or ""),
     )
     for message in messages:
-        _take_message(talk, message)
+        take_message(talk, message, seconds_of(message.get("timestamp", message.get("created_at"))))
     reward, succeeded = about.get("reward"), about.get("success", about.get("resolved"))
     if about.get("outcome") in ("success", "failure"):
         succeeded = about["outcome"] == "success"
@@ -95,68 +119,38 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
     return talk.done()
 
 
-def _take_message(talk: Conversation, message: dict[str, Any]) -> None:
-    role, content = message.get("role"), message.get("content")
-    time = seconds_of(message.get("timestamp", message.get("created_at")))
-    if role == "tool":
-        # Some logs have no ids; a result then answers the call before it.
-        talk.result(str(message.get("tool_call_id", "")), text_of_content(content), message.get("is_error"), time)
-        return
-    if role != "system":
-        talk.say(str(role), text_of_content(content), time)
-    for call in message.get("tool_calls") or ():
-        made = call.get("function", call)
-        talk.call(str(call.get("id", "")), str(made.get("name", "")), made.get("arguments", made.get("args")))
+def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
+    """The session of a transcript of Claude Code, an entry a line; None for a line that is no entry.
 
-
-def _is_message(found: list[Any]) -> bool:
-    return bool(found) and isinstance(found[0], dict) and "role" in found[0]
-
-
-def read_claude_code(path: Path) -> Iterator[LoggedSession | None]:
-    """The session of a transcript of Claude Code, an entry a line; None for a line that is no entry."""
+    Args:
+        seen: what other transcripts hold. A resumed, branched or copied session begins with the entries of another.
+    """
     talk: Conversation | None = None
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                entry = orjson.loads(line)
-            except orjson.JSONDecodeError:
+    for line in lines_of(path):
+        try:
+            entry = read_json(line)
+        except msgspec.DecodeError:
+            if line.strip():
                 yield None
-                continue
-            message = entry.get("message") if isinstance(entry, dict) else None
-            if not isinstance(message, dict) or entry.get("isMeta"):
-                continue  # summaries, snapshots and the like
-            if talk is None:
-                # A sub-agent's file has the session's id, and a name of its own.
-                talk = Conversation("claude-code", str(entry.get("sessionId", "")), path.stem)
-            _take_entry(talk, message, seconds_of(entry.get("timestamp")))
+            continue
+        message = entry.get("message") if isinstance(entry, dict) else None
+        if not isinstance(message, dict) or entry.get("isMeta"):
+            continue  # summaries, snapshots and the like
+        if talk is None:
+            # A sub-agent's file has the session's id, and a name of its own.
+            talk = Conversation("claude-code", str(entry.get("sessionId", "")), path.stem, seen=seen)
+        try:
+            take_message(talk, message, seconds_of(entry.get("timestamp")))
+        except MALFORMED:
+            yield None
     if talk is not None:
         yield talk.done()
-
-
-def _take_entry(talk: Conversation, message: dict[str, Any], time: float) -> None:
-    role, content = str(message.get("role")), message.get("content")
-    if isinstance(content, str):
-        talk.say(role, content, time)
-        return
-    for part in content if isinstance(content, list) else ():
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text":
-            talk.say(role, str(part.get("text", "")), time)
-        elif kind == "tool_use":
-            talk.call(str(part.get("id")), str(part.get("name")), part.get("input"))
-        elif kind == "tool_result":
-            id, text = str(part.get("tool_use_id")), text_of_content(part.get("content"))
-            if part.get("is_error") and text.startswith(_STOPPED):
-                talk.unknown(id)
-            else:
-                talk.result(id, text, bool(part.get("is_error")), time)
 
 
 def read_atif(path: Path) -> Iterator[LoggedSession | None]:
     """The session of a file in the Agent Trajectory Interchange Format, 1.4 to 1.7; None where it is none."""
     try:
-        found = orjson.loads(path.read_bytes())
+        found = read_json(path.read_bytes())
         talk = Conversation("atif", str(found["session_id"]), agent=str(found["agent"]["name"]))
         for step in found["steps"]:
             time = seconds_of(step.get("timestamp"))
@@ -176,7 +170,7 @@ def read_swe_agent(path: Path) -> Iterator[LoggedSession | None]:
     """The session of a trajectory of SWE-agent, whose actions are commands of a shell; None where it is none."""
     raw = path.read_bytes()
     try:
-        found = orjson.loads(raw)
+        found = read_json(raw)
         talk = Conversation("swe-agent", raw, task=path.stem)
         for message in found.get("history") or ():
             if message.get("role") == "user" and not talk.session.goal:
@@ -210,7 +204,7 @@ def read_inspect(path: Path) -> Iterator[LoggedSession | None]:
         for name in archive.namelist():
             if name.startswith("samples/") and name.endswith(".json"):
                 try:
-                    yield _sample(orjson.loads(_member(archive, name)), about)
+                    yield _sample(read_json(_member(archive, name)), about)
                 except (*MALFORMED, *_DAMAGED):
                     yield None
 
@@ -218,7 +212,7 @@ def read_inspect(path: Path) -> Iterator[LoggedSession | None]:
 def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
     for name in _HEADERS:
         with suppress(*MALFORMED, *_DAMAGED):
-            return dict(orjson.loads(_member(archive, name))["eval"])
+            return dict(read_json(_member(archive, name))["eval"])
     return {}
 
 
@@ -228,17 +222,9 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
         raise zipfile.BadZipFile(f"{name} has more than {MAX_PART_BYTES} bytes")
     if about.compress_type != _ZSTANDARD:
         return archive.read(name)
-    try:
-        import zstandard
-    except ImportError:
-        raise ModelUnavailable("this .eval needs zstandard: pip install zstandard") from None
     about.compress_type, about.CRC = zipfile.ZIP_STORED, None  # type: ignore[assignment]  # as it lies there
     about.file_size = about.compress_size
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(archive.read(about)) as packed:
-            unpacked = bytes(packed.read(MAX_PART_BYTES + 1))
-    except zstandard.ZstdError as error:
-        raise zipfile.BadZipFile(f"{name}: {error}") from None
+    unpacked = unpacked_zstd(archive.read(about), MAX_PART_BYTES)
     if len(unpacked) > MAX_PART_BYTES:
         raise zipfile.BadZipFile(f"{name} has more than {MAX_PART_BYTES} bytes")
     return unpacked

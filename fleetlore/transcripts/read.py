@@ -3,7 +3,7 @@
 Beside the forms of other makers there is one of our own, of two files:
 
 - `steps.jsonl[.gz]`, a line a step: source, agent, session, task, goal, step, tool, input, output, error (null: it
-  worked), role (tool, message);
+  worked, or the log has no result if `output` is null, too), role (tool, message);
 - `trajectories.jsonl[.gz]`, a line a session: source, agent, session, task, goal, outcome (0, 1), label_from
   (`env_reward`, `human`), place if any.
 """
@@ -11,20 +11,23 @@ Beside the forms of other makers there is one of our own, of two files:
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
+import msgspec
 
 from fleetlore.errors import ConfigError
 from fleetlore.transcripts import forms
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
+from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import Kind
 
-__all__ = ["FORMS", "TRAJECTORIES", "Form", "files_of", "read_files", "read_sessions"]
+__all__ = ["FORMS", "TRAJECTORIES", "Form", "files_of", "groups_of", "read_files", "read_sessions"]
 
 Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
@@ -39,6 +42,7 @@ FORMS: dict[Form, tuple[Reader, tuple[str, ...]]] = {
 }
 TRAJECTORIES, _STEPS = "trajectories.jsonl", "steps.jsonl"
 _HEAD = 65_536
+_CALL_ID = re.compile(rb'"(toolu_\w+)"')
 
 
 def files_of(paths: Sequence[Path], endings: Sequence[str]) -> list[Path]:
@@ -60,6 +64,16 @@ def files_of(paths: Sequence[Path], endings: Sequence[str]) -> list[Path]:
     return found
 
 
+def groups_of(files: Sequence[Path]) -> list[list[Path]]:
+    """Files in groups whose sessions do not share history: the copies of a transcript begin with the same call."""
+    groups: dict[object, list[Path]] = {}
+    for path in files:
+        with path.open("rb") as file:
+            first = _CALL_ID.search(file.read(_HEAD))
+        groups.setdefault(first[1] if first else path, []).append(path)
+    return list(groups.values())
+
+
 def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
     """Sessions of files of one form, one after another; None for each part that could not be read.
 
@@ -67,6 +81,8 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
         ConfigError: a file cannot be opened.
     """
     read, _ = FORMS[form]
+    if form == "claude-code":
+        read = partial(forms.read_claude_code, seen=set())
     for path in files:
         try:
             yield from read(path)
@@ -99,11 +115,9 @@ def _form_of(path: Path) -> Form | None:
         return "inspect"
     if path.suffix == ".traj":
         return "swe-agent"
-    with path.open("rb") as file:
-        head = file.readline()
     try:
-        first = orjson.loads(head)
-    except orjson.JSONDecodeError:  # a document of several lines
+        first = read_json(next(forms.lines_of(path), b""))
+    except msgspec.DecodeError:  # a document of several lines
         with path.open("rb") as file:
             return "atif" if b'"schema_version"' in file.read(_HEAD) else "messages"
     if not isinstance(first, dict):
@@ -127,8 +141,12 @@ def _read_own(trajectories: Path) -> Iterator[LoggedSession | None]:
         for line in _lines(trajectories):
             sessions[line["session"]] = _session(line)
         for line in _lines(steps):
-            if line["session"] in sessions:
-                sessions[line["session"]].events.append(_event(line))
+            if (session := sessions.get(line["session"])) is None:
+                continue
+            if line["role"] == "tool" and line["output"] is None and line["error"] is None:
+                session.unanswered += 1
+            else:
+                session.events.append(_event(line))
     except (KeyError, TypeError, AttributeError) as error:
         said = f"{trajectories} and {steps.name} have other lines than their names say ({error!r})"
         raise ConfigError(f"{said}: give a log of another form another name") from None
@@ -161,8 +179,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 if len(line) > forms.MAX_PART_BYTES:
                     raise ConfigError(f"{path}, line {number} has more than {forms.MAX_PART_BYTES} bytes")
                 try:
-                    yield orjson.loads(line)
-                except orjson.JSONDecodeError as error:
+                    yield read_json(line)
+                except msgspec.DecodeError as error:
                     raise ConfigError(f"{path}, line {number}: {error}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None

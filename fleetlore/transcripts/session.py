@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
-import orjson
-
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.transcripts.calls import OpenCalls
+from fleetlore.transcripts.verdict import json_or_text, verdict_of
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
 
@@ -24,14 +25,13 @@ _MAX_GOAL = 2_000
 # Seconds, milliseconds, microseconds, nanoseconds: a time of today is in one of them before the year 5138.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
 LATEST = 1e11
-# An error is known by how it begins: this many characters of a result are looked at.
-_BEGINNING = 2_000
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
-_FAILED = re.compile(
-    r"\s*(?:Traceback \(most recent call last\)|An error occurred while running the tool\b|Error\b|ERROR\b"
-    r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
-    r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
-)
+# Reasons under which parts of a log are counted that become no event.
+_NEVER_MADE, _NO_CALL, _OTHER_REASON = "call that was never made", "result without a call", "other parts"
+_SEEN = "call or message that another transcript holds"
+# Characters of an id that is unique in the world, as `toolu_` and 24 more.
+_UNIQUE_ID = 20
+_MAX_REASONS = 32
 
 
 @dataclass(slots=True)
@@ -45,6 +45,7 @@ class LoggedSession:
         place: where it acted: a database, a repository, a host; empty where the log does not say.
         conversation: that it is a part of; empty where the log does not say.
         unanswered: calls of which the log has no result; they are no events.
+        left_out: how many other parts of the log are no events, by reason.
     """
 
     session: str
@@ -59,6 +60,7 @@ class LoggedSession:
     place: str = ""
     conversation: str = ""
     unanswered: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
 
     def all_events(self) -> list[tuple[Kind, dict[str, Any]]]:
         ended: dict[str, Any] = {ev.OUTCOME: self.outcome}
@@ -80,6 +82,14 @@ class LoggedSession:
             self.outcome = "success" if succeeded else "failure"
 
 
+class _Call(NamedTuple):
+    """A call without its result. `key` tells it from every other call in the world; None if its id is too short."""
+
+    tool: str
+    arguments: object
+    key: object = None
+
+
 class Conversation:
     """Collects one session.
 
@@ -87,20 +97,38 @@ class Conversation:
         form: of the log.
         parts: what tells the session from others of the form.
         goal: the first that a person says, unless it is known beforehand.
+        seen: calls and messages of the sessions that were read before, to which those of this one are added. A copy of
+            one is history: it counts where it was seen first.
     """
 
     def __init__(
-        self, form: str, *parts: str | bytes, agent: str = "", task: str = "", goal: str = "", conversation: str = ""
+        self,
+        form: str,
+        *parts: str | bytes,
+        agent: str = "",
+        task: str = "",
+        goal: str = "",
+        conversation: str = "",
+        seen: set[object] | None = None,
     ) -> None:
         id, most = repeatable_id(form, *parts), ev.MAX_ID_LENGTH
         self.session = LoggedSession(id, agent or form, task, goal, source=form, conversation=conversation[:most])
-        self._open: dict[str, tuple[str, object]] = {}
+        self._open = OpenCalls[_Call](self._leave)
+        self._seen = seen
+        # Calls of this session, and ids of those that are history.
+        self._made, self._history = set[object](), set[str]()
 
     def say(self, role: str, text: str, time: float = 0.0) -> None:
         """A message; the empty one is none."""
         if text.strip():
-            if role == "user" and not self.session.goal:
-                self.session.goal = text[:_MAX_GOAL]
+            if role == "user":
+                self.session.goal = self.session.goal or text[:_MAX_GOAL]
+                self._open.end_turn()
+            if self._seen is not None and time:
+                if (role, time, text) in self._seen:
+                    self.pass_over(_SEEN)
+                    return
+                self._seen.add((role, time, text))
             self._add("message", {ev.ROLE: role, ev.CONTENT: text}, time)
 
     def call(self, id: str, tool: str, arguments: object) -> None:
@@ -108,71 +136,56 @@ class Conversation:
         # Code and commands are texts of their own; an exception for each would be a twentieth of an import.
         if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
             arguments = json_or_text(arguments)
-        self._open[id] = tool, arguments
+        key = None
+        if self._seen is not None and len(id) >= _UNIQUE_ID:
+            key = id, tool, arguments_text(arguments)
+            if key in self._seen or key in self._made:
+                self._history.add(id)
+                self.pass_over(_SEEN)
+                return
+            self._made.add(key)
+        self._open.add(id, tool, _Call(tool, arguments, key))
 
-    def result(self, id: str, result: object, failed: bool | None = None, time: float = 0.0) -> None:
-        """A call's result. Of a call that the log does not have it is left out.
+    def result(self, id: str, result: object, marked: bool | None = None, time: float = 0.0, tool: str = "") -> None:
+        """A call's result. It is counted and left out if the log does not have the call.
 
         Args:
-            failed: None where the log does not say; its text decides then.
+            marked: whether the log marks it as failed; None if the log does not say.
+            tool: its name, if the result states it.
         """
-        called = self._open.pop(id, None)
-        if called is None:
+        if id in self._history and id not in self._open:
             return
-        tool, arguments = called
-        data: dict[str, Any] = {ev.TOOL: ev.fitting_name(tool), ev.ARGUMENTS: arguments}
-        if says_failure(result) if failed is None else failed:
-            said = result if isinstance(result, str) else orjson.dumps(result, default=str).decode()
-            data |= {ev.ERROR_TYPE: ev.OTHER_ERROR, ev.ERROR_MESSAGE: said}
+        called = self._open.pop(id, tool)
+        verdict = verdict_of(result, marked)
+        if called is None or not verdict.made:
+            self.pass_over(_NO_CALL if called is None else _NEVER_MADE)
+            return
+        if self._seen is not None and called.key is not None:
+            self._seen.add(called.key)
+        data: dict[str, Any] = {ev.TOOL: ev.fitting_name(called.tool), ev.ARGUMENTS: called.arguments}
+        if verdict.error is not None:
+            data |= {ev.ERROR_TYPE: ev.OTHER_ERROR, ev.ERROR_MESSAGE: verdict.error}
         elif result is not None:
             data[ev.RESULT] = result
         self._add("outcome", data, time)
 
-    def unknown(self, id: str) -> None:
-        """A call that was put off or refused by a person: how it would have ended is not known."""
-        self._open.pop(id, None)
+    def pass_over(self, reason: str) -> None:
+        """Count a part of the log that becomes no event."""
+        counted = self.session.left_out
+        counted[reason if reason in counted or len(counted) < _MAX_REASONS else _OTHER_REASON] += 1
 
     def done(self) -> LoggedSession:
-        self.session.unanswered = len(self._open)
+        self._open.close()
         if not any(self.session.times):
             self.session.times = []
         return self.session
 
+    def _leave(self, call: object) -> None:
+        self.session.unanswered += 1
+
     def _add(self, kind: Kind, data: dict[str, Any], time: float) -> None:
         self.session.events.append((kind, data))
         self.session.times.append(time)
-
-
-def says_failure(result: object) -> bool:
-    """Whether a result that nobody marked as one is an error: by how it begins, so that a page about errors is none."""
-    if isinstance(result, dict):
-        return bool(result.get("error") or result.get("is_error") or result.get("isError"))
-    if not isinstance(result, str):
-        return False
-    if result[:1] == "{" and '"error"' in result[:200]:
-        try:
-            return says_failure(orjson.loads(result))
-        except orjson.JSONDecodeError:
-            return False
-    return _FAILED.match(result, 0, _BEGINNING) is not None
-
-
-def json_or_text(value: object) -> Any:
-    """What JSON in a text says; the value where it is none."""
-    if isinstance(value, str):
-        with suppress(orjson.JSONDecodeError):
-            return orjson.loads(value)
-    return value
-
-
-def text_of_content(content: object) -> str:
-    """The text of a message's content: a text, or a list of parts of which some are texts."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    parts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | dict)]
-    return "\n".join(part for part in parts if isinstance(part, str))
 
 
 def seconds_of(time: object) -> float:

@@ -10,9 +10,11 @@ from base64 import b64decode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import orjson
+import msgspec
 
-from fleetlore.transcripts.session import LATEST, Conversation, LoggedSession, json_or_text
+from fleetlore.transcripts.session import LATEST, Conversation, LoggedSession
+from fleetlore.transcripts.verdict import json_or_text
+from fleetlore.wire.decode import read_json
 
 __all__ = ["MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of", "spans_of"]
 
@@ -47,7 +49,12 @@ _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "servic
 _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
 # As protobuf's own JSON has it, and as OTLP's.
 _STATUS_OK, _STATUS_ERROR = ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)
-# Who cancels a call says nothing of its tool.
+_TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords")
+# Reading a record raises these if it is malformed; the last two for numbers and nesting that no exporter writes.
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+# Characters of a malformed record that its error shows.
+_SHOWN = 200
+# A cancelled call says nothing of its tool.
 _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 
 
@@ -111,7 +118,8 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
         if _is_unknown(span) or (arguments is not None and result is None and error is None and not span.worked):
             continue
         talk.call(span.id, str(name), json_or_text(arguments))
-        talk.result(span.id, json_or_text(result) if error is None else error, error is not None, span.end)
+        marked = True if error is not None else False if span.worked else None
+        talk.result(span.id, json_or_text(result) if error is None else error, marked, span.end)
     return talk.done()
 
 
@@ -165,22 +173,25 @@ def _said(value: Any) -> str:
     given = json_or_text(value)
     for message in given if isinstance(given, list) else ():
         if isinstance(message, dict) and message.get("role") == "user":
-            parts = message.get("parts") or [{"content": message.get("content")}]
-            return next((str(part["content"]) for part in parts if part.get("content")), "")
-    return given if isinstance(given, str) else orjson.dumps(given, default=str).decode() if given else ""
+            parts = message.get("parts") or message.get("content")
+            said = (
+                part.get("content") or part.get("text") if isinstance(part, dict) else part for part in _list(parts)
+            )
+            return next((each for each in said if each and isinstance(each, str)), "")
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode() if given else ""
 
 
-def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span]:
-    """Spans of an export in the form `application/json` or `application/x-protobuf`.
+def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | ValueError]:
+    """Spans of an export in the form `application/json` or `application/x-protobuf`; an error for each that is none.
 
     Args:
         logs: it is one of logs, of which those that evaluate a span are taken for spans below it.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, DecodeError: it is none.
+        ValueError, DecodeError: it is no export at all.
     """
     if form == "application/json":
-        export = orjson.loads(body)
+        export = read_json(body)
     else:
         # They come with the extra [otel].
         from google.protobuf.json_format import MessageToDict
@@ -189,17 +200,33 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span]:
 
         request: Any = ExportLogsServiceRequest if logs else ExportTraceServiceRequest
         export = MessageToDict(request.FromString(body))
+    if not isinstance(export, dict):
+        raise ValueError("an export is a JSON object")
     in_hex = form == "application/json"
-    for resource in export.get("resourceLogs", ()) if logs else ():
-        for scope in resource.get("scopeLogs", ()):
-            for record in scope.get("logRecords", ()):
-                if record.get("eventName") == _EVALUATION and record.get("spanId"):
-                    yield _evaluation(record, in_hex=in_hex)
-    for resource in export.get("resourceSpans", ()):
-        shared = _attributes(resource.get("resource") or {})
-        for scope in resource.get("scopeSpans", ()):
-            for span in scope.get("spans", ()):
-                yield _span(span, shared, in_hex=in_hex)
+    resources, scopes, records = _LOGS if logs else _TRACES
+    for resource in _listed(export, resources):
+        try:
+            shared = _attributes(resource.get("resource") or {})
+        except _MALFORMED:
+            shared = {}
+        for scope in _listed(resource, scopes):
+            for record in _listed(scope, records):
+                try:
+                    if not logs:
+                        yield _span(record, shared, in_hex=in_hex)
+                    elif record.get("eventName") == _EVALUATION and record.get("spanId"):
+                        yield _evaluation(record, in_hex=in_hex)
+                except _MALFORMED as error:
+                    yield ValueError(f"{str(record)[:_SHOWN]}: {error!r}")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _listed(holder: Any, name: str) -> list[Any]:
+    found = holder.get(name) if isinstance(holder, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span:
@@ -208,7 +235,7 @@ def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span
     if not trace or not id:
         raise ValueError("a span without its ids")
     return Span(
-        span.get("name", ""),
+        str(span.get("name") or ""),
         trace,
         id,
         parent,
@@ -217,8 +244,8 @@ def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span
         {**shared, **_attributes(span)},
         status.get("code") in _STATUS_ERROR,
         status.get("code") in _STATUS_OK,
-        status.get("message", ""),
-        [(event.get("name", ""), _attributes(event)) for event in span.get("events", ())],
+        str(status.get("message") or ""),
+        [(event.get("name", ""), _attributes(event)) for event in span.get("events") or ()],
     )
 
 
@@ -241,7 +268,7 @@ def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:
 
 
 def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
-    return {each["key"]: _value(each.get("value") or {}) for each in holder.get("attributes", ())}
+    return {each["key"]: _value(each.get("value") or {}) for each in holder.get("attributes") or ()}
 
 
 def _value(value: dict[str, Any]) -> Any:

@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from hashlib import sha256
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-import orjson
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -27,6 +26,7 @@ from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.join.mcp.proxy import McpCalls
 from fleetlore.join.upstream import upstream_client
+from fleetlore.wire.decode import read_json
 
 __all__ = ["forwarding_app"]
 
@@ -108,7 +108,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         body = await answer.aread()
         await answer.aclose()
         if answer.is_success:
-            body = orjson.dumps({**orjson.loads(body), "resource": str(request.url.replace(path="/mcp", query=""))})
+            body = msgspec.json.encode({**read_json(body), "resource": str(request.url.replace(path="/mcp", query=""))})
         return Response(body, answer.status_code, _told(request, answer))
 
     methods = ["GET", "POST", "DELETE"]
@@ -151,9 +151,9 @@ def _peer(request: Request, asked: bytes, open: Collection[str]) -> str:
     peer like it.
     """
     try:
-        message: Any = orjson.loads(asked)
-        method, client = message["method"], orjson.dumps(message["params"]["_meta"][_CLIENT])
-    except (orjson.JSONDecodeError, LookupError, TypeError):
+        message = read_json(asked)
+        method, client = message["method"], msgspec.json.encode(message["params"]["_meta"][_CLIENT])
+    except (msgspec.DecodeError, LookupError, TypeError):
         method, client = "", b""
     who = sha256(b"\0".join((request.headers.get("authorization", "").encode(), client))).hexdigest()
     peer = f"{who} {request.client}"

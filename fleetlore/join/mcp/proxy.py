@@ -17,13 +17,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-import orjson
+import msgspec
 
 from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
-from fleetlore.transcripts.session import text_of_content
+from fleetlore.transcripts.calls import OpenCalls
+from fleetlore.transcripts.verdict import text_of_content, verdict_of
+from fleetlore.wire.decode import read_json
+from fleetlore.wire.rewrite import rewritten
 
 __all__ = ["McpCalls", "run_command"]
 
@@ -45,7 +48,8 @@ class McpCalls:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._begun: dict[object, Action | str] = {}  # by id of the request; of others than calls its method
+        # Calls, and methods of other requests that wait for an answer.
+        self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
     def from_client(self, message: bytes) -> tuple[bytes, bytes]:
         """What to pass on to the server, and what to answer the client in its place; one of both is empty."""
@@ -54,7 +58,7 @@ class McpCalls:
         requests = _parsed(message)[:_MAX_OPEN]
         # A batch is passed on whole: the answers to it come in one message.
         if len(requests) == 1 and not _is_batch(message) and (answer := self._held(requests[0])):
-            return b"", _in_place_of(message, answer)
+            return b"", msgspec.json.encode(answer) + _end_of(message)
         for each in requests:
             self._take_request(each)
         return message, b""
@@ -66,18 +70,16 @@ class McpCalls:
         answers = _parsed(message)
         if not any([self._take_answer(each) for each in answers]):
             return message
-        return _in_place_of(message, answers if _is_batch(message) else answers[0])
+        return rewritten(message.strip(), answers if _is_batch(message) else answers[0]) + _end_of(message)
 
     @property
     def under_way(self) -> int:
         """Calls of tools that are not answered yet."""
-        return sum(isinstance(each, Action) for each in self._begun.values())
+        return sum(isinstance(each, Action) for each in self._begun)
 
     def close(self) -> None:
         """The connection ended: what became of the calls under way is not known."""
-        while self._begun:
-            _, action = self._begun.popitem()
-            _abandon(action)
+        self._begun.close()
 
     def _held(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """The answer to a call that is not made; None where it is to be made.
@@ -99,20 +101,17 @@ class McpCalls:
         if isinstance(id, list | dict):
             return  # no JSON-RPC; the server will say so
         if method == _CALL and isinstance(params, dict):
-            self._begun[id] = self._session.begin(str(params.get("name")), params.get("arguments"))
+            tool = str(params.get("name"))
+            self._begun.add(_key(id), tool, self._session.begin(tool, params.get("arguments")))
         elif method in (*_BEGINNINGS, _LIST):
-            self._begun[id] = method
+            self._begun.add(_key(id), method, method)
         elif method == "notifications/cancelled" and isinstance(params, dict):
-            cancelled = params.get("requestId")
-            if not isinstance(cancelled, list | dict):
-                _abandon(self._begun.pop(cancelled, None))
-        if len(self._begun) > _MAX_OPEN:
-            _abandon(self._begun.pop(next(iter(self._begun))))
+            _abandon(self._begun.pop(_key(params.get("requestId"))))
 
     def _take_answer(self, message: dict[str, Any]) -> bool:
         """Whether something was added to it."""
-        id = message.get("id")
-        if "method" in message or isinstance(id, list | dict) or id not in self._begun:
+        id = _key(message.get("id"))
+        if "method" in message or id not in self._begun:
             return False
         begun, result, error = self._begun.pop(id), message.get("result"), message.get("error")
         if isinstance(begun, str):
@@ -122,6 +121,8 @@ class McpCalls:
             if result.get("cacheScope") == "public":  # what was added is this agent's
                 result["cacheScope"] = "private"
             return True
+        if begun is None:
+            return False
         if not isinstance(result, dict):
             said = error.get("message") if isinstance(error, dict) else error
             begun.end(error_text=str(said))
@@ -131,13 +132,16 @@ class McpCalls:
             begun.abandon()
             return False
         parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
-        text = text_of_content(parts)
-        failed = bool(result.get("isError"))
-        if failed:
-            begun.end(error_text=text)
+        text, marked = text_of_content(parts), result.get("isError")
+        error, made = verdict_of(text, marked if isinstance(marked, bool) else None)
+        if not made:
+            begun.abandon()
+            return False
+        if error is not None:
+            begun.end(error_text=error)
         else:
             begun.end(result.get("structuredContent") or text or parts)
-        advice = after_call(self._session, failed=failed)
+        advice = after_call(self._session, failed=error is not None)
         if advice:
             result["content"] = [*parts, {"type": "text", "text": advice}]
         return bool(advice)
@@ -160,6 +164,11 @@ class McpCalls:
         return bool(notes)
 
 
+def _key(id: object) -> str:
+    """The id of a request as text: some clients answer 1 with 1.0, and none means "1" by 1."""
+    return repr(int(id) if isinstance(id, float) and id.is_integer() else id)
+
+
 def _abandon(begun: Action | str | None) -> None:
     if isinstance(begun, Action):
         begun.abandon()
@@ -169,15 +178,15 @@ def _is_batch(message: bytes) -> bool:
     return message.lstrip()[:1] == b"["
 
 
-def _in_place_of(message: bytes, value: object) -> bytes:
-    return orjson.dumps(value) + message[len(message.rstrip()) :]  # over stdio the newline ends a message
+def _end_of(message: bytes) -> bytes:
+    return message[len(message.rstrip()) :]  # over stdio the newline ends a message
 
 
 def _parsed(message: bytes) -> list[dict[str, Any]]:
     """The messages of a line: one, or those of a batch; none where it is no JSON."""
     try:
-        parsed = orjson.loads(message)
-    except orjson.JSONDecodeError:
+        parsed = read_json(message)
+    except msgspec.DecodeError:
         return []
     return [each for each in (parsed if isinstance(parsed, list) else [parsed]) if isinstance(each, dict)]
 

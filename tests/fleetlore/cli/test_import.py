@@ -33,9 +33,14 @@ def test_it_says_what_is_found_and_masked(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert lines[1] == "2 calls, 1 failed; 3 messages" and lines[2].startswith("from 2026-01-01 00:00:01 to ")
-    assert lines[3:] == ["masked: 2 aws_access_key", "1 parts hold no session and are left out"]  # goal and message
+    assert lines[3:] == [
+        "masked: 2 aws_access_key",  # goal and message
+        "1 parts hold no session and are left out",
+        "left out 1 times: call that was never made",
+    ]
     counted = orjson.loads(run("claude-code", str(tmp_path), "--dry-run", "--json").output)
     assert (counted["sessions"], counted["calls"], counted["failed"], counted["unreadable"]) == (2, 2, 1, 1)
+    assert counted["left_out"] == {"call that was never made": 1}
 
 
 @pytest.mark.long

@@ -93,7 +93,7 @@ def cycle() -> list[Any]:
         (Path("/a/b"), "/a/b"),
         (Unprintable(), "<unprintable Unprintable>"),
         (Broken(a=1), "<unreadable Broken>"),
-        ("\ud800", "?"),
+        ("\ud800", "\ufffd"),
         ({"pass\u0077ord": "hunter22"}, {"password": "[redacted:password]"}),
     ],
 )

@@ -7,15 +7,22 @@ import gzip
 import subprocess
 import sys
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import orjson
 import pytest
+import zstandard
 from google.protobuf.json_format import MessageToDict
 from openinference.instrumentation import TracerProvider as OpenInferenceProvider
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -369,7 +376,6 @@ NESTED = (
     [
         (b"{", {"content-type": "application/json"}),
         (b"[]", {"content-type": "application/json"}),
-        (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}]}', {"content-type": "application/json"}),
         (b"\xff\xff", PROTOBUF),
         (b"x", {**PROTOBUF, "content-encoding": "gzip"}),
         (gzip.compress(b"{}", mtime=0)[:-9], {**JSON, "content-encoding": "gzip"}),
@@ -384,6 +390,85 @@ async def test_what_is_no_otlp_is_refused(
     [answer] = await post(fleet, (body, headers))
     assert answer.status_code == 400
     assert not recorder.events
+
+
+SPAN = {
+    "traceId": "b" * 32, "spanId": "1" * 16, "name": "execute_tool sql",
+    "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"spanId": ""}, {"traceId": 7}, {"startTimeUnixNano": "yesterday"}, {"status": "ERROR"}, {"name": None},
+     {"attributes": {"a": 1}}, {"attributes": [{"key": "n", "value": {"intValue": "many"}}]}, {"attributes": [None]},
+     {"events": "none"}, {"attributes": [{"key": "n", "value": {"arrayValue": 3}}]}],
+)  # fmt: skip
+async def test_a_malformed_span_costs_only_itself(fleet: Fleet, recorder: Recorder, odd: dict[str, Any]) -> None:
+    """An exporter sends nothing again that is refused, so the neighbours are recorded and the rest is counted."""
+    around = [{**SPAN, "traceId": trace * 32} for trace in "ac"]
+    body = orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [around[0], {**SPAN, **odd}, around[1]]}]}]})
+    [answer] = await post(fleet, (body, JSON))
+    assert answer.status_code == 200 and recorder.kinds.count("outcome") >= 2
+    told = answer.json().get("partialSuccess")
+    if recorder.kinds.count("outcome") == 2:
+        assert told["rejectedSpans"] == "1" and told["errorMessage"]
+
+
+async def test_a_malformed_span_of_protobuf_is_told_in_protobuf(fleet: Fleet, recorder: Recorder) -> None:
+    spans = [trace_pb2.Span(trace_id=bytes(16), name="no id"), trace_pb2.Span(trace_id=b"a" * 16, span_id=b"b" * 8)]
+    scope = trace_pb2.ScopeSpans(spans=spans)
+    export = ExportTraceServiceRequest(resource_spans=[trace_pb2.ResourceSpans(scope_spans=[scope])])
+    [answer] = await post(fleet, (export.SerializeToString(), PROTOBUF))
+    assert ExportTraceServiceResponse.FromString(answer.content).partial_success.rejected_spans == 1
+
+
+def deflated(body: bytes) -> bytes:
+    packing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packing.compress(body) + packing.flush()
+
+
+PACKED: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("GZIP", gzip.compress), ("deflate", zlib.compress), ("Deflate", deflated), ("zstd", zstandard.compress),
+    ("identity", bytes),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("encoding", "pack"), PACKED)
+async def test_an_export_is_unpacked_as_it_says(
+    fleet: Fleet, recorder: Recorder, encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    packed = pack(orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]}))
+    headers = {**JSON, "content-encoding": encoding}
+    answers = await post(fleet, (packed, headers), (packed[:-3], headers))
+    assert [each.status_code for each in answers] == [200, 400] and recorder.kinds.count("outcome") == 1
+
+
+async def test_an_unknown_encoding_is_named(fleet: Fleet) -> None:
+    [answer] = await post(fleet, (b"x", {**JSON, "content-encoding": "snappy"}))
+    assert answer.status_code == 415 and "snappy" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "failed"),
+    [
+        ('{"isError": true, "content": [{"type": "text", "text": "no rule"}]}', 0, True),
+        ('{"result": {"isError": true, "content": []}}', 0, True),
+        ('{"content": "no rule", "tool_call_id": "c", "status": "error"}', 0, True),
+        ("content='no rule' name='f' tool_call_id='c' status='error'", 0, True),
+        ('{"error": "no rule"}', 0, True),
+        ('{"error": "no rule"}', 1, False),  # its emitter says that the call worked
+        ('{"isError": true, "content": "no rule"}', 1, True),
+        ('{"rows": 3, "error": null}', 0, False),
+    ],
+)
+async def test_a_result_that_says_it_failed_needs_no_status(
+    fleet: Fleet, recorder: Recorder, result: str, status: int, failed: bool
+) -> None:
+    given = {"key": "gen_ai.tool.call.result", "value": {"stringValue": result}}
+    span = {**SPAN, "attributes": [*SPAN["attributes"], given], "status": {"code": status}}
+    await post(fleet, (orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}), JSON))
+    assert [events.ERROR_MESSAGE in each for each in recorder.outcomes] == [failed]
 
 
 @pytest.mark.parametrize("time", [-1, 10**20, 2**63])

@@ -232,7 +232,6 @@ async def test_changes_are_streamed(http: httpx2.AsyncClient, fleet: Fleet) -> N
         (json.dumps([STARTED, FAILED | {"data": {}}]).encode(), "missing_field", names.TOOL),
         (json.dumps(FAILED | {"tenant": "other"}).encode(), "foreign_tenant", "other"),
         (json.dumps(STARTED | {"data": {names.PLACE: "x" * 300}}).encode(), "", "place"),
-        (b'{"session": "\xff"}', "not_json", "UTF-8"),
         pytest.param(b"[" * 100_000, "not_json", "", id="too deep"),
     ],
 )
@@ -246,9 +245,7 @@ async def test_a_bad_event_is_refused_whole(
 
 
 @pytest.mark.parametrize("path", ["/v1/advise", "/v1/brief", "/v1/sessions/s1/end", "/v1/hooks/codex"])
-@pytest.mark.parametrize(
-    "value", [b'"\xff"', b"[" * 100_000, b'"\\ud800"'], ids=["no UTF-8", "too deep", "half a surrogate pair"]
-)
+@pytest.mark.parametrize("value", [b'"', b"[" * 100_000], ids=["cut", "too deep"])
 async def test_bytes_that_no_decoder_reads_are_the_callers_mistake(
     http: httpx2.AsyncClient, path: str, value: bytes
 ) -> None:

@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import ANY
 
 import httpx2
 import orjson
@@ -20,6 +21,7 @@ from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPON
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.gateway import About, tell
 from fleetlore.relay.requests import Caller
+from fleetlore.transcripts.verdict import Verdict
 from fleetlore.wire import events as names
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
@@ -106,7 +108,7 @@ def test_calls_side_by_side_are_told_apart(told: Any, fleet: Fleet, recorder: Re
     ],
 )
 def test_failed_and_worked_calls_are_told_apart(content: object, marked: bool | None, failed: bool) -> None:
-    assert Result("c1", {"content": content}, "content", marked).failed is failed
+    assert Result("c1", {"content": content}, "content", marked).verdict == Verdict(ANY if failed else None)
 
 
 def test_what_was_put_in_stays_in_every_turn(told: Any, fleet: Fleet, recorder: Recorder) -> None:

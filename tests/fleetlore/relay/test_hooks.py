@@ -121,8 +121,8 @@ def test_cursor_is_told_where_it_listens(send: Send, recorder: Recorder) -> None
     call = {"tool_name": "Shell", "tool_input": {"command": "cat /etc/shadow"}, "cwd": "/"}
     began = send("cursor", session_id="c1", hook_event_name="sessionStart", is_background_agent=False)
     assert list(began) == ["additional_context"] and "fleet-memory" in began["additional_context"]
-    assert sent("beforeSubmitPrompt", prompt="read it", attachments=[]) == {}
-    assert sent("preToolUse", **call, tool_use_id="1") == {}
+    assert sent("beforeSubmitPrompt", prompt="read it", attachments=[]) == {"continue": True}
+    assert sent("preToolUse", **call, tool_use_id="1") == {"permission": "allow"}
     failed = {"error_message": DENIED, "failure_type": "error", "duration": 250, "is_interrupt": False}
     assert sent("postToolUseFailure", **call, **failed, tool_use_id="1") == {}
     refused = {"error_message": "no", "failure_type": "permission_denied", "duration": 1}
@@ -139,6 +139,50 @@ def test_cursor_is_told_where_it_listens(send: Send, recorder: Recorder) -> None
     assert errors == [("_OTHER", DENIED), None, ("_OTHER", "no a")]
     assert recorder.kinds[0] == "session.started" and recorder.kinds[-1] == "session.ended"
     assert [each.data[events.ROLE] for each in recorder.events if each.kind == "message"] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("id", [{}, {"tool_use_id": None}, {"tool_use_id": ""}])
+def test_calls_of_cursor_without_an_id_are_told_apart(send: Send, recorder: Recorder, id: dict[str, Any]) -> None:
+    """Two calls side by side, of which the second ends first; and the first of them once more."""
+
+    def sent(event: str, command: str, **given: Any) -> dict[str, Any]:
+        about = {"conversation_id": "c1", "tool_name": "Shell", "tool_input": {"command": command}, **id}
+        return send("cursor", **about, hook_event_name=event, **given)
+
+    for command in ("ls", "make", "ls"):
+        sent("preToolUse", command)
+    sent("postToolUseFailure", "make", error_message="no rule", failure_type="error")
+    sent("postToolUse", "ls", tool_output="a")
+    sent("postToolUse", "ls", tool_output="b")
+    found = [(each[events.ARGUMENTS]["command"], each.get(events.RESULT)) for each in recorder.outcomes]
+    assert found == [("make", None), ("ls", "a"), ("ls", "b")]
+
+
+FRAME = "Chunk ID: 3f9c21\nWall time: 0.05 seconds\nProcess exited with code {}\nOriginal token count: 9\nOutput:\n{}"
+
+
+@pytest.mark.parametrize(
+    ("response", "failed"),
+    [
+        (FRAME.format(2, "ls: x"), True),
+        (FRAME.format(-1, "killed"), True),
+        ("Exit code: -1\nWall time: 3 seconds\nOutput:\n", True),
+        ({"output": "killed", "metadata": {"exit_code": -1}}, True),
+        (FRAME.format(0, "ci.log: Process exited with code 1"), False),
+        ("from ci.log:\nstep 3: Process exited with code 1\nretried, all green", False),
+        ("Traceback (most recent call last):\nKeyError: 'x'", True),
+        ("exec command rejected by user", None),
+        ("aborted by user after 5.2s", None),
+    ],
+)
+def test_the_frame_of_codex_decides_and_no_text_that_quotes_one(
+    send: Send, recorder: Recorder, response: object, failed: bool | None
+) -> None:
+    about = {"session_id": "c1", "tool_name": "Bash", "tool_use_id": "1", "tool_input": {"command": "x"}}
+    send("codex", **about, hook_event_name="PreToolUse")
+    send("codex", **about, hook_event_name="PostToolUse", tool_response=response)
+    found = [recorder.error(each) is not None for each in recorder.outcomes]
+    assert found == ([] if failed is None else [failed])
 
 
 def test_a_silent_session_is_left_and_its_next_call_begins_a_further_part(

@@ -6,7 +6,7 @@ import gzip
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import tzset
 from typing import Any
@@ -19,8 +19,9 @@ from fleetlore.emit.encode import encode
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.transcripts import forms
-from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
-from fleetlore.transcripts.session import Conversation, LoggedSession, says_failure, seconds_of, timed_events
+from fleetlore.transcripts.read import FORMS, files_of, groups_of, read_files, read_sessions
+from fleetlore.transcripts.session import Conversation, LoggedSession, seconds_of, timed_events
+from fleetlore.transcripts.verdict import verdict_of
 from fleetlore.wire import events as ev
 
 TEXT = "PermissionError: [Errno 13] Permission denied: '/etc/shadow'"
@@ -358,7 +359,7 @@ def test_a_file_of_the_own_name_and_another_form_is_said(tmp_path: Path) -> None
     ],
 )
 def test_what_nobody_marked_is_an_error_by_how_it_begins(result: object, failed: bool) -> None:
-    assert says_failure(result) is failed
+    assert (verdict_of(result).error is not None) is failed
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
@@ -445,3 +446,92 @@ def test_a_packed_line_that_unpacks_to_too_much_is_said(tmp_path: Path, monkeypa
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
+
+
+def transcript(path: Path, session: str, calls: Sequence[str], **more: Any) -> Path:
+    """A transcript of Claude Code in which these calls were made; a result is missing where its name says so."""
+    lines = []
+    for number, call in enumerate(calls):
+        about = {"sessionId": session, "timestamp": f"2026-01-01T00:00:{number:02}Z", "uuid": call, **more}
+        use = {"type": "tool_use", "id": f"toolu_{call:0>24}", "name": "Bash", "input": {"command": call}}
+        done = {"type": "tool_result", "tool_use_id": use["id"], "content": f"done {call}"}
+        said = ("user", [{"type": "text", "text": f"do {call}"}]), ("assistant", [use]), ("user", [done])
+        lines += [{**about, "type": role, "message": {"role": role, "content": content}} for role, content in said]
+        if "open" in call:
+            lines.pop()
+    path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    return path
+
+
+def test_history_that_a_resumed_branched_or_copied_transcript_holds_counts_once(tmp_path: Path) -> None:
+    files = [
+        transcript(tmp_path / "a.jsonl", "a", ["1", "2"]),
+        transcript(tmp_path / "b.jsonl", "b", ["1", "2", "3"]),  # resumed
+        transcript(tmp_path / "c.jsonl", "c", ["1", "4", "4"], forkedFrom={"sessionId": "a"}),  # branched, and replayed
+        transcript(tmp_path / "d.jsonl", "a", ["1", "2"]),  # copied
+    ]
+    sessions = [each for each in read_files("claude-code", files) if each is not None]
+    made = [[data[ev.RESULT] for kind, data in each.events if kind == "outcome"] for each in sessions]
+    assert made == [["done 1", "done 2"], ["done 3"], ["done 4"], []]
+    assert [each.left_out.total() for each in sessions] == [0, 4, 3, 4] and not sessions[-1].events
+    assert [each.goal for each in sessions] == ["do 1"] * 4 and not any(each.unanswered for each in sessions)
+    assert [set(group) for group in groups_of(files)] == [set(files)]
+
+
+def test_a_call_whose_result_is_in_the_copy_alone_is_not_lost(tmp_path: Path) -> None:
+    """A session is sent to the background while a call runs: its result comes in the copy."""
+    first = transcript(tmp_path / "a.jsonl", "a", ["1", "open"])
+    lines = first.read_bytes().splitlines()
+    done = {"type": "tool_result", "tool_use_id": f"toolu_{'open':0>24}", "content": "done"}
+    lines.append(orjson.dumps({"type": "user", "sessionId": "b", "message": {"role": "user", "content": [done]}}))
+    (tmp_path / "b.jsonl").write_bytes(b"\n".join(lines))
+    kept, copy = [each for each in read_files("claude-code", [first, tmp_path / "b.jsonl"]) if each is not None]
+    assert kept.unanswered == 1 and copy.unanswered == 0
+    assert [data[ev.RESULT] for kind, data in copy.events if kind == "outcome"] == ["done"]
+
+
+@pytest.mark.parametrize("form", [form for form in WRITERS if form != "inspect"])
+def test_a_byte_order_mark_changes_nothing(form: str, tmp_path: Path) -> None:
+    WRITERS[form](tmp_path)
+    path = files_of([tmp_path], FORMS[form][1])[0]  # type: ignore[index]
+    found = []
+    for mark in (b"", b"\xef\xbb\xbf"):
+        path.write_bytes(mark + path.read_bytes())
+        found.append([each and (each.session, each.events) for each in read_files(form, [path])])  # type: ignore[arg-type]
+    assert form == "swe-agent" or found[0] == found[1]  # whose id is made of all its bytes
+    assert [each and each[1] for each in found[0]] == [each and each[1] for each in found[1]]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_log_that_powershell_wrote_is_read(encoding: str, tmp_path: Path) -> None:
+    in_claude_code(tmp_path)
+    text = (tmp_path / "s1.jsonl").read_text()
+    before = list(read_files("claude-code", [tmp_path / "s1.jsonl"]))
+    (tmp_path / "s1.jsonl").write_bytes(f"\ufeff{text}".replace("\n", "\r\n").encode(encoding))
+    after = list(read_files("claude-code", [tmp_path / "s1.jsonl"]))
+    assert [each and each.events for each in after] == [each and each.events for each in before]
+
+
+@pytest.mark.parametrize("odd", ["\\ud83d…", "NaN", "1e999", "\\u0000", "123456789012345678901234567890"])
+def test_no_session_is_lost_for_an_odd_value(odd: str, tmp_path: Path) -> None:
+    text = f'"{odd}"' if odd[0] == "\\" else odd
+    line = '{"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "tool_calls": [{"id": "c1", '
+    line += '"function": {"name": "f", "arguments": {"n": %s}}}]}, {"role": "tool", "tool_call_id": "c1", "content": '
+    line += '"Error: no"}], "reward": %s}'
+    (tmp_path / "x.jsonl").write_text(line % (text, text if odd == "NaN" else "0") + "\n" + line % (1, 1))
+    first, second = read_files("messages", [tmp_path / "x.jsonl"])
+    assert first is not None and second is not None and len(first.events) == len(second.events) == 2
+    assert first.outcome == ("unknown" if odd == "NaN" else "failure")
+    written = [orjson.loads(encode(each)[-1]) for each in timed_events(first, "t", 1e9)][2][ev.ARGUMENTS]["n"]
+    expected = {"\\ud83d…": "\ufffd…", "\\u0000": "\x00"}
+    assert written == expected.get(odd, odd)
+
+
+def test_calls_without_a_result_are_left_out_of_the_own_form(tmp_path: Path) -> None:
+    about = {"source": "s", "agent": "a", "session": "1", "task": "t", "goal": "g"}
+    step = {**about, "role": "tool", "tool": "f", "input": "x", "error": None}
+    (tmp_path / "trajectories.jsonl").write_bytes(orjson.dumps(about))
+    steps = [{**step, "output": ""}, {**step, "output": None}, {**step, "output": None, "error": "no"}]
+    (tmp_path / "steps.jsonl").write_bytes(b"\n".join(map(orjson.dumps, steps)))
+    [session] = read_sessions(tmp_path)
+    assert [ev.ERROR_MESSAGE in data for _, data in session.events] == [False, True] and session.unanswered == 1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleetlore.refusals import refusals
-from fleetlore.wire.decode import json_reader, msgpack_reader
+from fleetlore.wire.decode import json_reader, mended_json, msgpack_reader, read_json, well_formed
 from fleetlore.wire.events import Definitions
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Trajectory
@@ -43,3 +47,41 @@ def test_lore_with_a_number_beyond_every_count_is_refused(field: str) -> None:
     item |= {"content": "", "when": "", field: 10**400 if field != "last_seen" else 1e300}
     with pytest.raises(msgspec.DecodeError):
         MemoryItem.from_json(str(item).replace("'", '"'))
+
+
+odd_texts = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(["\ud83d", "\udc00x", "\x00", "\ufeff"])
+odd_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**90), 2**90) | st.floats() | odd_texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(odd_texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def expected(value: Any) -> Any:
+    """A value as it is to be read: numbers that JSON has not are texts, and texts are valid Unicode."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        return {well_formed(name): expected(member) for name, member in value.items()}
+    return [expected(member) for member in value] if isinstance(value, list) else well_formed(value)
+
+
+@given(odd_values, st.booleans(), st.sampled_from([b"", b"\xef\xbb\xbf"]))
+def test_odd_json_of_others_is_read_with_nothing_lost(value: Any, ascii_only: bool, mark: bytes) -> None:
+    raw = mark + json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    found = read_json(raw) if ascii_only else read_json(raw.decode("utf-8-sig", "surrogatepass"))
+    assert found == expected(value)
+    msgspec.json.decode(mended_json(raw))
+    msgspec.json.encode(found)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[1,]", b"[" * 100_000, b"{'a': 1}"])
+def test_what_is_no_json_is_said_and_stays(raw: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        read_json(raw)
+    assert mended_json(raw) == raw
+
+
+def test_numbers_keep_all_their_digits() -> None:
+    digits = "7" * 5000
+    assert read_json(b"[18446744073709551616, 1e999, %b]" % digits.encode()) == [2**64, "1e999", digits]

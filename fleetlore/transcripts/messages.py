@@ -1,0 +1,162 @@
+"""Read one message of a chat in the form of any known maker, and count the messages and parts that are of none.
+
+| maker | a call | its result |
+| --- | --- | --- |
+| OpenAI chat | `tool_calls` or `function_call` of a message | a message of role `tool` or `function` |
+| OpenAI responses | an item `function_call` | an item `function_call_output` |
+| Anthropic | a part `tool_use` | a part `tool_result` |
+| Gemini | a part `functionCall` | a part `functionResponse` |
+| Bedrock | a part `toolUse` | a part `toolResult` |
+| LangChain | `tool_calls` of a message of type `ai` | a message of type `tool` |
+| Vercel AI SDK | a part `tool-call` | a part `tool-result`; or both in a part `tool-<name>` |
+| pydantic-ai | a part of kind `tool-call` | a part of kind `tool-return` or `retry-prompt` |
+| OpenTelemetry | a part `tool_call` | a part `tool_call_response` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetlore.transcripts.session import Conversation
+from fleetlore.transcripts.verdict import text_of_content
+from fleetlore.wire import events as ev
+
+__all__ = ["is_message", "take_message"]
+
+_ROLES = {
+    "human": "user", "request": "user", "user-prompt": "user", "ai": "assistant", "AIMessageChunk": "assistant",
+    "model": "assistant", "response": "assistant", "developer": "system", "system-prompt": "system",
+}  # fmt: skip
+_ANSWERS = ("tool", "function")
+_CALLS = (
+    "function_call", "custom_tool_call", "mcp_call", "tool_use", "server_tool_use", "mcp_tool_use", "tool-call",
+    "tool_call", "functionCall", "toolUse",
+)  # fmt: skip
+_RESULTS = (
+    "function_call_output", "custom_tool_call_output", "tool_result", "mcp_tool_result", "tool-result",
+    "tool_call_response", "tool-return", "retry-prompt", "functionResponse", "function_response", "toolResult",
+)  # fmt: skip
+# Parts that hold no call and no word: what the model thought, and files.
+_SILENT = (
+    "thinking", "redacted_thinking", "reasoning", "refusal", "image", "image_url", "input_image", "audio", "file",
+    "input_audio", "document", "inlineData", "inline_data", "fileData", "thought", "step-start", "source-url",
+    "executableCode", "codeExecutionResult", "reasoningContent", "cachePoint",
+)  # fmt: skip
+_ID = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "toolUseId", "id")
+_NAME = ("name", "tool_name", "toolName")
+_ARGUMENTS = ("arguments", "args", "input", "parameters")
+_RESULT = ("output", "content", "response", "result", "errorText")
+# What the Vercel AI SDK writes around a result.
+_ERROR_OUTPUTS = {"error-text": True, "error-json": True, "text": None, "json": None, "content": None}
+_MAX_KEYS = 8
+
+
+def is_message(found: Mapping[str, Any]) -> bool:
+    """Whether an object is a message, and not a session that holds some."""
+    return bool({"role", "type", "parts", "kind"} & found.keys()) and not {"messages", "traj"} & found.keys()
+
+
+def take_message(talk: Conversation, message: dict[str, Any], time: float) -> None:
+    """Add what a message holds: texts, calls and results."""
+    if isinstance(message.get("kwargs"), dict) and "lc" in message:  # LangChain's `dumpd`
+        kind = str((message.get("id") or [""])[-1]).removesuffix("Chunk").removesuffix("Message").lower()
+        message = {"type": kind, **message["kwargs"]}
+    elif isinstance(message.get("data"), dict) and "type" in message:  # LangChain's `messages_to_dict`
+        message = {**message["data"], "type": message["type"]}
+    kind = str(message.get("type") or message.get("kind") or "")
+    role = str(message.get("role") or kind)
+    role = _ROLES.get(role, role)
+    if "role" not in message and kind in (*_CALLS, *_RESULTS):  # an item of OpenAI's responses
+        _take_part(talk, message, role, time)
+        return
+    content = message.get("content", message.get("parts"))
+    if role in _ANSWERS and not _holds_results(content):
+        _take_result(talk, {**message, "output": content}, time)
+        return
+    made = [*(message.get("tool_calls") or ()), *(message.get("invalid_tool_calls") or ())]
+    made += [message["function_call"]] if isinstance(message.get("function_call"), dict) else []
+    if content is None and not made and kind not in _SILENT:
+        _pass_over(talk, "message", message)
+        return
+    if isinstance(content, str):
+        _say(talk, role, content, time)
+    for part in content if isinstance(content, list) else ():
+        _take_part(talk, part if isinstance(part, dict) else {"text": part}, role, time)
+    # LangChain has the calls of Anthropic's models in the content, too.
+    if not _holds_calls(content):
+        for call in made:
+            _take_call(talk, call)
+
+
+def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float) -> None:
+    kind = str(part.get("type") or part.get("part_kind") or "")
+    wrapped = next((name for name in (*_CALLS, *_RESULTS) if isinstance(part.get(name), dict)), "")
+    if wrapped:
+        kind, part = wrapped, part[wrapped]
+    if kind in _CALLS:
+        _take_call(talk, part)
+    elif kind in _RESULTS:
+        _take_result(talk, part, time)
+    elif kind.startswith("tool-") or kind == "dynamic-tool":  # the Vercel AI SDK
+        id, tool = str(part.get("toolCallId") or ""), str(part.get("toolName") or kind.removeprefix("tool-"))
+        talk.call(id, tool, part.get("input"))
+        if str(part.get("state", "")).startswith("output-"):
+            talk.result(id, _first(part, _RESULT), "errorText" in part or None, time, tool)
+    elif isinstance(said := part.get("text", part.get("content")), str) and kind not in _SILENT:
+        _say(talk, _ROLES.get(kind, role), said, time)
+    elif kind not in _SILENT and not any(name in part for name in _SILENT):
+        _pass_over(talk, "part", part)
+
+
+def _take_call(talk: Conversation, call: dict[str, Any]) -> None:
+    made = next((call[name] for name in ("function", "custom") if isinstance(call.get(name), dict)), call)
+    talk.call(_text(call, _ID), _text(made, _NAME), _first(made, _ARGUMENTS))
+    if call.get("error") and isinstance(call["error"], str):  # arguments that LangChain could not read
+        talk.result(_text(call, _ID), call["error"], True)
+
+
+def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
+    found, marked = _first(part, _RESULT), part.get("is_error", part.get("isError"))
+    if isinstance(found, dict) and found.get("type") in _ERROR_OUTPUTS:
+        marked, found = _ERROR_OUTPUTS[found["type"]], found.get("value")
+    elif isinstance(found, dict) and found.get("type") == "execution-denied":
+        found = "Tool execution denied"
+    if isinstance(found, list):
+        found = text_of_content(found) or found
+    # LangChain marks every result that it does not know to have failed as a success.
+    if part.get("status") == "error" or part.get("part_kind") == "retry-prompt":
+        marked = True
+    talk.result(_text(part, _ID), found, marked if isinstance(marked, bool) else None, time, _text(part, _NAME))
+
+
+def _say(talk: Conversation, role: str, text: str, time: float) -> None:
+    if role != "system":
+        talk.say(role, text, time)
+
+
+def _holds_calls(content: object) -> bool:
+    return isinstance(content, list) and any(isinstance(part, dict) and part.get("type") in _CALLS for part in content)
+
+
+def _holds_results(content: object) -> bool:
+    """Whether the parts of a message are results with ids of their own, as in the Vercel AI SDK."""
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and (part.get("type") in _RESULTS or any(name in part for name in _RESULTS))
+        for part in content
+    )
+
+
+def _pass_over(talk: Conversation, what: str, found: dict[str, Any]) -> None:
+    keys = ", ".join(ev.fitting_name(str(key)[:40]) for key in sorted(found, key=str)[:_MAX_KEYS])
+    kind = found.get("type") or found.get("kind") or found.get("role")
+    named = f" of type {ev.fitting_name(str(kind)[:40])}" if kind else ""
+    talk.pass_over(f"{what}{named} with the keys {keys}")
+
+
+def _first(holder: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((holder[name] for name in names if holder.get(name) is not None), None)
+
+
+def _text(holder: dict[str, Any], names: tuple[str, ...]) -> str:
+    return str(_first(holder, names) or "")

@@ -1,0 +1,46 @@
+"""A change of somebody else's JSON leaves all other bytes as they were."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from fleetlore.wire.decode import read_json
+from fleetlore.wire.rewrite import rewritten
+from tests.fleetlore.wire.test_decode import odd_values
+
+ODD = b'{"id": 18446744073709551617, "n": 1.10, "e": 1E5, "s": "\\u00e9\\/", "m": ["a"], "x": {"y":  2}}'
+
+
+def test_only_what_is_changed_is_written_anew() -> None:
+    changed = read_json(ODD)
+    changed["m"].append("b")
+    changed["new"] = True
+    found = rewritten(ODD, changed)
+    for kept in (b"18446744073709551617", b"1.10", b"1E5", b'"\\u00e9\\/"', b'{"y":  2}'):
+        assert kept in found
+    assert json.loads(found)["m"] == ["a", "b"] and json.loads(found)["new"] is True
+
+
+@pytest.mark.parametrize("end", ["front", "back"])
+def test_elements_are_added_at_either_end_of_a_list(end: str) -> None:
+    raw = b'{"messages": [{"n": 1.0, "c": "a"}, {"n": 2.0}]}'
+    changed = read_json(raw)
+    changed["messages"].insert(0 if end == "front" else 2, {"new": 1})
+    changed["messages"][2 if end == "front" else 1]["c"] = "b"
+    assert json.loads(rewritten(raw, changed)) == changed
+    assert rewritten(raw, changed).count(b".0") == 2
+
+
+@given(odd_values)
+def test_nothing_else_changes_whatever_it_is(value: Any) -> None:
+    raw = json.dumps({"kept": value, "list": [value, {"text": "a"}]}).encode()
+    changed = read_json(raw)
+    changed["list"][1]["text"] += "b"
+    changed["list"].append("c")
+    again = json.dumps(json.loads(rewritten(raw, changed)))  # NaN equals nothing but its text
+    assert again == json.dumps({"kept": value, "list": [value, {"text": "ab"}, "c"]})
+    assert rewritten(raw, read_json(raw)) in (raw, json.dumps(json.loads(raw), separators=(",", ":")).encode())
