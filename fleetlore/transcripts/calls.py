@@ -54,10 +54,9 @@ class OpenCalls(Generic[T]):
             self._leave(self._removed(number))
         number = next(self._numbers)
         self._open[number] = call, id, tool
-        for key in ((id, None), (id, tool)):
-            self._by.setdefault(key, {})[number] = None
-        for key in ((None, None), (None, tool)):
-            self._turn.setdefault(key, {})[number] = None
+        for held, first in ((self._by, id), (self._turn, None)):
+            for named in (None, tool):
+                held.setdefault((first, named), {})[number] = None
         if len(self._open) > self._limit:
             self._leave(self._removed(next(iter(self._open))))
 
@@ -90,9 +89,9 @@ class OpenCalls(Generic[T]):
     def _removed(self, number: int) -> T:
         call, id, tool = self._open.pop(number)
         for held, first in ((self._by, id), (self._turn, None)):
-            for key in ((first, None), (first, tool)):
-                if (numbers := held.get(key)) is not None:
+            for named in (None, tool):
+                if (numbers := held.get((first, named))) is not None:
                     numbers.pop(number, None)
                     if not numbers:
-                        del held[key]
+                        del held[first, named]
         return call
