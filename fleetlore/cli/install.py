@@ -74,7 +74,7 @@ def install(
     given = _parsed(file, before)
     _take_out(given, agent)
     if not remove:
-        _put_in(given, agent, _command(agent, relay))
+        _put_in(given, agent, relay)
     after = json.dumps(given, indent=2, ensure_ascii=False) + "\n" if given else ""
     if _parsed(file, before) == given:
         typer.echo(f"{file} {'has no hooks of fleetlore' if remove else 'has the hooks already'}")
@@ -97,26 +97,27 @@ def _file(agent: str, project: bool) -> Path:
     return (Path(named) if named else Path.home() / at.folder) / at.file
 
 
-def _command(agent: str, relay: str) -> str:
+def _command(agent: str, relay: str, event: str) -> str:
     """What a hook runs: curl starts in some milliseconds, and Python in some hundred."""
+    # Cursor blocks a call that its hook does not allow, so the command allows it where no relay answers.
+    silent = """printf '{"permission":"allow"}'""" if event == "preToolUse" else "true"
     url = shlex.quote(f"{relay.rstrip('/')}/v1/hooks/{agent}")
     # A token says who sends. Without one all of a person's agents are one principal: their name before the colon.
     who = "${FLEETLORE_TOKEN:+Fleetlore-Token: }${FLEETLORE_TOKEN:-Fleetlore-Agent: ${USER:-me}:" + agent + "}"
     # By a file of options and not among the arguments, which everybody on the machine can read. Stdin stays the hook's:
     # Node gives a socket, which no name such as /dev/fd/3 opens. Neither ~/.curlrc nor a proxy has a part in it.
     curl = f"curl -q -sf -m 2 --noproxy localhost,127.0.0.1,::1 -K /dev/fd/4 --data-binary @- {url}"
-    return f"""{{ printf 'header = "%s"\\n' "{who}" | {curl} 4<&0 <&3; }} 3<&0 || true"""
+    return f"""{{ printf 'header = "%s"\\n' "{who}" | {curl} 4<&0 <&3; }} 3<&0 || {silent}"""
 
 
-def _put_in(given: dict[str, Any], agent: str, command: str) -> None:
-    hook = {"command": command}
+def _put_in(given: dict[str, Any], agent: str, relay: str) -> None:
     if agent == "cursor":
         given.setdefault("version", 1)
-    else:
-        hook = {"type": "command", "command": command}
     hooks = given.setdefault("hooks", {})
     for event in _SETTINGS[agent].hooks:
-        hooks.setdefault(event, []).append(hook if agent == "cursor" else {"hooks": [hook]})
+        command = _command(agent, relay, event)
+        hook = {"command": command} if agent == "cursor" else {"hooks": [{"type": "command", "command": command}]}
+        hooks.setdefault(event, []).append(hook)
 
 
 def _take_out(given: dict[str, Any], agent: str) -> None:

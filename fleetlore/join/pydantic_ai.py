@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import (
     ApprovalRequired,
     CallDeferred,
+    ModelRetry,
     SkipToolExecution,
     ToolFailed,
     ToolFailedError,
@@ -23,6 +25,7 @@ from pydantic_ai.exceptions import (
 from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, joined, prompt_prefix
 from fleetlore.agent.session import Session
+from fleetlore.transcripts.verdict import json_or_text
 
 __all__ = ["FleetLore"]
 
@@ -32,6 +35,17 @@ class FleetLore(AbstractCapability[Any]):
 
     def get_instructions(self) -> Callable[[Any], str | None]:
         return _prefix
+
+    async def wrap_tool_validate(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+        """Record a call whose arguments are refused: it is never executed."""
+        try:
+            return await handler(args)
+        except (ValidationError, ModelRetry) as error:
+            session = current_session()
+            if session is not None and tool_def.kind != "output":
+                action = session.begin(call.tool_name, json_or_text(args), call_id=call.tool_call_id)
+                action.end(error_text=str(error), duration_seconds=0.0)
+            raise
 
     async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
         session = current_session()

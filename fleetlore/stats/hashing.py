@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
+from unicodedata import normalize
 
 HASHES: Final = 2**52  # a hash fits a JSON number exactly (an IEEE double has 53 bits)
 
@@ -15,8 +16,11 @@ def stable_hash(text: str) -> int:
 
 
 def user_hash(user: str) -> str:
-    """The only name that the pipeline keeps of a user: 13 hex digits."""
-    return f"{stable_hash(user):013x}"
+    """The only name that the pipeline keeps of a user: 13 hex digits.
+
+    Systems write one name in different normal forms of Unicode. All of them have the hash of the composed form (NFC).
+    """
+    return f"{stable_hash(normalize('NFC', user)):013x}"
 
 
 def drawn(key: str, share: float) -> bool:

@@ -30,9 +30,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-import orjson
+import msgspec
 
 from fleetlore.errors import BreakerTripped, InvalidEvent
+from fleetlore.wire.decode import read_json
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from streams.runtime.dead_letters import is_lost
 from streams.stage.base import DeadLetter, Record, TopicPartition
@@ -42,7 +43,7 @@ RUN_SECONDS = 120.0
 # A run of this length is suspect; where no good record was seen on the stream since the start, its first record is.
 SUSPECT_RECORDS = 10
 # Records with these reasons were good when they came. Their session was at fault, not the stream's schema.
-NOT_LOST = frozenset({"sequence_gap", "missing_start", "after_end", "foreign_agent", "reused_session"})
+NOT_LOST = frozenset({"missing_start", "after_end", "foreign_agent", "reused_session"})
 # The topics that agents write.
 _OF_AGENTS = (".events", ".feedback")
 
@@ -184,9 +185,9 @@ def sender_of(record: Record, principals: Principals | None) -> str:
             return signed
     named: object = (record.headers.get("ce_agent") or b"").decode(errors="replace")
     try:
-        event = orjson.loads(value)
+        event = read_json(value)
         event = event[0] if isinstance(event, list) and event else event
         named = event["agent"] if isinstance(event, dict) and "agent" in event else named
-    except orjson.JSONDecodeError:
+    except msgspec.DecodeError:
         pass
     return principal_of(named) if isinstance(named, str) else ""

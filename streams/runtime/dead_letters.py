@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-import orjson
+import msgspec
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.wire.dead_letter import RawRecord, dead_letter
+from fleetlore.wire.decode import read_json
 from fleetlore.wire.principals import SIGNED_BY
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
@@ -24,8 +25,8 @@ def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
     if any(letter.value == value for letter in dead_letters):
         return True
     try:
-        events = orjson.loads(value)
-    except orjson.JSONDecodeError:
+        events = read_json(value)
+    except msgspec.DecodeError:
         return True
     return not isinstance(events, list) or len(dead_letters) >= len(events)
 

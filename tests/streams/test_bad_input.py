@@ -185,15 +185,27 @@ async def test_a_gap_that_is_filled_later_leaves_no_dead_letter(log_pipeline: Ca
     await assert_good_session_is_known(pipeline)
 
 
-async def test_a_lost_event_costs_the_one_behind_it_and_no_other(log_pipeline: Callable[..., Pipeline]) -> None:
+async def test_a_lost_event_costs_only_itself(log_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = log_pipeline()
     events = pipeline.story.session("s", *[RIGHT] * 5)
     await pipeline.send([*events[:2], *events[3:]])
     await pipeline.drain()
-    [(headers, value)] = await pipeline.dead_letters()
-    assert headers["dlq.reason"] == "sequence_gap"
-    assert orjson.loads(value)["sequence"] == 3
-    assert (await pipeline.knowledge()).judgments == [("s", "success", 5)]
+    assert await pipeline.dead_letters() == []
+    assert (await pipeline.knowledge()).judgments == [("s", "success", 6)]
+
+
+@pytest.mark.parametrize("odd", [b"\\ud83d", b"\xff", b"\x01"])
+async def test_half_a_surrogate_pair_in_a_record_costs_no_event_of_it(
+    log_pipeline: Callable[..., Pipeline], odd: bytes
+) -> None:
+    pipeline = log_pipeline()
+    events = pipeline.story.session("s", RIGHT, RIGHT)
+    events[1].data[ev.RESULT] = "cut here HALF"
+    value = orjson.dumps([to_cloudevent(event) for event in events]).replace(b"HALF", odd)
+    await pipeline.send_raw(value, key=b"s")
+    await pipeline.drain()
+    assert await pipeline.dead_letters() == []
+    assert (await pipeline.knowledge()).judgments == [("s", "success", 4)]
 
 
 @pytest.mark.parametrize("name", ["observations", "trajectories", "candidates"])

@@ -77,7 +77,8 @@ class OpenSession(msgspec.Struct):
         has_way_out: a call has worked that had failed before, since the session was last handed on: others may need it.
         sequences: event time by sequence; None where the event is known from the store alone.
         ended_at: sequence of its end. Events after it are no part of the trajectory, in whatever order they came.
-        out_of_order: by sequence, the dead letters of events that arrived before their predecessor.
+        out_of_order: by sequence, the dead letters of events that arrived before their predecessor, for the case that
+            the session's end comes before them.
         size: bytes in memory, about.
         left_out: calls that are known by their counts alone: those that a stored digest has no steps of.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
@@ -290,19 +291,15 @@ class OpenSession(msgspec.Struct):
         return None if known.ending == "continued" else self.first
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
-        """Make the trajectory, and the dead letters of events after a gap.
+        """Make the trajectory, and the dead letters of events that came out of order and follow its end.
 
-        The first event after a gap is left out of the trajectory, unless a later arrival has filled the gap. The
-        session's end is kept in any case, for without it the whole session would say nothing.
+        A lost event costs only itself: `missing` and `gaps` of the trajectory say which are lost.
         """
         self.has_way_out, self._ways_out = False, _MOST_WAYS_OUT
         last = max(self.sequences) if self.ended_at is None else self.ended_at
-        after = [self.out_of_order.pop(each) for each in sorted(self.out_of_order) if each > last]
-        left_out = {each for each in self.out_of_order if not self.follows(each) and each in self.steps}
-        letters = [self.out_of_order[sequence] for sequence in sorted(left_out)]
-        error = after_end()
-        late = [each._replace(reason=error.reason, detail=error.detail) for each in after]
-        return self._trajectory(last, left_out), letters + late
+        return self._trajectory(last), [
+            self.out_of_order.pop(each) for each in sorted(self.out_of_order) if each > last
+        ]
 
     def way_out(self) -> Trajectory | None:
         """Return the session so far, where it got past a failure, is whole, and was not closed before."""
@@ -314,9 +311,9 @@ class OpenSession(msgspec.Struct):
         self._ways_out += 1
         return replace(self._trajectory(max(self.sequences)), is_open=True)
 
-    def _trajectory(self, last: int, left_out: Container[int] = ()) -> Trajectory:
-        """Make the trajectory of the events up to `last`, without those of `left_out`."""
-        known = {each: time for each, time in self.sequences.items() if each <= last and each not in left_out}
+    def _trajectory(self, last: int) -> Trajectory:
+        """Make the trajectory of the events up to `last`."""
+        known = {each: time for each, time in self.sequences.items() if each <= last}
         gaps = _gaps(self.first, last, known) if len(known) <= last - self.first else ()
         steps, loops = self.steps, tuple[Looped, ...]()
         if self.ended_at is None or self.missing:

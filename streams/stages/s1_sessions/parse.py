@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from fleetlore.errors import InvalidEvent
-from fleetlore.wire.decode import json_reader
+from fleetlore.wire.decode import json_reader, mended_json, read_json
 from fleetlore.wire.events import MAX_EVENT_BYTES
 from fleetlore.wire.incoming import Incoming, incoming, invalid, latest_from, of_headers, refusal
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
@@ -25,7 +25,6 @@ from streams.stage.base import Effects, Record, dead_letter, split
 
 _read_all = json_reader(list[Incoming])
 _read_one = json_reader(Incoming)
-_read_any = json_reader(cast("type[object]", Any))
 
 
 def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
@@ -97,7 +96,7 @@ def _parts(record: Record) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     if record.headers.get("ce_specversion"):
         yield value, {**_attributes(record.headers), "data": _json(value)}
         return
-    for part in split(value):
+    for part in split(mended_json(value)):
         yield part, None
 
 
@@ -119,7 +118,7 @@ def _checked(attributes: dict[str, Any] | None, part: bytes, tenant: str, latest
 
 def _json(value: bytes) -> Any:
     try:
-        return _read_any(value)
+        return read_json(value)
     except msgspec.DecodeError as error:
         raise InvalidEvent("not_json", str(error)) from None
 

@@ -163,8 +163,7 @@ class SessionsStage(Stage):
         if event.data.advice or event.data.withheld:
             self._count_advice(event.data)
         if not session.follows(sequence):
-            error = InvalidEvent("sequence_gap", f"{sequence} came without {sequence - 1}")
-            session.out_of_order[sequence] = dead_letter(record, error, bytes_of(event, record))
+            session.out_of_order[sequence] = dead_letter(record, after_end(), bytes_of(event, record))
             session.size += len(record.value or b"")
         partition.size += session.size - before
         if session.has_new_failure or session.has_way_out:

@@ -208,3 +208,13 @@ def test_a_hook_costs_some_milliseconds_and_is_silent_without_a_relay(home: Path
         done = subprocess.run(command, shell=True, input=b"{}", capture_output=True, check=True)
         assert not done.stdout and not done.stderr
     assert (used() - before) / 10 < 0.05, "of the processor; a Python process takes 300 ms"
+
+
+@pytest.mark.parametrize("agent", FILES)
+def test_without_a_relay_no_hook_blocks_a_call(home: Path, agent: str, unused_address: str) -> None:
+    """Cursor blocks a call unless its hook allows it; the others take silence for a yes."""
+    assert run(agent, "--yes", "--relay", f"http://{unused_address}").exit_code == 0
+    hooks = json.loads((home / FILES[agent]).read_text())["hooks"]
+    for event, given in hooks.items():
+        done = subprocess.run(["sh", "-c", commands(given)[0]], input=b"{}", capture_output=True, check=True)
+        assert done.stdout == (b'{"permission":"allow"}' if event == "preToolUse" else b"")

@@ -62,6 +62,23 @@ async def test_a_tool_that_refuses_a_call_has_failed(
     assert recorder.error(outcome) == (type(error).__name__ if decorated else "_OTHER", "no such table: cars")
 
 
+@pytest.mark.parametrize("arguments", [{}, {"path": 3}, '{"path": ', '{"path": "/srv/a", "depth": "x"}', "null"])
+async def test_a_call_whose_arguments_do_not_validate_has_failed(
+    fleet: Fleet, recorder: Recorder, arguments: Any
+) -> None:
+    def read(path: str, depth: int = 1) -> str:
+        return path
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        part = TextPart("done") if len(messages) > 1 else ToolCallPart("read", arguments, "call-1")
+        return ModelResponse([part])
+
+    async with fleet.session("g"):
+        await Agent(FunctionModel(answer), tools=[read], capabilities=[FleetLore()]).run("go")
+    [outcome] = recorder.outcomes
+    assert outcome[events.TOOL] == "read" and "validation error" in outcome[events.ERROR_MESSAGE]
+
+
 async def test_a_call_that_waits_for_approval_has_not_ended(fleet: Fleet, recorder: Recorder) -> None:
     def ask(path: str) -> str:
         raise ApprovalRequired

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.stats.hashing import HASHES, drawn, stable_hash, withheld
+from fleetlore.stats.hashing import HASHES, drawn, stable_hash, user_hash, withheld
 
 
 @given(st.text())
@@ -64,3 +65,9 @@ def test_a_share_that_cannot_be_is_refused(share: float) -> None:
         Settings(holdout_share=share)
     assert Settings(holdout_share=0.0).holdout_share == 0.0
     assert Settings.from_env({"FLEETLORE_HOLDOUT_SHARE": "0.2"}).holdout_share == 0.2
+
+
+@pytest.mark.parametrize("name", ["José Álvarez", "Zoë", "김민준", "ファイル", "Ａｎｎａ", "plain"])
+def test_a_user_is_one_in_every_normal_form(name: str) -> None:
+    assert len({user_hash(normalize(form, name)) for form in ("NFC", "NFD")}) == 1
+    assert user_hash(name) != user_hash(f"{name}.")

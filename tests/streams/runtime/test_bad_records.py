@@ -174,7 +174,7 @@ async def test_the_junk_of_one_sender_becomes_dead_letters_and_the_others_go_on(
 async def test_gaps_are_no_sign_of_a_broken_stream(world: World, metrics: Metrics, clock: FakeClock) -> None:
     delivery, _, _ = breaking(world, metrics, clock, run_records=3)
     for offset in range(9):
-        world.effects = Effects(dead_letters=[DeadLetter(record(offset), b"{}", "sequence_gap", "")])
+        world.effects = Effects(dead_letters=[DeadLetter(record(offset), b"{}", "after_end", "")])
         await delivery.run(world, [record(offset)])
 
 
