@@ -18,12 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/results/newest.md"
+# The samples say whether a package still writes what its reader was made for.
+SAMPLES = "../transcripts/test_samples.py"
 TESTS = {
-    "langchain": ("test_langchain.py",),
-    "openai-agents": ("test_openai_agents.py",),
-    "pydantic-ai": ("test_pydantic_ai.py",),
+    "langchain": ("test_langchain.py", SAMPLES),
+    "openai-agents": ("test_openai_agents.py", SAMPLES),
+    "pydantic-ai": ("test_pydantic_ai.py", SAMPLES),
     "claude": ("test_claude.py",),
-    "mcp": ("test_mcp_calls.py", "test_mcp_proxy.py"),
+    "mcp": ("test_mcp_calls.py", "test_mcp_proxy.py", SAMPLES),
 }
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 HEAD = f"""# Doors on today's packages

@@ -49,6 +49,8 @@ _ARGUMENTS = ("arguments", "args", "input", "parameters")
 _RESULT = ("output", "content", "response", "result", "errorText")
 # What the Vercel AI SDK writes around a result.
 _ERROR_OUTPUTS = {"error-text": True, "error-json": True, "text": None, "json": None, "content": None}
+# Outcomes that pydantic-ai states of a call.
+_FAILED, _NOT_MADE = ("failed", "retried"), ("denied", "interrupted")
 _MAX_KEYS = 8
 
 
@@ -120,12 +122,12 @@ def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
     found, marked = _first(part, _RESULT), part.get("is_error", part.get("isError"))
     if isinstance(found, dict) and found.get("type") in _ERROR_OUTPUTS:
         marked, found = _ERROR_OUTPUTS[found["type"]], found.get("value")
-    elif isinstance(found, dict) and found.get("type") == "execution-denied":
+    elif part.get("outcome") in _NOT_MADE or (isinstance(found, dict) and found.get("type") == "execution-denied"):
         found = "Tool execution denied"
     if isinstance(found, list):
         found = text_of_content(found) or found
     # LangChain marks every result that it does not know to have failed as a success.
-    if part.get("status") == "error" or part.get("part_kind") == "retry-prompt":
+    if part.get("status") == "error" or part.get("outcome") in _FAILED or part.get("part_kind") == "retry-prompt":
         marked = True
     talk.result(_text(part, _ID), found, marked if isinstance(marked, bool) else None, time, _text(part, _NAME))
 

@@ -1,0 +1,45 @@
+"""Chats that real packages wrote, by version: all are read, and the installed package still writes that form."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetlore.transcripts.read import read_files, read_sessions
+from fleetlore.wire import events as ev
+from tests.fleetlore.transcripts.samples import DATA, FAULT, FOUND, PATHS, SAMPLES, shape_of
+
+
+def samples_of(name: str) -> list[Path]:
+    """The samples of a form, the newest version last."""
+    found = [each for each in DATA.iterdir() if re.fullmatch(rf"{name}-[\d.]+\w*\.json", each.name)]
+    return sorted(found, key=lambda path: [int(each) for each in re.findall(r"\d+", path.stem.removeprefix(name))])
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.json*")), ids=lambda path: path.name)
+def test_every_sample_is_read_whole(path: Path) -> None:
+    [session] = read_sessions(path)
+    assert session.goal == "look" and not session.unanswered and not session.left_out
+    failed, worked = [data for kind, data in session.events if kind == "outcome"]
+    assert [each[ev.TOOL] for each in (failed, worked)] == ["read_file"] * 2
+    assert [each[ev.ARGUMENTS] for each in (failed, worked)] == [{"path": path} for path in PATHS]
+    assert failed[ev.ERROR_MESSAGE] in (FAULT, f"Error: {FAULT}") and worked[ev.RESULT] == FOUND
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_installed_package_writes_what_was_recorded(name: str) -> None:
+    """Where it fails, write a sample of the new version: `python -m tests.fleetlore.transcripts.samples`."""
+    written: Any = json.loads(json.dumps(SAMPLES[name][1]()))
+    assert shape_of(written) == shape_of(json.loads(samples_of(name)[-1].read_text())["messages"])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_the_installed_package_writes_is_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps(SAMPLES[name][1]()))
+    [session] = read_files("messages", [tmp_path / "x.jsonl"])
+    assert session is not None and not session.unanswered and not session.left_out
+    assert [ev.ERROR_MESSAGE in data for kind, data in session.events if kind == "outcome"] == [True, False]
