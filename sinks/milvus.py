@@ -198,7 +198,6 @@ class MilvusStore:
         return known[1]
 
     async def _ask(self, collection: str) -> tuple[float, str]:
-        """Return the time of asking and the collection behind the alias."""
         now = self._clock.monotonic()
         described = await self._call(lambda: self._open_client().describe_collection(collection))
         return now, described["collection_name"]
@@ -330,7 +329,6 @@ class MilvusStore:
         return [(row["id"], message_of(error)[:_DETAIL_CHARACTERS]) for row, error in refused]
 
     def _found_by(self, shape: Collection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The columns that a search reads."""
         if not shape.by_words:
             return [{VECTOR: PLACEHOLDER}] * len(rows)
         texts = [_clip(row["text"], TEXT_BYTES) for row in rows]
@@ -411,7 +409,6 @@ def _all_but_refused(work: Callable[[list[T]], object], values: list[T]) -> list
 
 
 def _is_refusal(error: MilvusException | RpcError) -> bool:
-    """Return whether Milvus will refuse these rows every time."""
     if isinstance(error, DataNotMatchException | ParamError):
         return True
     if isinstance(error, MilvusException):

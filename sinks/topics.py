@@ -129,7 +129,6 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
 
 
 def _may_delete(setting: str, found: str, stated: str) -> bool:
-    """Return whether a change makes the broker keep less."""
     if setting == "retention.ms":
         # -1 means for ever.
         return int(found) < 0 or 0 <= int(stated) < int(found)

@@ -242,7 +242,6 @@ class RegistryFollower:
                 self._subscribers.remove(subscriber)
 
     async def _remember(self) -> None:
-        """Keep the newest pointers and the revocations beyond this process."""
         records = _pointers(self._verified)
         if self._epochs is None or records == self._saved:
             return
@@ -272,7 +271,6 @@ class RegistryFollower:
                     await self._send_some()
 
     async def _send_some(self) -> None:
-        """Send what waits. What is not known to be sent waits on."""
         some = list(self._acks)
         # A producer for the moment: acks are rare, and a standing connection is not.
         async with connected(self._make_producer(self._bootstrap)) as producer:

@@ -220,7 +220,6 @@ class AdapterSubscriber(Generic[Holder]):
         await self._stage()
 
     def _leave_revoked(self) -> None:
-        """Stop running a revoked version."""
         if self._pending is not None and self._registry.revoked(self._pending.version):
             self._pending = None
         version = self.version

@@ -159,7 +159,6 @@ def _of(found: Iterable[Tip], at: Situation, holdout_share: float, most: int, ma
 
 
 def _first(sources: Iterable[Source], index: LoreIndex, at: Situation) -> list[Tip]:
-    """The first tip of these sources that may be shown."""
     return list(islice(_told((tip for source in sources for tip in source(index, at)), index, at), 1))
 
 

@@ -146,7 +146,6 @@ def _is_of_whole_tool(index: LoreIndex, tool: str, passing: Collection[Pattern])
 
 
 def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
-    """Class and text of a failure."""
     text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
     agents, sessions = pattern.agents, pattern.sessions
     class_ = Quote(pattern.error_class, agents, sessions, "class")

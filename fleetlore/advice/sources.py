@@ -81,7 +81,6 @@ def way(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 
 def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "Here there are:") -> tuple[Part, ...]:
-    """Owners with their members, one a line."""
     return (f"{lead}\n", name_quote("\n".join(f"{owner}({', '.join(members)})" for owner, members in found)))
 
 
@@ -194,7 +193,6 @@ def _rejected(failed: FailedCall, place: PlaceNames) -> list[str]:
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """Names of the asker's own call."""
     return ", ".join(f"`{name}`" for name in names[:_MOST_NAMED])
 
 
@@ -204,7 +202,6 @@ def _kind(failed: FailedCall) -> FailureKind:
 
 
 def _look_up(at: Situation, failed: FailedCall) -> LookUp | None:
-    """Not one that was made here."""
     found = at.look_up(_kind(failed).kind)
     if found is None or (found.by == failed.failure.tool and "<" not in found.text and found.text in failed.seen):
         return None

@@ -191,7 +191,6 @@ class SessionAdvice:
 
     @property
     def _share(self) -> float:
-        """Of what would be shown, the share that is withheld."""
         return self._fleet.settings.holdout_share
 
     def _show(self, advice: Advice, about: str) -> Advice:

@@ -157,7 +157,6 @@ def _data(value: Any, depth: int) -> Any:
 
 
 def _parts(value: Any) -> dict[str, Any] | None:
-    """Fields of a dataclass or a Pydantic model."""
     if is_dataclass(value):
         return {each.name: getattr(value, each.name, None) for each in fields(value)}
     of_model = getattr(type(value), "model_fields", None)

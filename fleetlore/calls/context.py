@@ -155,7 +155,6 @@ def _keep(kept: dict[str, _Known], id: str, what: _Known) -> None:
 
 
 def _ids(arguments: str) -> Iterator[tuple[str, str]]:
-    """The ids that arguments name, each with the argument that takes it."""
     for name, value in values_of(arguments).items():
         for each in value[:_MAX_OF_LIST] if isinstance(value, list) else (value,):
             if isinstance(each, str) and _ID.fullmatch(each):

@@ -157,7 +157,6 @@ def _bigrams(tokens: Ids) -> Ids:
 
 
 def _pairs(names: Ids) -> Ids:
-    """Of each two names, in whichever order."""
     left, right = _TRIANGLES[len(names)]
     first, second = names[left], names[right]
     return (first ^ second) + first * second

@@ -99,7 +99,8 @@ class CallModel:
             if named.names:
                 self._named[named.tool, named.names[0]].append(named)
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
-        self.needs = {(each.tool, each.argument, each.field, each.value): each for each in document.needs}
+        needs = [each for each in document.needs if each.field != "="]  # earlier releases learned equal quantities
+        self.needs = {(each.tool, each.argument, each.field, each.value): each for each in needs}
         self.places = Places({place: PlaceNames(*astuple(known)) for place, known in document.places.items()})
 
     @classmethod

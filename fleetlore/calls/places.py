@@ -259,7 +259,6 @@ def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
 
 
 def _own(text: str) -> set[str]:
-    """Names that a call defines itself."""
     return {name.lower() for found in _OWN.findall(text) for name in found if name}
 
 

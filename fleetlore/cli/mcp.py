@@ -105,6 +105,5 @@ async def serve_here(app: ASGIApp, port: int) -> None:
 
 
 def _log_to_stderr() -> None:
-    """What is printed on stdout is the protocol."""
     logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
     logging.getLogger("mcp").setLevel(logging.ERROR)  # a client can cause its warnings at will

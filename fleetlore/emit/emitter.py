@@ -43,11 +43,13 @@ _HEADERS = list(BATCH_HEADERS)  # the client insists on a list
 # because the agent's own work stands still for as long as it takes to mask and pack them, some two milliseconds.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
 _BATCH_EVENTS = 8 * MAX_EVENTS
-# A batch of so many events waits for no more. What a batch costs the agent's process, the broker and the worker
-# hardly depends on how many events it holds, and an embedded broker looks through all the batches of a partition
-# whenever there is a new one.
+# A batch of so many events waits for no more. The cost of a batch hardly depends on how many events it holds, and an
+# embedded broker looks through all batches of a partition whenever there is a new one.
 _FULL_BATCH = 4 * MAX_EVENTS
-KNOWN_SESSIONS = 4096
+_MAX_WAITING_BYTES = 64 * 2**20
+_LINGER_SECONDS = 0.1  # an event waits this long for others to share its batch
+_REQUEST_SECONDS = 5.0  # after this a broker that does not answer is asked again
+_KNOWN_SESSIONS = 4096  # sessions whose partition is remembered; with more, all are forgotten
 
 _Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
 
@@ -77,12 +79,9 @@ class Emitter:
 
     Args:
         bootstrap: Kafka bootstrap servers.
-        max_events, max_bytes: size of the buffer.
-        linger_seconds: how long an event may wait for others to share its batch.
-        request_timeout_seconds: after which a broker that does not answer is asked again.
+        max_events: size of the buffer.
         name: of the topic; `feedback` is written by few, so that one connects with the first event.
         personal: what masks personal data, beside the secrets.
-        known_sessions: sessions whose partition is remembered; with more, all are forgotten.
         principal_key: signs the records (`fleetlore.wire.principals`).
 
     Attributes:
@@ -98,12 +97,8 @@ class Emitter:
         tenant: str,
         *,
         max_events: int = 10_000,
-        max_bytes: int = 64 * 1024 * 1024,
-        linger_seconds: float = 0.1,
-        request_timeout_seconds: float = 5.0,
         name: Literal["events", "feedback"] = "events",
         personal: PersonalData | None = None,
-        known_sessions: int = KNOWN_SESSIONS,
         principal_key: str = "",
     ) -> None:
         self.sent = 0
@@ -113,11 +108,7 @@ class Emitter:
         self._topic = topic(tenant, name)
         self._connects_at_once = name == "events"
         self._max_events = max_events
-        self._max_bytes = max_bytes
-        self._linger_seconds = linger_seconds
-        self._request_timeout_seconds = request_timeout_seconds
         self._personal = personal
-        self._known_sessions = known_sessions
         self._sign = signer(principal_key)
         self._accepted = 0  # number of the newest entry, so that flush knows what came before it
         self._waiting = 0
@@ -142,7 +133,7 @@ class Emitter:
     @property
     def full(self) -> bool:
         """Whether the buffer takes nothing more now, in events or in bytes."""
-        return self._waiting >= self._max_events or self._waiting_bytes >= self._max_bytes
+        return self._waiting >= self._max_events or self._waiting_bytes >= _MAX_WAITING_BYTES
 
     async def start(self) -> None:
         """Begin to deliver; returns at once, whether or not the broker answers."""
@@ -171,7 +162,7 @@ class Emitter:
         if not foreign and self._handed_over:
             self._take_over()
         waiting = self._waiting + len(self._handed_over)
-        if self._closed or waiting >= self._max_events or self._waiting_bytes >= self._max_bytes:
+        if self._closed or waiting >= self._max_events or self._waiting_bytes >= _MAX_WAITING_BYTES:
             self.dropped += 1
             return False
         if self.is_stranded:
@@ -188,7 +179,6 @@ class Emitter:
         return True
 
     def _hand_over(self, session: str, encoded: Encoded, at_once: bool) -> bool:
-        """Bring an event of another thread to the loop's."""
         self._handed_over.append((session, encoded, at_once))
         try:
             self._loop.call_soon_threadsafe(self._take_over)  # type: ignore[union-attr]
@@ -203,7 +193,6 @@ class Emitter:
         return self._loop is not None and self._loop.is_closed()
 
     def _refuse(self) -> NoReturn:
-        """Count an event and the whole buffer as dropped: no event loop will send them."""
         self.dropped += 1 + self._waiting + len(self._handed_over)
         self._handed_over.clear()
         self._forget_waiting()
@@ -238,15 +227,13 @@ class Emitter:
     def _find_queue(self, session: str) -> _PartitionQueue:
         if not self._queues:
             return self._unassigned
-        if len(self._queue_of) >= self._known_sessions:
+        if len(self._queue_of) >= _KNOWN_SESSIONS:
             self._queue_of.clear()
         queue = self._queue_of[session] = self._queues[partition_for(session, len(self._queues))]
         return queue
 
     async def flush(self, timeout_seconds: float, *, hurried: bool = True) -> bool:
-        """Wait until everything emitted so far has been acknowledged; False when the time is up. `hurried` sends it
-        now, however full its batch.
-        """
+        """Wait until all events so far are acknowledged; False on time-out. `hurried`: do not wait for full batches."""
         self._take_over()
         if self._waiting == 0:
             return True
@@ -280,8 +267,6 @@ class Emitter:
         if self.dropped:
             log.warning("%d events were dropped: broker %s did not take them in time", self.dropped, self._bootstrap)
 
-    # --- the background ---
-
     async def _run(self) -> None:
         delays, reported = backoff(), False
         while True:
@@ -295,20 +280,16 @@ class Emitter:
             await asyncio.sleep(next(delays))
 
     async def _deliver(self) -> Exception:
-        """Connect and send until something goes wrong; say what.
-
-        Each time with a new producer: one that has lost all the addresses it knew never asks the bootstrap servers
-            again.
-        """
         try:
+            # A producer that has lost all the addresses it knew never asks the bootstrap servers again.
             producer = make_producer(
                 self._bootstrap,
                 max_batch_size=_BATCH_BYTES,
                 max_request_size=_BATCH_BYTES,
-                request_timeout_ms=int(self._request_timeout_seconds * 1000),
+                request_timeout_ms=int(_REQUEST_SECONDS * 1000),
             )
             async with connected(producer):
-                async with asyncio.timeout(self._request_timeout_seconds):
+                async with asyncio.timeout(_REQUEST_SECONDS):
                     partitions = await producer.partitions_for(self._topic)
                 self._assign(len(partitions))
                 await self._send_queues(producer)
@@ -356,7 +337,7 @@ class Emitter:
         while True:
             await queue.not_empty.wait()
             if len(queue.entries) < _FULL_BATCH and not self._hurried:
-                linger = asyncio.get_running_loop().call_later(self._linger_seconds, queue.flush_now.set)
+                linger = asyncio.get_running_loop().call_later(_LINGER_SECONDS, queue.flush_now.set)
                 await queue.flush_now.wait()
                 linger.cancel()
             queue.not_empty.clear()
@@ -400,11 +381,10 @@ class Emitter:
 
     def _end_flushes(self) -> None:
         if self._flushes:
-            oldest = min(
-                (queue.entries[0][0] for queue in (self._unassigned, *self._queues) if queue.entries), default=None
-            )
+            first = [queue.entries[0][0] for queue in (self._unassigned, *self._queues) if queue.entries]
+            oldest = min(first, default=self._accepted + 1)
             for last, done in self._flushes:
-                if oldest is None or oldest > last:
+                if oldest > last:
                     done.set()
 
 

@@ -254,7 +254,6 @@ def _pattern(kind: str, tools: tuple[str, ...], calls: tuple[str, ...]) -> LoopP
 
 
 def _turned(around: tuple[str, ...]) -> tuple[str, ...]:
-    """The same round, begun where it sorts first."""
     return min(around[start:] + around[:start] for start in range(len(around)))
 
 
@@ -315,7 +314,6 @@ def _plain(said: str) -> str:
 
 
 def _alike(one: str, other: str) -> bool:
-    """More than half of the words of both are the same ones (Jaccard)."""
     words, others = _words(one[:MAX_COMPARED]), _words(other[:MAX_COMPARED])
     return len(words & others) > ALIKE * len(words | others)
 

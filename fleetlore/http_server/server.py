@@ -126,7 +126,6 @@ class _Connection(H11Protocol):
         self._timer = self.loop.call_later(seconds, self._check_progress, seconds)
 
     def _progress(self) -> int:
-        """Bytes that went, in the direction that the phase waits for."""
         return -self.transport.get_write_buffer_size() if self._phase[0] == "answer" else self._received
 
     def _check_progress(self, seconds: float) -> None:

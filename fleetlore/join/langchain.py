@@ -106,5 +106,4 @@ def _ended(action: Action | None, message: Any) -> Any:
 
 
 def _longer(message: BaseMessage, text: str) -> BaseMessage:
-    """The message with a text at its end."""
     return message.model_copy(update={"content": longer(message.content, text)})

@@ -149,7 +149,6 @@ class _Batch:
             self._refuse(f"it is no batch of records: {error!r}")
 
     def _refuse(self, why: str) -> None:
-        """Distrust every field of the header."""
         self._why, self.is_control_batch, self.is_transactional, self.producer_id = why, False, False, None
 
     def validate_crc(self) -> bool:
@@ -203,7 +202,6 @@ class _Batch:
         return _Record(self.next_offset - 1, time, 0, None, value, checksum=why)
 
     def _unpacked(self) -> Any:
-        """The batch without its compression."""
         if self._magic < 2:
             if self._data[_MAGIC + 1] & _CODEC:
                 raise ValueError("compressed records of Kafka before 0.11 are not read")
@@ -312,7 +310,6 @@ def _unpack(number: int, packed: bytes, room: int) -> bytes:
 
 
 def _snappy_bytes(packed: bytes) -> int:
-    """The size that snappy states for the bytes that it packed."""
     size_of: Callable[[bytes], int] = codec.cramjam.snappy.decompress_raw_len
     if not packed.startswith(_XERIAL_MAGIC):
         return size_of(packed)

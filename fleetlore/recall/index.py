@@ -93,7 +93,6 @@ def is_recalled(item: MemoryItem) -> bool:
 
 
 def _place(item: MemoryItem) -> tuple[object, ...]:
-    """What decides where an item is found."""
     return item.kind, item.pattern, item.tool, item.task, is_recalled(item)
 
 

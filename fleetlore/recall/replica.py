@@ -182,7 +182,6 @@ class LoreReplica:
         return task
 
     def _begin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where to begin in the partitions that have many records."""
         self._stop_reading_older()
         parts = [part for part in ends if part.topic in self.topics[:2]]
         records = self.newest_records // max(1, len(parts))
@@ -191,7 +190,6 @@ class LoreReplica:
         return self._older
 
     async def _complete(self) -> None:
-        """The newest records are here."""
         if self._gathers:
             self._gathers = False
             await self._put_gathered()
@@ -264,7 +262,6 @@ class LoreReplica:
             self._gathered[id] = topic_name, value
 
     async def _put_gathered(self) -> None:
-        """Show what was gathered, in place of what had to go for it."""
         if self._bound is not None:
             with self._lock:
                 self.index.retain(self._bound)

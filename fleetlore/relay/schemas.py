@@ -338,7 +338,6 @@ def asyncapi() -> dict[str, Any]:
 
 
 def _components(topics: list[str], ref: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Schemas of the values of the topics, and of their parts by name."""
     values, parts = msgspec.json.schema_components([_AGENTS[each].value for each in topics], ref_template=ref)
     for part in parts.values():
         if "specversion" in part.get("properties", {}):

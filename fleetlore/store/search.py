@@ -200,7 +200,6 @@ class LoreSearch:
         return [_Match(score, by_meaning.get(id, 0.0), bodies[id].encode()) for id, score in scores.items()]
 
     def _follow_stack(self) -> None:
-        """Connect anew where the stack of the folder has started on another port."""
         if self._folder is None:
             return
         try:

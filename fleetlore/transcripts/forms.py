@@ -258,7 +258,6 @@ def _reward(scores: dict[str, Any]) -> float | None:
 
 
 def _whole(value: Any, attached: dict[str, Any]) -> Any:
-    """A value with the texts that the log keeps apart."""
     if isinstance(value, str) and value.startswith(_ATTACHED):
         return attached.get(value.removeprefix(_ATTACHED), value)
     if isinstance(value, dict):

@@ -169,7 +169,6 @@ def _first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _said(value: Any) -> str:
-    """The first text of a person in a span's input."""
     given = json_or_text(value)
     for message in given if isinstance(given, list) else ():
         if isinstance(message, dict) and message.get("role") == "user":

@@ -128,7 +128,6 @@ def _sql_dangers(text: str) -> set[str]:
 
 
 def _shell_dangers(command: Command) -> set[str]:
-    """Names of the rules that one command breaks."""
     found = {name for name, check in _SHELL.get(command.program, ()) if check(command)}
     if any(_DEVICE.match(file) for file in command.into) or command.program.startswith("mkfs"):
         found.add("disk-overwrite")

@@ -136,7 +136,6 @@ def _without_heredocs(text: str) -> str:
 
 
 def _tokens(text: str) -> list[str]:
-    """Words, unquoted, and runs of operators."""
     lexer = shlex(text, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:
@@ -153,7 +152,6 @@ def _substituted(words: list[str]) -> list[str]:
 
 
 def _program(texts: list[str]) -> str:
-    """The program that the first of the texts runs first."""
     words = _unwrapped(texts[0].split(maxsplit=_FIRST_WORDS)) if texts else []
     return words[0].rpartition("/")[2] if words else ""
 
@@ -163,7 +161,6 @@ def _command(words: list[str], into: list[str], reads: str) -> Command | None:
 
 
 def _unwrapped(words: list[str]) -> list[str]:
-    """Without assignments and programs that only run another one."""
     start = 0
     while start < len(words):
         first = words[start].rpartition("/")[2]

@@ -329,7 +329,6 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         return short, encoded
 
     def _call_text(self) -> int:
-        """How much of each call and error fits, roughly."""
         if len(self.steps) * (DIGEST_TEXT + 2 * MAX_TEXT) <= DIGEST_BYTES // 2:
             return MAX_TEXT  # of so few steps all fit
         results = sum([min(len(step.result), DIGEST_TEXT) for step in self.steps])
@@ -355,7 +354,6 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 def _counted(known: Iterable[LeftOut], steps: Iterable[Step]) -> tuple[LeftOut, ...]:
-    """What is left out, and further calls."""
     calls = Counter({replace(each, calls=0): each.calls for each in known})
     for step in steps:
         if step.role == "tool":

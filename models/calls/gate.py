@@ -103,7 +103,6 @@ def thresholds(
 
 
 def _threshold(tool: str, state: State, calls: list[Foreseen]) -> Threshold | None:
-    """The widest share whose calls surely fail more often."""
     if len(calls) < _LEAST_CALLS:
         return None
     base = sum(call.failed for call in calls) / len(calls)

@@ -125,7 +125,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _shown(step: Step) -> set[str]:
-    """Names that the result of a call showed."""
     return set() if step.failed else _names(step.result, RESULT_CHARACTERS) - KEYWORDS
 
 
@@ -204,7 +203,6 @@ class LookUps:
         }
 
     def _backing(self, met: Sequence[_Met]) -> int:
-        """How many agents made these calls."""
         backed = Evidence(self._fleet)
         for each in met:
             backed.add(each.who)

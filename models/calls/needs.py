@@ -87,7 +87,6 @@ class NeedRecords:
 
 
 def _works(known: dict[str, Endings]) -> tuple[str, ...]:
-    """Values with which calls mostly worked, the most frequent first."""
     often: dict[str, int] = defaultdict(int)
     for value, ended in known.items():
         failed, held = ended.counts

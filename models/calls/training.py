@@ -246,7 +246,6 @@ class CallTraining:
             self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
 
     def _learn(self, made: _Made, who: Who) -> None:
-        """Learn a call, and an earlier one again."""
         if made.failure is not None:
             self._kinds.learn(made.found, made.failure[:2], who)
         self._weights.learn(made.found, made.step.failed)
@@ -263,7 +262,6 @@ def _named(made: _Made) -> tuple[str, frozenset[str], Key | None]:
 
 
 def _identities(session: Trajectory) -> list[str]:
-    """What names an end user in the texts of a session."""
     texts = [session.goal]
     for step in session.calls:
         texts += (step.arguments, step.result, step.error_message or "")

@@ -291,7 +291,6 @@ def _masked(text: str) -> str:
 
 
 def _overlap(old: _Text, new: _Text) -> float:
-    """Dice coefficient of the two bags of words."""
     total = len(old.words) + len(new.words)
     return 2 * len(old.words & new.words) / total if total else 1.0
 

@@ -129,7 +129,6 @@ def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=REMEMBERED)
 def _outlined(tool: str, arguments: str, limit: int) -> str:
-    """A call with its JSON in one spelling."""
     if arguments[:1] in ("{", "["):
         arguments = arguments_text(parsed(arguments))
     return line(f"{tool}({arguments})", limit)
@@ -155,7 +154,6 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
 
 
 def _rejected(failed: Step) -> tuple[str, ...]:
-    """Names of the call that the error is about."""
     failure = failure_of(failed.tool, failed.arguments, failed.error_type, failed.error_message)
     return failure_kind(failure.error_class, failure.template, said(failed), text_of(failed.arguments)).names
 

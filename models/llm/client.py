@@ -141,7 +141,6 @@ class Answers:
         self._failing = True
 
     def _trim(self) -> None:
-        """Forget the oldest answers."""
         (newest,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM ages").fetchone()
         old = newest - self._most
         self._db.execute("DELETE FROM answers WHERE key IN (SELECT key FROM ages WHERE number <= ?)", (old,))
@@ -294,7 +293,6 @@ class Client:
 
 
 def _unknown_option(error: str, options: dict[str, Any]) -> str | None:
-    """The option that an endpoint complains about."""
     if "response_format" in options and "json" in error:
         return "response_format"
     return next((option for option in options if option in error), None)

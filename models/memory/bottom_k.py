@@ -326,7 +326,6 @@ class CountSample(_BottomK[SessionCounts]):
         return self._sums(self.seen)[1:]
 
     def _sums(self, known: list[SessionCounts]) -> tuple[int, int, int]:
-        """Sessions, calls and failures."""
         if not self.is_full:
             return len(known), sum([each.calls for each in known]), sum([each.failures for each in known])
         scales = self.scales

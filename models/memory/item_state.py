@@ -257,7 +257,6 @@ class ItemState:
 
     @property
     def _counted(self) -> list[Contributor]:
-        """All but the withdrawn contributors."""
         return [each for each in self.contributors.kept.values() if each.side != "withdrawn"]
 
     def to_json(self) -> bytes:
@@ -334,7 +333,6 @@ def _least_agents(candidate: Candidate) -> int:
 
 
 def _most(candidate: Candidate) -> int:
-    """How many examples of its side are kept."""
     return _STRATEGY_EXAMPLES if candidate.calls else EXAMPLES
 
 

@@ -291,7 +291,6 @@ class PatternState:
         return tuple(sorted({seen.agent for seen in self.sample.seen}))
 
     def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
-        """What the named agents' sessions of the last days saw."""
         if not self.names:
             return ()
         calls, failures = defaultdict[int, float](float), defaultdict[int, float](float)

@@ -127,7 +127,6 @@ def _names(message: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def _words(text: str) -> tuple[str, ...]:
-    """Words in lower case, those inside camelCase and snake_case too."""
     return tuple(words(text, PLAIN_WORD))
 
 

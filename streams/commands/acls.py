@@ -1,17 +1,15 @@
-"""State what each role of a fleet does on a cluster, and print it as the access lists of Apache Kafka or of Strimzi.
+"""State what each role of a fleet does on a cluster, and print it as access lists of Apache Kafka.
 
 Every name is literal: by prefix, whoever may read `fleetlore.a` would read the tenant `ab` too.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fleetlore.errors import ConfigError
 from fleetlore.wire.topics import PREFIX, TOPICS, topic
 
 _ALL = tuple(spec.name for spec in TOPICS)
@@ -32,7 +30,7 @@ _WORKER = {
 # Corrects how sessions ended: no agent may.
 _REVIEWER = {"Write": ("feedback",)}
 _TRAINER = {"Read": ("trajectories", "judgments", "erasures", *_VERSIONS, "adapters.acks"), "Write": _VERSIONS}
-# Who runs the commands: topics, backfill, decisions, erase, redrive, replay, rollback.
+# Who runs the commands: topics, backfill, decisions, erase, redrive, rollback.
 _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
 
 
@@ -78,22 +76,7 @@ def as_commands(needed: Iterable[_Access], bootstrap: str) -> str:
     return "\n".join(shlex.join(_command(access, bootstrap)) for access in needed)
 
 
-def as_strimzi(needed: Iterable[_Access]) -> str:
-    """`KafkaUser` resources of Strimzi, in YAML; the cluster's name and the way to log in are to be adapted.
-
-    Raises:
-        ConfigError: two tenants differ in `_` and `-` alone, which a name in Kubernetes cannot.
-    """
-    users: dict[str, list[_Access]] = {}
-    for access in needed:
-        users.setdefault(access.user, []).append(access)
-    if len({_resource(user) for user in users}) < len(users):
-        raise ConfigError("two tenants differ in '_' and '-' alone: Strimzi has one user for both")
-    return "---\n".join("\n".join(_kafka_user(user, of_user)) + "\n" for user, of_user in users.items())
-
-
 def _topics(user: str, does: Mapping[str, tuple[str, ...]], tenants: Sequence[str]) -> Iterator[_Access]:
-    """One access for all topics to which the same is done."""
     operations = {name: tuple(operation for operation, names in does.items() if name in names) for name in _ALL}
     for same in dict.fromkeys(operations.values()):
         if same:
@@ -109,22 +92,3 @@ def _command(access: _Access, bootstrap: str) -> Iterator[str]:
     for name in access.names:
         yield from (f"--{access.kind}", name)
     yield from ("--resource-pattern-type", "prefixed" if access.prefixed else "literal")
-
-
-def _resource(user: str) -> str:
-    return user.replace("_", "-")
-
-
-def _kafka_user(user: str, of_user: Iterable[_Access]) -> Iterator[str]:
-    yield from ("apiVersion: kafka.strimzi.io/v1", "kind: KafkaUser", "metadata:", f"  name: {_resource(user)}")
-    yield from ("  labels:", "    strimzi.io/cluster: my-cluster", "spec:")
-    yield from ("  authentication:", "    type: scram-sha-512", "  authorization:", "    type: simple", "    acls:")
-    for access in of_user:
-        for name in access.names:
-            resource = {
-                "type": access.kind,
-                "name": name,
-                "patternType": "prefix" if access.prefixed else "literal",
-            }
-            yield f"      - resource: {json.dumps(resource)}"
-            yield f"        operations: {json.dumps(access.operations)}"

@@ -138,8 +138,6 @@ def up(
 
 
 def _adding(function: Callable[..., None]) -> Callable[[typer.Typer], None]:
-    """The entry point of a command."""
-
     def register(app: typer.Typer) -> None:
         app.command()(function)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,28 +83,17 @@ def apply(
         raise typer.Exit(DIFFERENCES_REMAIN)
 
 
-class _Format(StrEnum):
-    kafka = "kafka"
-    strimzi = "strimzi"
-
-
-def acls(
-    format: Annotated[
-        _Format, typer.Option(help="`kafka`: lines for Kafka's own tool; `strimzi`: KafkaUser resources.")
-    ] = _Format.kafka,
-    tenant: _Tenants = None,
-) -> None:
-    """Print what each role needs on a secured cluster.
+def acls(tenant: _Tenants = None) -> None:
+    """Print what each role needs on a secured cluster, as lines for Kafka's own tool.
 
     Roles are agents and reviewers of a tenant, workers, trainer and operators. Users are called fleetlore-agent-TENANT,
     fleetlore-reviewer-TENANT, fleetlore-worker, fleetlore-trainer and fleetlore-operator. Every topic is named in full,
     so no tenant's list covers another's topics.
     """
-    from streams.commands.acls import accesses, as_commands, as_strimzi
+    from streams.commands.acls import accesses, as_commands
 
     settings = Settings.from_env(tenants=tuple(tenant) if tenant else None)
-    needed = accesses(settings.tenants, settings.group)
-    typer.echo(as_commands(needed, settings.broker) if format is _Format.kafka else as_strimzi(needed))
+    typer.echo(as_commands(accesses(settings.tenants, settings.group), settings.broker))
 
 
 def principal(

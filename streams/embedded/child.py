@@ -146,5 +146,4 @@ class Child:
 
 
 def _owners(path: str, flags: int) -> int:
-    """Open a file that only its owner may read."""
     return os.open(path, flags, 0o600)

@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 import orjson
 from aiokafka import ConsumerRecord
@@ -101,9 +100,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class OnTopic:
-    """Records of a topic that name erased sessions: how many, where (partition, offset), when the last of them has left
-    it (in seconds since the Unix epoch), and the hashes of those sessions.
-    """
+    """Records of a topic that name erased sessions (hashes): where they are, and the Unix time when all are gone."""
 
     records: int = 0
     places: set[tuple[int, int]] = field(default_factory=set)
@@ -171,9 +168,6 @@ class Erasing:
     versions: Sequence[str]
     remains: Mapping[str, str]
     schema: int = SCHEMA
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_seconds: float) -> Erasing:
@@ -343,7 +337,6 @@ def has_learned(version: AdapterManifest, found: Found) -> bool:
 
 
 async def _find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
-    """Look through the judgments and the log."""
     found = Found()
     if wanted.session:
         found.add(wanted.session, 0, 0.0)
@@ -373,7 +366,6 @@ async def _find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found
 
 
 async def _look_at_rows(store: ListedStore, tenant: str, means: _Means, found: Found) -> None:
-    """Add the sessions that have been judged."""
     found.rows = []
     async for row in store.rows("judgments", tenant, "label", "state"):
         if row["label"] == _OF_JUDGES:
@@ -390,7 +382,6 @@ async def _look_at_rows(store: ListedStore, tenant: str, means: _Means, found: F
 
 
 def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
-    """Hashes of the sessions that the values of a record are of."""
     if name in ("events", "feedback"):
         yield from (stable_hash(event.session) for event in _events(record))
         return

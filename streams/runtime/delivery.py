@@ -243,7 +243,6 @@ class Delivery:
         effects.dead_letters = [each for each in effects.dead_letters if each.record.topic not in tripped]
 
     def _stop(self, tripped: Mapping[str, BreakerTripped]) -> None:
-        """Process and commit nothing more of topics until the next start."""
         self.stopped |= tripped.keys()
         if len({tenant_of(name) for name in self.stopped}) == self._tenants:
             raise next(iter(tripped.values()))

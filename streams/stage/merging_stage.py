@@ -370,5 +370,4 @@ class WriteBuffer(Generic[_State]):
         self._under_way.clear()
 
     def _written_states(self) -> list[dict[Key, _State]]:
-        """Of the writes that were begun, the newest first."""
         return [states for states, _ in (self._begun, *reversed(self._under_way))]

@@ -111,7 +111,6 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
         return candidate.weights
 
     def _newest(self, chosen: Sequence[KeptSession]) -> tuple[list[Case], list[float]]:
-        """The last cases of sessions, and when the session of each ended."""
         found: list[tuple[Case, float]] = []
         for each in reversed(chosen):
             if len(found) >= _MOST_CASES:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
 from confluent_kafka.admin import ResourceType as Kind
@@ -261,26 +260,3 @@ async def test_an_agent_of_another_tenants_topic_says_so_once(
         await asyncio.sleep(5)
     said = [record.getMessage() for record in caplog.records if "events" in record.getMessage()]
     assert len([each for each in said if "Authorization" in each]) == 1, said
-
-
-def test_strimzi_takes_the_same_lists() -> None:
-    users = list(yaml.safe_load_all(printed("--format", "strimzi")))
-    assert {user["kind"] for user in users} == {"KafkaUser"}
-    stated = {
-        (f"User:{user['metadata']['name']}", each["resource"]["name"], each["resource"]["patternType"], operation)
-        for user in users
-        for each in user["spec"]["authorization"]["acls"]
-        for operation in each["operations"]
-    }
-    of_kafka = {
-        (
-            each.principal,
-            each.name,
-            each.resource_pattern_type.name.lower().replace("prefixed", "prefix"),
-            each.operation,
-        )
-        for command in printed().splitlines()
-        for each in bindings(command)
-    }
-    assert {(*rest, AclOperation[OPERATIONS[operation]]) for *rest, operation in stated} == of_kafka
-    assert {name for _, name, pattern, _ in of_kafka if pattern == "prefix"} == {"fleetlore.backfill."}

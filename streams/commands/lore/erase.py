@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +59,7 @@ def erase(
     if key is not None and certificate is not None:
         certificate.write_bytes(key.sign(report))
     if json:
-        print_json(report.to_dict())
+        print_json(asdict(report))
         return
     verb = "Erased" if report.done else "Would erase"
     typer.echo(f"{verb} {safe(report.scope)} of tenant {report.tenant}: {report.sessions} sessions.")

@@ -100,7 +100,6 @@ def _mask(
     texts: Sequence[str],
     rests: Mapping[int, str],
 ) -> None:
-    """Mask suspected names, and texts by their places."""
     waiting, end = iter((*places, -1)), 0
     place = next(waiting)
     for record in records:

@@ -374,7 +374,6 @@ def _hand_on(trajectory: Trajectory, effects: Effects) -> None:
 
 
 def _note_time(time: float, partition: Partition, effects: Effects) -> None:
-    """Move the partition's clock on, and note which times the batch is of."""
     if time > partition.newest_time:
         partition.newest_time = time
     if time > effects.newest:

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from fleetlore.calls.context import CallContext
-from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_BYTES, Document, Kind, Named, Place, quantised, restored
+from fleetlore.calls.document import (
+    CALL_BITS,
+    KIND_BITS,
+    MAX_BYTES,
+    Document,
+    Kind,
+    Named,
+    Need,
+    Place,
+    quantised,
+    restored,
+)
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import LEAST_CALLS, CallModel, Expected
 
@@ -137,3 +148,9 @@ def test_a_name_that_the_call_itself_defines_is_not_lacking(text: str) -> None:
 
 def test_a_version_without_kinds_expects_nothing() -> None:
     assert CallModel.from_bytes(document().to_bytes()).expected(Call("sql", "x"), CallContext("g")) is None
+
+
+def test_equal_quantities_of_an_earlier_release_are_left_out() -> None:
+    kept = Need("pay", "order_id", "status", "pending", "not paid", 3, 3, 2, ())
+    equal = Need("pay", "sum(parts.amount)", "=", "trip.price", "amounts differ", 3, 3, 2, ())
+    assert list(CallModel(document(needs=(kept, equal))).needs.values()) == [kept]

@@ -73,10 +73,11 @@ def first_time(numbers: list[int]) -> list[int]:
 
 
 async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fleetlore.emit.emitter._KNOWN_SESSIONS", 7)
     await make_topics(broker.address, tenant, "events", partitions=4)
-    async with emitting(broker.address, tenant, known_sessions=7) as emitter:  # fewer than there are
+    async with emitting(broker.address, tenant) as emitter:  # fewer than there are
         for sequence in range(100):
             for session in range(10):
                 assert emitter.emit(outcome(f"s{session}", sequence, tenant))
@@ -126,8 +127,9 @@ async def test_a_missing_broker_costs_the_agent_nothing(caplog: pytest.LogCaptur
     assert len(said) == 2
 
 
-async def test_the_buffer_is_bounded_in_bytes_too(unused_address: str) -> None:
-    emitter = Emitter(unused_address, "default", max_bytes=75_000)
+async def test_the_buffer_is_bounded_in_bytes_too(unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetlore.emit.emitter._MAX_WAITING_BYTES", 75_000)
+    emitter = Emitter(unused_address, "default")
     accepted = sum(emitter.emit(outcome("s", n, **{RESULT: "x" * 7_500})) for n in range(20))
     assert accepted == 10
     await emitter.close()
@@ -145,10 +147,11 @@ async def test_a_broker_that_comes_late_gets_everything_in_order(own_broker: Emb
 
 
 async def test_who_waits_without_hurry_leaves_the_batch_its_time(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fleetlore.emit.emitter._LINGER_SECONDS", 30.0)
     await make_topics(broker.address, tenant, "events", partitions=1)
-    async with emitting(broker.address, tenant, linger_seconds=30.0) as emitter:
+    async with emitting(broker.address, tenant) as emitter:
         emitter.emit(outcome("s", 0, tenant))
         assert await emitter.flush(30)
         emitter.emit(outcome("s", 1, tenant))
@@ -178,11 +181,12 @@ async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_to
 
 
 async def test_a_broker_that_hangs_for_a_while_gets_everything_in_order(
-    own_broker: EmbeddedBroker, make_topics: Any
+    own_broker: EmbeddedBroker, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fleetlore.emit.emitter._REQUEST_SECONDS", 0.5)
     own_broker.start()
     await make_topics(own_broker.address, "default", "events", partitions=2)
-    async with emitting(own_broker.address, "default", request_timeout_seconds=0.5) as emitter:
+    async with emitting(own_broker.address, "default") as emitter:
         for sequence in range(300):
             emitter.emit(outcome("s", sequence))
             emitter.emit(outcome("r", sequence))
@@ -298,10 +302,11 @@ def test_records_hold_every_event_once_in_order_within_both_limits(sizes: list[i
 
 
 async def test_news_that_came_before_the_connection_waits_for_no_company(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fleetlore.emit.emitter._LINGER_SECONDS", 300.0)
     await make_topics(broker.address, tenant, "events", partitions=2)
-    emitter = Emitter(broker.address, tenant, linger_seconds=300.0)
+    emitter = Emitter(broker.address, tenant)
     emitter.emit(outcome("s", 0, tenant))
     emitter.emit(outcome("s", 1, tenant), at_once=True)
     await emitter.start()
@@ -312,10 +317,11 @@ async def test_news_that_came_before_the_connection_waits_for_no_company(
 
 
 async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fleetlore.emit.emitter._LINGER_SECONDS", 300.0)
     await make_topics(broker.address, tenant, "events", partitions=1)
-    async with emitting(broker.address, tenant, linger_seconds=300.0) as emitter:
+    async with emitting(broker.address, tenant) as emitter:
         emitter.emit(outcome("s", 0, tenant))
         await asyncio.sleep(0.5)
         assert emitter.sent == 0
