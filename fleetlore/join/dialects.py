@@ -137,14 +137,18 @@ def call_of_item(item: Body) -> Made | None:
 
 
 def response_of(answer: bytes) -> dict[str, Any] | None:
-    """The response that an answer brings, whole or as the last of a stream's events; None where it brings none."""
+    """The response that an answer brings, whole or in the events of a stream; None if it brings none."""
     if answer[:1] == b"{":
         found: dict[str, Any] = read_json(answer)
         return found if "output" in found else None
-    for line in reversed(answer.splitlines()):
-        if line.startswith(b"data:") and b"response.completed" in line[:100]:
+    items = []
+    for line in answer.splitlines():
+        if line.startswith(b"data:") and b"response.output_item.done" in line[:100]:
+            items.append(read_json(line[5:])["item"])
+        elif line.startswith(b"data:") and b"response.completed" in line[:100]:
             whole: dict[str, Any] = read_json(line[5:])["response"]
-            return whole
+            # Some servers leave out here what they have streamed before.
+            return whole if whole.get("output") else {**whole, "output": items}
     return None
 
 

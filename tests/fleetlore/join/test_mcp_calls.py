@@ -198,3 +198,34 @@ async def test_what_is_added_is_for_this_agent_alone(fleet: Fleet, scope: str | 
         unchanged = orjson.dumps({"jsonrpc": "2.0", "id": 2, "result": {"tools": [{"name": "other"}], **hints}})
         calls.from_client(b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}')
         assert calls.from_server(unchanged) == unchanged
+
+
+async def test_two_requests_with_one_id_are_two_calls(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        for number in range(2):
+            calls.from_client(call(1, q=number))
+        for number in range(2):
+            calls.from_server(answer(1, f"found {number}", isError=False))
+    assert [(each[events.ARGUMENTS]["q"], each[events.RESULT]) for each in recorder.outcomes] == [
+        (0, "found 0"), (1, "found 1"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", [b"18446744073709551617", b"1.10", b'"\\ud83d"', b"NaN", b'"a\\/b"'])
+async def test_an_answer_that_is_added_to_keeps_every_other_value(fleet: Fleet, recorder: Recorder, odd: bytes) -> None:
+    with fleet.session(GOAL, "look") as session:
+        calls = McpCalls(session)
+        calls.from_client(b'{"jsonrpc":"2.0","id":%b,"method":"initialize","params":{}}' % odd)
+        given = b'{"jsonrpc":"2.0","id":%b,"result":{"instructions":"Be kind.","_meta":{"odd":%b}}}\n' % (odd, odd)
+        told = calls.from_server(given)
+    assert b"fleet-memory" in told and told.count(odd) == 2 and told.endswith(b"}\n")
+
+
+async def test_an_error_that_half_a_surrogate_pair_ends_is_recorded(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        calls.from_client(call(1))
+        given = answer(1, "no rule HALF", isError=True).replace(b"HALF", b"\\ud83d")
+        assert calls.from_server(given) == given
+    assert [recorder.error(each) for each in recorder.outcomes] == [("_OTHER", "no rule \ufffd")]

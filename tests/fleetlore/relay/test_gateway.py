@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from fleetlore import Fleet, current_session
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.conversations import SILENT_SECONDS, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
+from fleetlore.refusals import refusals
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.gateway import About, tell
 from fleetlore.relay.requests import Caller
@@ -109,6 +111,75 @@ def test_calls_side_by_side_are_told_apart(told: Any, fleet: Fleet, recorder: Re
 )
 def test_failed_and_worked_calls_are_told_apart(content: object, marked: bool | None, failed: bool) -> None:
     assert Result("c1", {"content": content}, "content", marked).verdict == Verdict(ANY if failed else None)
+
+
+CITIES = ("Oslo", "Atlantis", "Rome")
+
+
+@pytest.mark.parametrize("dialect", [CHAT_COMPLETIONS, ANTHROPIC_MESSAGES])
+@pytest.mark.parametrize("ids", [("", "", ""), ("f", "f", "f"), ("search", "search", "search"), ("a", "a", "b"), None])
+def test_parallel_calls_with_empty_missing_or_repeated_ids_lose_no_call(
+    told: Any, recorder: Recorder, ids: tuple[str, ...] | None, dialect: Dialect
+) -> None:
+    """Two turns of three calls side by side, sent as they grow, and each request a second time."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "weather"}]
+    body = {"messages": messages, "tools": TOOLS}
+    told(body, dialect=dialect)
+    for turn in range(2):
+        named = [{"id": id} for id in ids] if ids else [{}, {}, {}]
+        texts = [f"{turn} {city}" for city in CITIES]
+        if dialect is CHAT_COMPLETIONS:
+            calls = [
+                {**id, "function": {"name": "search", "arguments": json.dumps({"q": text})}}
+                for id, text in zip(named, texts, strict=True)
+            ]
+            messages.append({"role": "assistant", "tool_calls": calls})
+            for id, text in zip(named, texts, strict=True):
+                answers = {f"tool_call_{name}": value for name, value in id.items()}
+                messages.append({"role": "tool", "name": "search", "content": f"it is {text}", **answers})
+        else:
+            uses = [
+                {"type": "tool_use", "name": "search", "input": {"q": text}, **id}
+                for id, text in zip(named, texts, strict=True)
+            ]
+            messages.append({"role": "assistant", "content": uses})
+            answered = [
+                {"type": "tool_result", "content": f"it is {text}", **({"tool_use_id": id["id"]} if id else {})}
+                for id, text in zip(named, texts, strict=True)
+            ]
+            messages.append({"role": "user", "content": answered})
+        told(body, dialect=dialect)
+        told(body, dialect=dialect)
+    found = [(each[names.ARGUMENTS]["q"], each[names.RESULT]) for each in recorder.outcomes]
+    expected = [f"{turn} {city}" for turn in range(2) for city in CITIES]
+    assert found == [(text, f"it is {text}") for text in expected]
+    assert recorder.kinds.count("session.started") == 1
+
+
+def test_a_call_that_was_never_made_is_no_failure_of_its_tool(told: Any, recorder: Recorder) -> None:
+    told(chat())
+    told(chat(("c1", "The user doesn't want to proceed with this tool use."), ("c2", "three chairs")))
+    assert results_of(recorder) == [("s0", False)]
+    assert refusals()["call_never_made"] and len(recorder.outcomes) == 1
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_calls_of_a_stream_are_known_where_its_last_event_leaves_them_out(
+    told: Any, fleet: Fleet, recorder: Recorder, listed: bool
+) -> None:
+    told({"input": "find a chair", "tools": [{"type": "function", "name": "search"}]}, dialect=RESPONSES)
+    calls = [
+        {"type": "function_call", "call_id": f"c{n}", "name": "search", "arguments": f'{{"n": {n}}}'} for n in range(2)
+    ]
+    streamed = [{"type": "response.output_item.done", "item": call} for call in calls]
+    last = {"type": "response.completed", "response": {"id": "r1", "output": calls if listed else []}}
+    answer = b"".join(b"data: %b\n\n" % orjson.dumps(each) for each in [*streamed, last])
+    told.all.heard((fleet.tenant, "a1"), told.last, answer, fleet.clock.monotonic())
+    outputs = [{"type": "function_call_output", "call_id": f"c{n}", "output": f"found {n}"} for n in range(2)]
+    told({"previous_response_id": "r1", "input": outputs}, dialect=RESPONSES)
+    assert [(each[names.ARGUMENTS]["n"], each[names.RESULT]) for each in recorder.outcomes] == [
+        (0, "found 0"), (1, "found 1"),
+    ]  # fmt: skip
 
 
 def test_what_was_put_in_stays_in_every_turn(told: Any, fleet: Fleet, recorder: Recorder) -> None:
@@ -266,6 +337,22 @@ async def test_what_cannot_be_read_passes_as_it_is(fleet: Fleet, recorder: Recor
         for path in ("/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages"):
             await http.post(path, content=body)
     assert provider.bodies == [body] * 3 and recorder.events == []
+
+
+@pytest.mark.parametrize(
+    "odd", ["18446744073709551617", "1.10", "1E5", '"\\ud83d"', "NaN", "-Infinity", '"\\u0000"', '"a\\/b"']
+)
+async def test_a_request_that_is_told_something_keeps_every_other_value(
+    fleet: Fleet, recorder: Recorder, odd: str
+) -> None:
+    """The model of the agent gets its own ids, numbers and texts back as its client wrote them."""
+    know(fleet)
+    body = orjson.dumps(chat(("c1", ERROR)) | {"seed": "ODD"}).replace(b'"ODD"', odd.encode())
+    async with gateway(fleet) as (http, provider):
+        await http.post("/openai/v1/chat/completions", content=body)
+    [sent] = provider.bodies
+    assert b"fleet-memory" in sent and (b'"seed":' + odd.encode()) in sent.replace(b": ", b":")
+    assert results_of(recorder) == [("s0", True)]
 
 
 async def test_a_fault_of_ours_changes_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
