@@ -1,4 +1,4 @@
-"""Run the stages on Faust: one Faust agent for each, whole batches, explicit commits."""
+"""Run the stages on Faust: one agent a stage, whole batches, explicit commits."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ log = logging.getLogger(__name__)
 _COMMIT_SECONDS = 0.25
 _IDLE_SECONDS = 0.25
 _LAG_SECONDS = 1.0
-# Share of the session timeout after which a write is given up and tried again.
+# A write is given up and retried after this share of the session timeout.
 _WRITE_SHARE = 0.5
-# Share of the group's time for a rebalance that batches under way may use.
+# Running batches may use this share of the rebalance timeout.
 _REBALANCE_SHARE = 0.7
 _OPEN_SECONDS = 60.0
-# A worker is ready while these stages process their batches in time. Other stages may wait for a language model.
+# A worker is ready while these stages keep up. Other stages may wait for a language model.
 _HINT_STAGES = frozenset({"sessions", "patterns"})
 
 
 class _WithoutKafka(BootStrategy):  # type: ignore[misc]
-    """Neither a consumer nor a producer of Faust's: `Pump` reads, and `BatchProducer` writes."""
+    """Start no Faust consumer or producer: `Pump` reads and `BatchProducer` writes."""
 
     enable_kafka = False
 
@@ -75,7 +75,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._ledger = Ledger()
         clock = SystemClock()
         self._lease = Lease(SHARE * settings.session_timeout_seconds)
-        # Shorter than the session, so that what a worker began before it lost its partitions has landed soon after.
+        # Shorter than the session, so that writes begun before partitions were lost land soon after.
         write_seconds = _WRITE_SHARE * settings.session_timeout_seconds
         self._store = MilvusStore.from_settings(settings, metrics, check=self._lease.check, write_seconds=write_seconds)
         self._batch_producer = BatchProducer(settings.cluster, check=self._lease.check, delivery_seconds=write_seconds)
@@ -103,7 +103,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()
         self._assigned: frozenset[TopicPartition] = frozenset()
-        # Whether batches may begin. Not during a rebalance: records that an agent still has then are read again.
+        # Batches may begin only while open. During a rebalance, records that an agent still holds are read again.
         self._open = False
         for stage in self._stages:
             self._add_agent(stage)
@@ -127,7 +127,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.agent(channel, name=stage.name)(run)
 
     async def _run(self, stage: Stage, batch: list[Any]) -> None:
-        # A task of its own, so that it can be ended without ending the agent.
+        # A separate task can be cancelled without ending the agent.
         self._idle.discard(stage.name)
         self._running[stage.name] = asyncio.create_task(self._process(stage, batch))
         if stage.name in _HINT_STAGES:
@@ -136,10 +136,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             await asyncio.wait([self._running[stage.name]])
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
-        """Run one batch; an error ends the worker without a commit.
+        """Run one batch. An error ends the worker without a commit.
 
-        No exception may leave the Faust agent: Faust would start it again with the *next* batch, whose commit would
-        skip this.
+        No exception may leave the Faust agent: Faust would restart it with the *next* batch, whose commit would skip
+        this one.
         """
         try:
             await self._delivery.run(stage, batch)
@@ -161,17 +161,17 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self.crash(error)
 
     async def _drain(self, budget_seconds: float) -> None:
-        """Begin no more batches, end those under way and commit what is done.
+        """Begin no more batches, finish those that run, and commit.
 
-        A batch that does not end within the budget is cancelled and not committed; the next owner of its partitions
-        does it again. It must not go on, for without the state of its stage it would commit too much.
+        Batches that exceed the budget are cancelled without a commit: their stage has lost its state and would commit
+        too much.
         """
         self._open = False
         running = [task for task in self._running.values() if not task.done()]
         running += [
             asyncio.create_task(self._process(stage, []))
             for stage in self._stages
-            # What is held after a lapse is the next owner's, who reads the records behind it again.
+            # After a lapse, the new owner reads the held records again.
             if self._lease.holds and stage.holds and not self._turns[stage.name].locked()
         ]
         if running:
@@ -186,18 +186,19 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_start(self) -> None:
         for prepare in (ensure_topics, refuse_grown):
             await _answered(partial(prepare, self._settings))
-        # Before the first batch: what was erased may lie in it.
+        # Read erasures before the first batch, which may hold erased sessions.
         for each in self._operators.topics:
             await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))
         await self._batch_producer.start()
         await self._store.open_within(_OPEN_SECONDS, lambda error: self._health.unready("milvus", str(error)))
         self._health.ready("milvus")
         await self._pump.start()
-        self.flow_control.resume()  # Faust's own consumer would, and agents get nothing before
+        # Replaces the resume that Faust's own consumer would do. Agents get no records before it.
+        self.flow_control.resume()
         await super().on_start()
 
     async def on_stop(self) -> None:
-        """Stop fetching, finish or cancel the batches under way, commit, and only then leave the group."""
+        """Stop fetching, finish or cancel running batches, commit, and only then leave the group."""
         self._health.unready("partitions", "stopping")
         self._pump.fetching = False
         await self._drain(self._settings.drain_seconds)
@@ -214,7 +215,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._metrics.rebalances().inc()
         for name in {tp.topic for tp in assigned}:
-            # A counter that begins with its first increase is not seen to increase.
+            # Create the counter at 0: Prometheus does not see the increase of a new series.
             self._metrics.expired_records(name)
             self._metrics.truncated_records(name)
         self._delivery.begin()
@@ -225,7 +226,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_revoked(self) -> None:
         self._health.unready("partitions", "rebalancing")
         self._assigned = frozenset()
-        # Commit now, so that the new owner need not do it again.
+        # Commit now, so that the new owner need not repeat the work.
         await self._drain(self._settings.session_timeout_seconds * _REBALANCE_SHARE)
         self._delivery.forget()
         for stage in self._stages:
@@ -244,7 +245,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
 
     async def _flush_often(self) -> None:
-        """Give an idle stage an empty batch, with which it writes what it holds."""
+        """Give an idle stage an empty batch, which flushes what it holds."""
         while not self.should_stop:
             self._idle = {stage.name for stage in self._stages}
             await self.sleep(_IDLE_SECONDS)
@@ -273,7 +274,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._ledger.settle(offsets)
             self._metrics.last_commit().set_to_current_time()
         else:
-            # Where no more events come, no later batch would allow them again.
+            # Without new events, no later batch would allow these offsets again.
             self._ledger.put_back(offsets)
 
     async def _watch_topics(self) -> None:
@@ -290,9 +291,9 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 await self._end("the Kafka client", error)
 
     async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
-        """Read partitions from their beginning of which the broker has lost records that it had acknowledged.
+        """Read partitions from the beginning after the broker lost acknowledged records.
 
-        Where the old records end and the new ones begin is not known, and what is read twice counts once.
+        The boundary between old and new records is unknown. Records that are read twice count once.
         """
         for tp, records in lost.items():
             self._metrics.truncated_records(tp.topic).inc(records)
@@ -336,7 +337,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
 
 async def _answered(attempt: Callable[[], Awaitable[object]]) -> None:
-    """Try until a broker answers that hangs, or that is starting; what it refuses it will refuse again."""
+    """Retry while a broker hangs or starts. A refusal is final."""
     last = time.monotonic() + _OPEN_SECONDS
     for pause in backoff():
         try:

@@ -1,26 +1,23 @@
-"""Stop a stream that is refused as a whole, instead of draining it into the dead letters.
+"""Stop a topic whose records are all bad, instead of draining it into the dead letters.
 
-One bad record is a dead letter, and so is the junk of one sender, however much it is. When *everything* of everybody is
-bad, the fault is not in the records: all producers were deployed with another schema, or this worker with a bug. Then
-the log is the safe place and the dead letters are not. So nothing more of the topic is processed or committed, and the
-same again after each start until the cause is removed. Other tenants of the worker go on. When no tenant is left, it
-ends with an error. The rows that a stage makes of a topic are a stream of their own, `TOPIC/COLLECTION`: where the
-store refuses one after the other, the topic stops as well.
+If *every* record of every sender is bad, the fault lies in a schema or in this worker. The breaker then leaves the
+records in the log: it neither processes nor commits the topic until the cause is removed. Other tenants go on, and the
+worker ends when no tenant is left. The rows that a stage writes are a stream of their own, `TOPIC/COLLECTION`: if the
+store refuses all of them, the topic stops too.
 
-The breaker trips on a run of lost records that is long in three ways. A record is lost if none of its events could be
-used, and one good event anywhere on the topic ends the run. The run must
+A record is lost if none of its events is usable. One good event on the topic ends the run of lost records. The breaker
+trips on a run that
 
-- hold `run_records` records,
-- extend over `RUN_SECONDS` of the broker's time, so that no burst trips it,
-- and come from more than one sender.
+- holds `run_records` records,
+- spans `RUN_SECONDS` of broker time, so that no burst trips it,
+- and comes from more than one sender, so that one sender's junk does not trip it.
 
-A sender is the principal that signed the record, or without principals the agent that it names. Junk that names nobody
-counts as one sender (`sender_of`). Only workers write the later topics. There each record is a sender of its own.
+A sender is the principal that signed the record or, without principals, the agent that the record names. Anonymous junk
+counts as one sender (`sender_of`). Later topics are written by workers only, so each of their records counts as a
+separate sender.
 
-A partial failure never trips it: while some events are good, stopping would hold them up, and the dead letters of the
-others can be sent back. The counts live in the process, so a start counts anew. But while a run may still trip it,
-`streams.runtime.delivery` holds its commit back, so that the next start finds the run in the log and stops at the same
-place.
+Counts are in memory. While a run may still trip the breaker, `streams.runtime.delivery` holds back its commit, so a
+restart finds the run again and stops at the same place.
 """
 
 from __future__ import annotations
@@ -40,9 +37,9 @@ from streams.stage.base import DeadLetter, Record, TopicPartition
 
 # Broker time. A broken deployment lasts longer than a burst of junk or of retries.
 RUN_SECONDS = 120.0
-# A run of this length is suspect; where no good record was seen on the stream since the start, its first record is.
+# A run of this length is suspect. Before the first good record of the stream, one lost record is enough.
 SUSPECT_RECORDS = 10
-# Records with these reasons were good when they came. Their session was at fault, not the stream's schema.
+# These reasons blame the record's session and not the schema, so the record is not lost.
 NOT_LOST = frozenset({"missing_start", "after_end", "foreign_agent", "reused_session"})
 # The topics that agents write.
 _OF_AGENTS = (".events", ".feedback")
@@ -50,7 +47,7 @@ _OF_AGENTS = (".events", ".feedback")
 
 @dataclass(slots=True)
 class _Run:
-    """Lost records in a row. `senders` holds the first two."""
+    """Consecutive lost records. `senders` holds the first two."""
 
     records: int = 0
     first: float = inf
@@ -64,7 +61,7 @@ class Breaker:
     """Counts lost records by stream: a topic, or a collection of the store.
 
     Args:
-        run_records: lost records in a row that trip it.
+        run_records: consecutive lost records that trip the breaker.
     """
 
     def __init__(self, run_records: int = 100) -> None:
@@ -75,7 +72,7 @@ class Breaker:
     def weigh(
         self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter], principals: Principals | None = None
     ) -> dict[str, BreakerTripped]:
-        """Count each record of a batch as good or lost; return why, by topic, where it is one lost record too many."""
+        """Count each record of a batch as good or lost. Return the reasons of the topics that trip, by topic."""
         bad: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
         for letter in dead_letters:
             if letter.reason not in NOT_LOST:
@@ -100,7 +97,7 @@ class Breaker:
         return tripped
 
     def good(self, name: str, records: int = 1) -> None:
-        """Count records with at least one usable event. They end the run."""
+        """Count records with at least one usable event, which end the run."""
         self._good[name] += records
         self._runs.pop(name, None)
 
@@ -116,11 +113,11 @@ class Breaker:
         """Count a record without a usable event.
 
         Args:
-            time: when the broker appended it; 0 or less where that is unknown.
-            sender: empty where it is unknown.
+            time: broker append time in seconds; 0 or less if unknown.
+            sender: "" if unknown.
 
         Raises:
-            BreakerTripped: it is one too many.
+            BreakerTripped: the run is long enough to trip the breaker.
         """
         run = self._runs.setdefault(name, _Run())
         run.records += 1
@@ -135,14 +132,14 @@ class Breaker:
             raise BreakerTripped(self._report(name, run))
 
     def run(self, name: str) -> int:
-        """Return how many records in a row were lost, up to now; 0 while they come from one sender."""
+        """Return the length of the current run, or 0 if it comes from one sender."""
         run = self._runs.get(name)
         return 0 if run is None or len(run.senders) < 2 else run.records
 
     def suspect(self, name: str) -> Mapping[TopicPartition, int]:
-        """Return the first offset of the run on each partition, if its commit is to be held back.
+        """Return the run's first offset on each partition, if its commit is to be held back.
 
-        The junk of one sender holds nothing back: it never trips the breaker, so the run could grow without end.
+        A run of one sender holds nothing back: it never trips the breaker and could grow without end.
         """
         run = self._runs.get(name)
         if run is None or len(run.senders) < 2:
@@ -150,7 +147,7 @@ class Breaker:
         return run.starts if run.records >= SUSPECT_RECORDS or not self._good[name] else {}
 
     def forget(self) -> None:
-        """Drop all counts: partitions were assigned anew, and uncommitted records are read again."""
+        """Drop all counts after a rebalance: uncommitted records are read again."""
         self._runs.clear()
         self._good.clear()
 
@@ -171,7 +168,7 @@ class Breaker:
 def sender_of(record: Record, principals: Principals | None) -> str:
     """Return the sender of a lost record, or "" if it is unknown.
 
-    With `principals` only a signature counts: anybody can write any name into junk.
+    With `principals`, only a signature counts, because anybody can write any name.
     """
     if not record.topic.endswith(_OF_AGENTS):
         return f"{record.partition}@{record.offset}"

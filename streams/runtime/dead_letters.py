@@ -1,4 +1,4 @@
-"""Make the dead-letter records of bad events, and tell which records are lost."""
+"""Make the dead-letter records of bad events, and decide which records are lost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from fleetlore.wire.principals import SIGNED_BY
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
-# The emitter puts no more events into a record. A record with more bad ones becomes one dead letter, or a megabyte
-# could make half a million of them.
+# The emitter's limit of events a record. A record with more bad events becomes one dead letter: a megabyte could
+# otherwise make half a million.
 _MAX_PER_RECORD = 64
 
 
 def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
-    """Whether no event of a record could be used. Ask only for a record with dead letters: it is decoded again."""
+    """Return whether no event of a record is usable. It decodes the record, so call it only for records with dead
+    letters."""
     value = record.value or b""
     if any(letter.value == value for letter in dead_letters):
         return True
@@ -32,7 +33,6 @@ def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
 
 
 def records_of(stage: Stage, dead_letters: Sequence[DeadLetter]) -> list[RawRecord]:
-    """Make the records of a batch's dead letters."""
     by_record: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
     for letter in dead_letters:
         by_record.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
@@ -47,7 +47,6 @@ def records_of(stage: Stage, dead_letters: Sequence[DeadLetter]) -> list[RawReco
 
 
 def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
-    """Make the record of one dead letter."""
     record = letter.record
     return dead_letter(
         to=topic(tenant_of(record.topic), "dead-letters"),
@@ -65,7 +64,7 @@ def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
 
 
 def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes | None]:
-    """Those of the record; a part of it is signed for itself, and only where it is known who signed the record."""
+    """Return the record's headers. A signature is copied only for a signed record, because each part is signed anew."""
     record, value = letter.record, letter.record.value or b""
     if letter.value == value:
         return record.headers

@@ -1,9 +1,8 @@
-"""Process a batch, have its effects acknowledged, and only then let its offsets be committed.
+"""Process a batch, have its effects acknowledged, and only then allow its offsets to be committed.
 
-At least once, and every effect is idempotent. A stage has turned data errors into dead letters, and a row that the
-store will never take becomes one here. An outage is retried in place with growing pauses. When it lasts, the worker
-ends without a commit and its next start redoes the batch. A topic that is refused as a whole
-(`streams.runtime.circuit_breaker`) stops, and with the last tenant of the worker the worker itself.
+Delivery is at least once and every effect is idempotent. Bad events and rows that the store refuses become dead
+letters. An outage is retried in place with backoff; if it lasts, the worker ends without a commit and the next start
+repeats the batch.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-# How long to hold back the commit of a suspect run after it last grew: see `streams.runtime.circuit_breaker`.
+# The commit of a suspect run is held back until it has not grown for this long (see `circuit_breaker`).
 _SUSPECT_SECONDS = 5.0
 
 
 class _Producer(Protocol):
-    """Where values and dead letters go; `sinks.producer.BatchProducer` is the real one."""
+    """The part of `sinks.producer.BatchProducer` that the delivery uses."""
 
     async def deliver(self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int]) -> None: ...
 
@@ -57,11 +56,11 @@ class _Producer(Protocol):
 
 
 class SecondWrites:
-    """Writes of all stages that are done once more: those that came first after an assignment.
+    """Repeats the first writes of each stage after an assignment.
 
-    A write that the previous owner had sent when its partitions moved away may land after the first writes of the new
-    owner: neither Milvus nor Kafka can refuse it. Milvus drops what comes after its deadline, so what is written in
-    that time is written again when it is over. What a broker gets later still is `streams.runtime.stale_records`'.
+    A write of the previous owner can land after the new owner's first writes, and neither Milvus nor Kafka refuses it.
+    Milvus drops writes after their deadline, so the new owner writes again once that has passed.
+    `streams.runtime.stale_records` handles later writes to Kafka.
 
     Args:
         seconds: the longest deadline of a write.
@@ -71,22 +70,21 @@ class SecondWrites:
         self._seconds = seconds
         self._clock = clock
         self._until = 0.0
-        # By stage: the newest row of each id, the newest value of each key.
+        # By stage: the newest row of each id, and the newest value of each key.
         self._rows: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
         self._values: dict[str, dict[tuple[str, str, str], Outgoing]] = {}
 
     def begin(self) -> None:
-        """Partitions were assigned anew."""
+        """Start the deadline after an assignment."""
         self._until = self._clock.monotonic() + self._seconds
         self._rows.clear()
         self._values.clear()
 
     def owes(self, stage: str) -> bool:
-        """Whether writes of the stage are due."""
         return bool(self._rows.get(stage) or self._values.get(stage)) and self._clock.monotonic() >= self._until
 
     def take(self, stage: str, effects: Effects) -> None:
-        """Note the effects of a batch, or add to them what is due."""
+        """Record the effects of a batch, or add the due writes to them."""
         due = self.owes(stage)
         rows, values = self._rows.pop(stage, {}), self._values.pop(stage, {})
         if not due and self._clock.monotonic() >= self._until:
@@ -103,15 +101,15 @@ class SecondWrites:
 
 
 class Delivery:
-    """Runs stages. A worker has one; a stage's batches go through it one after the other.
+    """Runs the batches of each stage one after the other. A worker has one delivery.
 
     Args:
-        lease: without which nothing may take effect; None where there is one worker alone.
-        write_seconds: the longest that a write of a previous owner may still be under way.
-        tenants: how many it serves. When topics of all of them have stopped, `run` raises.
+        lease: required for effects; None if there is a single worker.
+        write_seconds: the longest time that a write of a previous owner may take to land.
+        tenants: number of tenants. `run` raises when topics of all of them have stopped.
 
     Attributes:
-        stopped: topics of which nothing is processed until the next start.
+        stopped: topics that are not processed until the next start.
     """
 
     def __init__(
@@ -143,16 +141,15 @@ class Delivery:
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: the write that its next batches do not wait for
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
-        """Process a batch and have its effects acknowledged; then allow its offsets to be committed.
+        """Process a batch and have its effects acknowledged. Then allow its offsets to be committed.
 
-        Rows with `Effects.acknowledged` are written behind: the stage's next batches do not wait for them, unless they
-        have rows themselves. An empty batch waits for all.
+        Rows with `Effects.acknowledged` are written in the background: later batches without rows do not wait for them.
+        An empty batch waits for all.
 
         Raises:
-            StoreUnavailable, BrokerUnavailable: an outage lasted longer than the budget; nothing may be committed.
-            BreakerTripped: topics of all tenants are refused as a whole; nothing of them may be committed.
-            ConfigError: another stage reads the same topic, and a commit of either would skip what the other has not
-                done.
+            StoreUnavailable, BrokerUnavailable: an outage exceeded the retry budget. No offset may be committed.
+            BreakerTripped: topics of all tenants are refused. Their offsets may not be committed.
+            ConfigError: two stages read the same topic, so a commit of one would skip records of the other.
         """
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
@@ -174,7 +171,7 @@ class Delivery:
             sinks.append(self._write(stage, effects))
         await asyncio.gather(*sinks)
         if effects.acknowledged is not None:
-            # Writes keep their order, and a slow store holds the stage up.
+            # Keep writes in order, and let a slow store slow the stage down.
             await self._written(stage)
             self._writes[stage.name] = asyncio.create_task(self._write(stage, effects))
         if not batch:
@@ -183,15 +180,15 @@ class Delivery:
         self._count(stage, batch, effects, self._clock.monotonic() - started)
 
     def begin(self) -> None:
-        """Partitions were assigned anew: a write of their previous owner may still be under way."""
+        """Expect late writes of the previous owner after an assignment."""
         self._second_writes.begin()
 
     def owes(self, stage: Stage) -> bool:
-        """Whether an empty batch of the stage has something to write that a stage does not know of."""
+        """Return whether an empty batch of the stage has repeated writes to make."""
         return self._second_writes.owes(stage.name)
 
     def forget(self) -> None:
-        """Drop all state: partitions were assigned anew. A write under way must not allow a commit any more."""
+        """Drop all state after a rebalance, so that a running write cannot allow a commit."""
         for write in self._writes.values():
             write.cancel()
         self._writes.clear()
@@ -200,13 +197,13 @@ class Delivery:
         self.stopped.clear()
 
     def _allow(self, stage: Stage, batch: Sequence[Record]) -> None:
-        # All partitions of the stage: a batch of one may have brought effects that were waiting for another.
+        # Include all partitions: the batch may complete effects that held back another partition.
         for tp, offset in self._positions(stage, batch).items():
             if tp.topic not in self.stopped:
                 self._ledger.allow(tp, offset, stage.committable(tp, offset))
 
     def _positions(self, stage: Stage, batch: Sequence[Record]) -> dict[TopicPartition, int]:
-        """Return the next offset to read of each partition of the stage, once the batch is done."""
+        """Return each partition's next offset once the batch is done."""
         own = f".{stage.reads}"
         found = {tp: offset for tp, offset in self._ledger.positions().items() if tp.topic.endswith(own)}
         for record in batch:
@@ -226,9 +223,7 @@ class Delivery:
             await write
 
     def _feed_breaker(self, stage: Stage, batch: Sequence[Record], effects: Effects) -> None:
-        """Tell the breaker of the batch before it takes effect, hold back the commit of a suspect run, and stop a topic
-        that is refused as a whole.
-        """
+        """Report the batch to the breaker, hold back the commit of a suspect run, and stop a refused topic."""
         topics = {record.topic for record in batch}
         tripped = self._breaker.weigh(batch, effects.dead_letters, stage.principals)
         for name in topics:
@@ -236,10 +231,10 @@ class Delivery:
         self._hold_back(topics - tripped.keys(), _SUSPECT_SECONDS)
         if not tripped:
             return
-        # For good: the worker still commits what is done elsewhere.
+        # Hold back without limit: the worker still commits other topics.
         self._hold_back(tripped, inf)
         self._stop(tripped)
-        # They would be sent again after each start.
+        # Drop these dead letters: each start would send them again.
         effects.dead_letters = [each for each in effects.dead_letters if each.record.topic not in tripped]
 
     def _stop(self, tripped: Mapping[str, BreakerTripped]) -> None:
@@ -255,7 +250,7 @@ class Delivery:
                 self._ledger.hold(tp, start, seconds)
 
     async def _upsert(self, stage: Stage, target: str, rows: Sequence[dict[str, Any]]) -> list[RawRecord]:
-        """Write rows; return the dead-letter records of those that the store will never take."""
+        """Write rows. Return dead-letter records of the rows that the store refuses."""
         refused: frozenset[str] = frozenset()
         collection = alias_of(target)
         try:
@@ -268,7 +263,7 @@ class Delivery:
         letters: list[RawRecord] = []
         for tenant, mine in by_tenant.items():
             bad = [row for row in mine if row["id"] in refused]
-            # A row comes of many records, so its dead letter names its tenant's last.
+            # A row combines many records, so its dead letter names the tenant's last record.
             last = self._last[stage.name, tenant]
             if self._weigh_rows(last, collection, len(mine) - len(bad), bad) and bad:
                 self._metrics.dead_letters(ROW_REFUSED).inc(len(bad))
@@ -277,7 +272,7 @@ class Delivery:
         return letters
 
     def _weigh_rows(self, last: Record, collection: str, good: int, bad: Sequence[dict[str, Any]]) -> bool:
-        """Tell the breaker of a tenant's rows; return False where they stop the topic that they come from."""
+        """Report a tenant's rows to the breaker. Return False if they stop their topic."""
         rows = f"{last.topic}/{collection}"
         if last.topic in self.stopped:
             return False
@@ -285,7 +280,7 @@ class Delivery:
             if good:
                 self._breaker.good(rows)
             else:
-                for row in bad:  # only workers write rows, so each one counts by itself
+                for row in bad:  # only workers write rows, so each row is a separate sender
                     self._breaker.lost(rows, ROW_REFUSED, last.time, row["id"])
         except BreakerTripped as error:
             self._stop({last.topic: error})
@@ -299,7 +294,7 @@ class Delivery:
         try:
             await self._retried(lambda: self._producer.deliver(values, read), stage.name)
         except RecordsRefused as error:
-            # A value comes of many records, so its dead letter names the last of its tenant.
+            # A value combines many records, so its dead letter names the tenant's last record.
             self._metrics.dead_letters(RECORD_REFUSED).inc(len(error.values))
             letters = [
                 DeadLetter(self._last[stage.name, tenant_of(name)], value, RECORD_REFUSED, error.detail)

@@ -1,9 +1,9 @@
-"""Track whether this worker still owns its partitions, as far as it can know.
+"""Track whether this worker still owns its partitions.
 
-A worker that was stopped for longer than its session timeout (SIGSTOP, a paused machine, swap) wakes up with states
-that another worker has taken over meanwhile, and its commits are refused but its rows are not. So the right to have
-effects is a lease: each commit that the group's coordinator takes, which it does of members alone, renews it from the
-moment it was asked. What lapsed is renewed by the next where only the broker was away, or else ends with the rebalance.
+A worker that was paused for longer than its session timeout wakes up with states that another worker owns. Kafka
+refuses its commits, but the store would accept its rows. So effects need a lease. The coordinator accepts commits from
+members only, so each accepted commit renews the lease from the time of its request. After a broker outage the next
+commit renews the lease; otherwise the rebalance ends it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections.abc import Callable
 
 from fleetlore.errors import LeaseLapsed
 
-# Of the session timeout: the coordinator's clock starts later than ours, and the write itself takes time too.
+# Share of the session timeout. The margin covers the coordinator's later clock and the write itself.
 SHARE = 0.8
 
-# The one that goes on while a machine is suspended, where there is one.
+# CLOCK_BOOTTIME includes the time that a machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def since_boot() -> float:
-    """Seconds that also a suspended machine counts."""
+    """Return seconds since boot, including suspended time."""
     return time.clock_gettime(_CLOCK)
 
 
 class Lease:
-    """Of one worker; renewed on the event loop and checked on any thread.
+    """The lease of one worker. The event loop renews it, and any thread checks it.
 
     Args:
-        seconds: how long it holds after the commit that renewed it was asked for.
+        seconds: validity after the request of the renewing commit.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = since_boot) -> None:
@@ -41,7 +41,7 @@ class Lease:
         return self._clock()
 
     def renew(self, asked: float) -> None:
-        """The coordinator has taken a commit that it was asked for at `asked`."""
+        """Extend the lease: the coordinator accepted a commit requested at `asked`."""
         self._until = max(self._until, asked + self._seconds)
 
     @property
@@ -49,7 +49,7 @@ class Lease:
         return self._clock() < self._until
 
     def check(self) -> None:
-        """Raise LeaseLapsed where another worker may own the partitions by now."""
+        """Raise LeaseLapsed if another worker may own the partitions."""
         if not self.holds:
             raise LeaseLapsed(
                 "the coordinator has taken no commit for a session timeout: another worker may have taken over"

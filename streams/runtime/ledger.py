@@ -1,7 +1,4 @@
-"""Keep which offsets may be committed: those whose effects are acknowledged.
-
-The delivery allows and holds offsets back, the worker takes them and commits.
-"""
+"""Track which offsets may be committed: those whose effects are acknowledged."""
 
 from __future__ import annotations
 
@@ -21,25 +18,25 @@ class Ledger:
         self._held: dict[TopicPartition, tuple[int, float]] = {}
 
     def allow(self, tp: TopicPartition, position: int, committable: int) -> None:
-        """Note that all before `position` is processed, and all before `committable` may be committed."""
+        """Record that offsets before `position` are processed, and those before `committable` may be committed."""
         self._positions[tp] = position
         self._pending[tp] = committable
         self._first.setdefault(tp, committable)
 
     def hold(self, tp: TopicPartition, offset: int, seconds: float) -> None:
-        """Commit nothing from `offset` on for so long, whatever is allowed. A commit that was made stays."""
+        """Commit no offset from `offset` on for `seconds`. Earlier commits remain."""
         self._held[tp] = offset, self._clock.monotonic() + seconds
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record to process."""
         return dict(self._positions)
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Count the processed records that a restart reads again; before the first commit, those of the first batch."""
+        """Count processed but uncommitted records, which a restart reads again. Before the first commit, count the
+        first batch."""
         return {tp: max(0, at - self._committed.get(tp, self._first[tp])) for tp, at in self._positions.items()}
 
     def take(self) -> dict[TopicPartition, int]:
-        """Take the offsets that have moved since they were last committed."""
+        """Pop the offsets that changed since the last commit."""
         moved, kept = {}, {}
         for tp, offset in self._pending.items():
             start, until = self._held.get(tp, (offset, 0.0))
@@ -52,15 +49,15 @@ class Ledger:
         return moved
 
     def settle(self, offsets: dict[TopicPartition, int]) -> None:
-        """Note that the broker has committed these; a partition forgotten meanwhile may return at another offset."""
+        """Record a commit of the broker. A forgotten partition may return at another offset."""
         self._committed.update({tp: offset for tp, offset in offsets.items() if tp in self._positions})
 
     def put_back(self, offsets: dict[TopicPartition, int]) -> None:
-        """Try these again, unless another offset is allowed meanwhile: the broker has not committed them."""
+        """Restore offsets whose commit failed, unless a newer offset is allowed."""
         self._pending = {tp: offset for tp, offset in offsets.items() if tp in self._positions} | self._pending
 
     def forget(self) -> None:
-        """Drop all: partitions were assigned anew."""
+        """Drop all offsets after a rebalance."""
         self._positions.clear()
         self._first.clear()
         self._pending.clear()

@@ -1,7 +1,7 @@
-"""End a process: in order at the first signal, at once at the second, and in any case when its time is up.
+"""Shut a process down cleanly at the first signal, and at once at the second or on time-out.
 
-At SIGTERM or SIGINT a role stops being ready, stops fetching, finishes its work within `Settings.drain_seconds` or
-leaves it to the next process, commits what is done, leaves its group and exits with 0.
+At SIGTERM or SIGINT a role stops being ready, stops fetching, finishes its work within `Settings.drain_seconds`,
+commits, leaves its group and exits with 0.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from typing import NoReturn
 
 __all__ = ["at_first_signal", "leave"]
 
-# Beyond the drain time: to commit, leave the group and close. Where the broker hangs, that never ends.
+# Seconds beyond the drain time to commit, leave the group and close. A broker that hangs would block these for ever.
 LEAVE_SECONDS = 5.0
 _GIVEN_UP = 1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def at_first_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], object], drain_seconds: float) -> None:
-    """Call `stop` at the first SIGTERM or SIGINT."""
-
     def begin() -> None:
         for number in _SIGNALS:
-            # The next signal kills the process, even where the event loop is blocked.
+            # The next signal kills the process, even if the event loop is blocked.
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         watchdog = threading.Timer(drain_seconds + LEAVE_SECONDS, leave, (_GIVEN_UP,))
@@ -41,7 +39,7 @@ def at_first_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], object],
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now. The interpreter's own exit would wait for threads, which cannot be ended."""
+    """Exit now. The interpreter's own exit would wait for threads, which cannot be ended."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

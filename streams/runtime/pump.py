@@ -1,8 +1,7 @@
-"""Read the log for the stages: aiokafka fetches and commits, and Faust's agents get whole batches through channels.
+"""Fetch records with aiokafka and pass them to Faust's agents in whole batches.
 
-Faust makes an event of each record that it reads itself, which costs more than what a stage does with it. What is used
-of either here is public. What was fetched and is not taken yet waits in a feed, one for each stage and bounded by
-bytes: a full one pauses its partitions until it is drained to two fifths.
+Faust's own consumer makes an event of each record, which costs more than the stage's work. Each stage has a feed of
+fetched records, bounded in bytes: a full feed pauses its partitions until it is two fifths full.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ from streams.stage.base import Record, TopicPartition
 
 log = logging.getLogger(__name__)
 
-# A record takes up at least one place of a feed: one of 1,024 places holds at most 16 MiB, or 1,024 small records.
+# A record takes at least one of the feed's 1,024 places, so a feed holds 16 MiB or 1,024 small records.
 _PLACE_BYTES, _FEED_PLACES, _BATCH_PLACES, _RESUME_PLACES = 16 * 1024, 1024, 512, 400
 _MAX_FETCH_BYTES = 4 * 1024 * 1024
-# How long to wait for a record. All that was fetched is taken: what a client holds of a partition that is paused, it
-# throws away and fetches again.
+# Wait time for a record, in milliseconds. All fetched records are taken, because the client discards those of a paused
+# partition.
 _POLL_MS = 1000
-# For the request that tells the group; without it the next owner waits for the end of this one's session.
+# Seconds to send the leave request. Without it, the next owner waits for this session's timeout.
 _LEAVE_SECONDS = 3.0
 
 
 class Batch(NamedTuple):
-    """Records of one stage, in order within a partition; nobody's where another generation of the pump has begun."""
+    """Records of one stage, in order within a partition. Agents drop a batch of an older generation."""
 
     generation: int
     records: list[Record]
 
 
 class Feed:
-    """What was fetched for a stage and is not taken yet; `free` is set while its agent waits for a batch."""
+    """Fetched records that wait for a stage. `free` is set while its agent waits for a batch."""
 
     def __init__(self, channel: Any, topics: Iterable[str], linger_seconds: float) -> None:
         self.channel, self.topics, self.linger_seconds = channel, frozenset(topics), linger_seconds
@@ -79,11 +78,10 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
     """A member of the workers' group that fills the feeds.
 
     Args:
-        owner: the app. Nothing is fetched, and no partition moves, before its `on_assigned`, `on_revoked`, `on_expired`
-            or `on_truncated` returns.
+        owner: the app. The pump waits for its `on_assigned`, `on_revoked`, `on_expired` or `on_truncated` to return.
 
     Attributes:
-        fetching: false where nothing more is to be read; heartbeats and commits go on.
+        fetching: False stops reading; heartbeats and commits go on.
         generation: grows whenever partitions are assigned or revoked.
     """
 
@@ -92,35 +90,34 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         self.fetching, self.generation = True, 0
         self._begun = 0  # the generation whose positions were sought
         self._begun_at = 0.0
-        self._member = False  # from an assignment to the end of the next revocation
+        self._member = False  # True from an assignment until the end of the next revocation.
         self._feeds: dict[str, Feed] = {}  # by topic
         self._stopped: frozenset[str] = frozenset()
         self._consumer: Any = None
         self._failure: BaseException | None = None
-        # By partition: what is committed, or else its beginning; and the offset after the last that was fetched.
+        # By partition: the committed offset (or the beginning), and the offset after the last fetched record.
         self._committed: dict[TopicPartition, int] = {}
         self._fetched: dict[TopicPartition, int] = {}
         self._partitions: dict[str, int] = {}  # of each topic
         self._committing = asyncio.Lock()
         self._asked = float("-inf")
-        # A member reports as often as Kafka has it by default, and six times a session timeout at least.
+        # Kafka's default of 3 s, or a sixth of a short session timeout.
         self._heartbeat_seconds = min(3.0, settings.session_timeout_seconds / 6)
-        # A request to join is answered when the last member has come, after a session timeout at the latest.
+        # A join request is answered when the last member has joined: after a session timeout at the latest.
         self._request_seconds = settings.session_timeout_seconds + ANSWER_SECONDS
 
     def feed(self, channel: Any, topics: Iterable[str], linger_seconds: float) -> Feed:
-        """Give what comes on topics to a channel of Faust, in batches of which the first record waits so long."""
+        """Create the feed of a Faust channel. Its first record waits at most `linger_seconds`."""
         feed = Feed(channel, topics, linger_seconds)
         self._feeds |= dict.fromkeys(feed.topics, feed)
         return feed
 
     async def start(self) -> None:
-        """Join the group."""
         session_ms = int(1000 * self._settings.session_timeout_seconds)
         self._consumer = make_consumer(
             self._settings.cluster,
             group=self._settings.group,
-            auto_offset_reset="none",  # `_begin` and `_out_of_range` say where to go instead
+            auto_offset_reset="none",  # `_begin` and `_out_of_range` seek instead
             fetch_max_wait_ms=self._settings.fetch_wait_ms,
             max_partition_fetch_bytes=_MAX_FETCH_BYTES,
             session_timeout_ms=session_ms,
@@ -135,12 +132,11 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         self._consumer.subscribe(list(self._feeds), listener=self)
 
     async def stop(self) -> None:
-        """Leave the group."""
         if self._consumer is not None:
             await disconnect(self._consumer, _LEAVE_SECONDS)
 
     async def run(self) -> None:
-        """Fill the feeds and hand batches over, until cancelled. Raises what has stopped the client for good."""
+        """Fill the feeds and pass batches on until cancelled. Raise the client's fatal error."""
         await asyncio.gather(self._fill(), *(self._hand_over(feed) for feed in set(self._feeds.values())))
 
     async def _fill(self) -> None:
@@ -156,7 +152,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                 pass  # `_begin` seeks it
             if self._failure is not None:
                 raise self._failure
-            # Else this fetch waited while partitions were assigned anew, and they are read again from their positions.
+            # Drop records fetched before a rebalance: they are read again from their positions.
             if self._begun == self.generation and self.fetching:
                 for tp, records in fetched.items():
                     if tp.topic not in self._stopped:
@@ -165,7 +161,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                 for feed in {self._feeds[tp.topic] for tp in fetched}:
                     if feed.places >= _FEED_PLACES:
                         self._consumer.pause(*self._of(feed.topics - self._stopped))
-            await asyncio.sleep(0)  # the client gives what it has fetched without a turn of the event loop
+            await asyncio.sleep(0)  # the client returns fetched records without yielding to the event loop
 
     async def _hand_over(self, feed: Feed) -> None:
         while True:
@@ -188,7 +184,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         try:
             if self._member:
                 await self._owner.on_revoked()
-        except Exception as error:  # aiokafka would go on without a word
+        except Exception as error:  # aiokafka would hide this error
             self._failure = error
         async with self._committing:
             self._member = False
@@ -204,7 +200,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             feed.clear()
 
     async def _begin(self) -> None:
-        """Go to what is committed, prove that this is still a member, and tell the owner."""
+        """Seek the committed offsets, prove membership, and inform the owner."""
         generation, positions = self.generation, dict[Any, int]()
         for pause in backoff():
             try:
@@ -232,13 +228,13 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             await self._owner.on_assigned(self._committed.keys())
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit offsets; those of partitions that moved away meanwhile are left out.
+        """Commit offsets of the partitions that are still assigned.
 
-        A coordinator takes commits of its members alone, so its answer renews the lease. Where none was asked for the
-        time of a heartbeat, it is by committing once more what is committed.
+        The coordinator accepts commits from members only, so its answer renews the lease. If none was due for a
+        heartbeat's time, the last commit is repeated.
 
         Returns:
-            False if the group has rebalanced: the new owner starts from the last commit, which is right.
+            False if the group has rebalanced. The new owner then starts from the last commit.
         """
         async with self._committing:
             if not self._member:
@@ -248,7 +244,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                 offsets = dict(list(self._committed.items())[:1])
             mine = {}
             for tp in offsets.keys() & self._committed.keys():
-                # As many as at its first commit: a worker that runs while they grow ends, and must not say it knew.
+                # Keep the count of the first commit: a worker ends when partitions grow while it runs.
                 count = len(self._consumer.partitions_for_topic(tp.topic) or ())
                 mine[Asked(*tp)] = OffsetAndMetadata(offsets[tp], str(self._partitions.setdefault(tp.topic, count)))
             if not mine:
@@ -263,12 +259,12 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             return True
 
     async def _out_of_range(self, asked: Mapping[Any, int]) -> None:
-        """Go on behind records that retention deleted; tell of a partition that ends before what was read of it."""
+        """Skip records that retention deleted. Report a partition that ends before the last read offset."""
         try:
             begins = await self._consumer.beginning_offsets(list(asked))
             ends = await self._consumer.end_offsets(list(asked))
         except errors.KafkaTimeoutError:
-            return  # it is out of range again
+            return  # the offset will be out of range again
         for tp, offset in asked.items():
             if self._begun != self.generation:
                 return
@@ -279,32 +275,32 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                 await self._owner.on_truncated({TopicPartition(*tp): max(0, offset - ends[tp])})
 
     async def read_anew(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit the beginning of partitions, whoever has them next, and have the group assign all anew."""
+        """Commit the beginning of partitions for any next owner, and have the group rebalance."""
         try:
             await self.commit(await self._consumer.beginning_offsets([Asked(*tp) for tp in partitions]))
-        finally:  # where that failed, it is out of range again
+        finally:  # after a failure, the offset is out of range again
             self._join()
 
     def pause(self, topics: Collection[str]) -> None:
-        """Fetch nothing more of these topics, until partitions are assigned anew."""
+        """Stop fetching these topics until the next rebalance."""
         self._stopped |= frozenset(topics)
         self._consumer.pause(*self._of(self._stopped))
 
     def paused(self) -> int:
-        """Count the partitions that are not fetched from, because their feed is full."""
+        """Count the partitions that are paused because their feed is full."""
         return sum(tp.topic not in self._stopped for tp in self._consumer.paused())
 
     async def lags(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Count the records of each assigned partition that are not processed yet.
+        """Count the unprocessed records of each assigned partition.
+
+        Each fetch returns the partition's end. Without a fetch, another client asks. Transaction markers and aborted
+        records do not count.
 
         Args:
-            positions: the next offset to process; where it is missing, the commit counts.
+            positions: the next offset to process; the default is the committed offset.
 
         Raises:
-            BrokerUnavailable: the client fetches no more what another gets: one of its tasks has died.
-
-        The end of a partition comes with every fetch; where there is none, another client asks. Markers of transactions
-        and records of aborted ones do not count.
+            BrokerUnavailable: the client has stopped fetching because one of its tasks died.
         """
         consumer, found = self._consumer, dict[TopicPartition, int]()
         if self._begun != self.generation:
@@ -316,7 +312,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             for tp in consumer.assignment() - paused
             if max(self._begun_at, (consumer.last_poll_timestamp(tp) or 0) / 1000) < late
         }
-        # A broker may be down, and a partition move away meanwhile.
+        # A broker may be down, or a partition may have moved.
         with suppress(AssertionError, BrokerUnavailable, errors.KafkaError, OSError):
             if paused:
                 ends = await consumer.end_offsets(paused)
@@ -327,7 +323,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                 end = max(consumer.highwater(tp) or 0, ends.get(tp, 0))
                 done = positions.get(tp, committed)
                 if self._fetched.get(tp, 0) <= done < end:
-                    # All that was fetched is processed. What the client passed over behind it was no record.
+                    # All fetched records are processed. Offsets that the client skipped are not records.
                     done = max(done, await consumer.position(tp))
                 found[tp] = max(0, end - done)
         if stuck := [tp for tp in silent if self._fetched.get(tp, 0) < ends.get(tp, 0) and found.get(tp)]:

@@ -1,14 +1,12 @@
-"""Find what a former owner wrote over what its successor has written, and ask for it again.
+"""Find records that a former owner wrote over its successor's, and request them again.
 
-A worker whose network stands still goes on writing into its sockets. The group moves its partitions on, and minutes
-later, with the network, the broker gets those bytes: no lease and no deadline of a client reaches them there. So each
-record of a compacted topic says how far its writer had read the topic that it was made from (`POSITION`). Who goes on
-behind a former owner reads at least as far, so within a partition these positions only grow, but for the first seconds
-of an owner. A record that is behind an earlier one may be older than what it replaces; its owner is asked to publish
-that key again, by a value on the topic that it reads. That lies behind all positions there were, so asking ends.
+A worker that loses its network keeps writing into its sockets. Minutes later, after the rebalance, the broker receives
+those bytes, which no lease and no client deadline can stop. So each record of a compacted topic carries the position up
+to which its writer had read the source topic (`POSITION`). Positions only grow within a partition, except during an
+owner's first seconds. A record behind an earlier position may be stale, so its key is sent to the source topic and the
+owner publishes it again. Such a request lies behind all earlier positions, so requests end.
 
-A position is an offset and no generation of a group, which a broker may begin anew, and no transaction, which the
-embedded broker does not have.
+The position is an offset: group generations can restart, and the embedded broker has no transactions.
 """
 
 from __future__ import annotations
@@ -31,64 +29,63 @@ from streams.stage.operators import Forget
 
 log = logging.getLogger(__name__)
 
-# The source topic of each compacted topic of the stages. A key has the same partition on both.
+# The source topic of each compacted topic. A key has the same partition in both.
 SOURCES = {"patterns": "observations", "items": "candidates"}
-# Records of each partition that are looked at from before the start: what came while nobody owned it.
+# Records of each partition that are read from before the start, to cover time without an owner.
 _LOOK_BACK = 1_000
 _POLL_MS = 500
-# How long a key that nobody owns waits for its owner.
+# Seconds that a key of an unowned partition waits for its owner.
 WAIT_SECONDS = 120.0
-# An offset has at most so many digits.
+# Digits of the largest offset, an int64.
 _MAX_DIGITS = 19
 
 
 class StaleRecords:
-    """Finds them among the records of compacted topics, which `see` is given in order.
+    """Finds stale records of compacted topics. `see` must get them in order.
 
     Args:
-        owned: whether this worker owns a partition of a source, and is to ask.
+        owned: returns whether this worker owns a partition of a source.
     """
 
     def __init__(self, owned: Callable[[TopicPartition], bool], clock: Clock | None = None) -> None:
         self._owned = owned
         self._clock = clock or SystemClock()
-        # By partition of a source: the greatest position; and the keys to ask for, with the time they were found at.
+        # By source partition: the greatest position, and the keys to request with the time they were found.
         self._greatest: dict[TopicPartition, int] = {}
         self._found: dict[TopicPartition, dict[str, float]] = {}
 
     def see(self, name: str, partition: int, key: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> None:
-        """Look at one record of the topic `name`."""
         said = dict(headers).get(POSITION) or b""
         if key is None or not said.isdigit() or len(said) > _MAX_DIGITS:
-            return  # `republish` compares with the store itself
+            return  # `republish` compares with the store
         tenant, _, short = name.removeprefix("fleetlore.").partition(".")
         source = TopicPartition(topic(tenant, SOURCES[short]), partition)
         position = int(said)
         if position < self._greatest.get(source, 0):
-            with suppress(UnicodeDecodeError):  # no stage writes such a key, so nobody would publish it again
+            with suppress(UnicodeDecodeError):  # no stage writes such a key, so no stage would publish it again
                 self._found.setdefault(source, {})[key.decode()] = self._clock.monotonic()
         else:
             self._greatest[source] = position
 
     @property
     def found(self) -> list[TopicPartition]:
-        """Partitions of the sources with keys to ask for."""
+        """Return the source partitions with keys to request."""
         return list(self._found)
 
     def check(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Forget what was found where a source ends before the greatest position: it was made anew since."""
+        """Drop the findings of a source that was made anew: it ends before the greatest position."""
         for source, end in ends.items():
             if self._greatest.get(source, 0) > end:
                 self._greatest[source] = 0
                 self._found.pop(source, None)
 
     async def ask(self, deliver: Callable[[Sequence[Outgoing]], Awaitable[None]]) -> None:
-        """Ask for the keys of the partitions that this worker owns; the keys of other partitions wait for their owner.
+        """Request the keys of the partitions that this worker owns. Other keys wait for their owner.
 
-        A key is dropped only after `deliver` has returned: no later fetch brings it again.
+        Keys are dropped only after `deliver` returns, because no later fetch brings them again.
 
         Raises:
-            BrokerUnavailable: the broker has not taken all requests. The next call repeats them.
+            BrokerUnavailable: the broker did not take all requests. The next call repeats them.
         """
         owned = [source for source in self._found if self._owned(source)]
         asked = [
@@ -113,7 +110,7 @@ async def mend_stale(
     owned: Callable[[TopicPartition], bool],
     fetch_wait_ms: int,
 ) -> None:
-    """Follow the compacted topics of the stages and ask for what is stale, until cancelled."""
+    """Follow the compacted topics and request stale keys until cancelled."""
     stale = StaleRecords(owned)
 
     async def take(fetched: Fetched) -> None:

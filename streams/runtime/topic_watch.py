@@ -1,8 +1,7 @@
-"""Notice that topics were grown or made anew, under a running worker or while none ran.
+"""Detect topics that were grown or made anew, before or during a worker's run.
 
-With more partitions a key goes elsewhere than before, and the client would not read the new ones for minutes; a topic
-that a broker made anew by itself is not compacted. Neither can be mended by a worker that goes on with what it knows.
-Each commit says how many partitions its topic had, so the next start knows too.
+More partitions move keys, and an automatically created topic is not compacted. A running worker can mend neither. Each
+commit records the topic's partition count, so the next start can compare it.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ _POLICY = "cleanup.policy"
 
 
 class Shape(NamedTuple):
-    """What a worker relies on in a topic."""
+    """The partition count and cleanup policy that a worker relies on."""
 
     partitions: int
-    policy: str | None  # None: the broker does not return it
+    policy: str | None  # None if the broker does not return it
 
     def __str__(self) -> str:
         return f"{self.partitions} partitions" + (f", {_POLICY}={self.policy}" if self.policy else "")
 
 
 async def refuse_grown(settings: Settings) -> None:
-    """Raise TopicsChanged where a keyed topic has other partitions than when the group last committed there.
+    """Raise TopicsChanged if a keyed topic has grown since the group's last commit.
 
-    The states of its keys would have two writers for as long as an old partition holds records of them.
+    Its states would have two writers for as long as an old partition holds their records.
     """
     async with TopicAdmin(settings).connected() as admin:
         grown = await admin.grown()
@@ -48,16 +47,16 @@ async def refuse_grown(settings: Settings) -> None:
 
 
 async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> None:
-    """Compare the topics with what they were at the first look, until cancelled.
+    """Compare the topics with their first state until cancelled.
 
     Raises:
-        TopicsChanged: at least one is gone, or has other partitions or another cleanup policy.
+        TopicsChanged: a topic is gone, or its partitions or cleanup policy changed.
     """
     before: Mapping[str, Shape] | None = None
     while True:
         try:
             now = await _shapes(settings)
-        except BrokerUnavailable as error:  # the delivery and the client notice that too
+        except BrokerUnavailable as error:  # the delivery and the client report this too
             log.info("topics not looked at: %s", error)
         else:
             if before is not None and now != before:
@@ -67,7 +66,7 @@ async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> No
 
 
 def describe(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> str:
-    """Say which topic changed first, by name, and what to do."""
+    """Name the first changed topic and the command that mends it."""
     name = min(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     return (
         f"topic {name} had {before.get(name, 'no partition')} and has {now.get(name, 'no partition')} now; "

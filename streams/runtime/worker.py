@@ -19,21 +19,21 @@ from streams.runtime.app import FleetApp
 from streams.runtime.lifecycle import at_first_signal, leave
 
 _GC_THRESHOLDS = 20_000, 20, 50
-# How long a busy thread keeps the others waiting. One processes records and another writes to Milvus, so an event waits
-# several times; Python's own 5 ms double the time to read a large answer.
+# Python's switch interval. An event waits several times for the store's thread, and Python's 5 ms double the time to
+# read a large answer.
 _SWITCH_SECONDS = 0.0005
-# Each tenant is 45 partitions at four of a topic, and all of a group move when one of its workers comes or goes.
+# A tenant has 45 partitions at four a topic, and all of a group's move in a rebalance.
 _MAX_TENANTS = 200
 
 
 class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that mypy can follow here
-    """Faust's worker, which without this ignores a second signal and waits for ever for a broker that hangs."""
+    """A Faust worker that obeys a second signal and does not wait for ever for a broker that hangs."""
 
     drain_seconds = 0.0
     stopping: asyncio.Task[None] | None = None
 
     def install_signal_handlers(self) -> None:
-        starting = asyncio.current_task()  # in which this is called, and which ends when the worker has stopped
+        starting = asyncio.current_task()  # the task that calls this, which ends when the worker has stopped
 
         async def end() -> None:
             await self.stop()
@@ -52,10 +52,10 @@ class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that my
 
 
 def run_worker(settings: Settings) -> NoReturn:
-    """Serve until a signal; exit with 0 after a clean stop (see `streams.runtime.lifecycle`), 1 after a crash.
+    """Run until a signal. Exit with 0 after a clean stop and 1 after a crash.
 
     Raises:
-        ConfigError: the metrics endpoint cannot listen there, or there are more tenants than one group serves.
+        ConfigError: the metrics endpoint cannot listen, or there are too many tenants for one group.
     """
     if len(settings.tenants) > _MAX_TENANTS:
         raise ConfigError(
@@ -70,15 +70,14 @@ def run_worker(settings: Settings) -> NoReturn:
     metrics = Metrics("worker")
     health = Readiness("milvus", "partitions")
     app = FleetApp(settings, metrics, health)
-    # The 130,000 objects loaded by now stay: without this a full collection walks them all and stops the stream for a
-    # tenth of a second.
+    # Skip the 130,000 objects that live for ever: each full collection of them stops the stream for 0.1 s.
     gc.freeze()
-    # A batch makes tens of thousands of objects that die with it, and nearly no cycles. The states live on, and every
-    # collection walks them: at Python's own threshold of 700 that takes three times as long.
+    # A batch makes tens of thousands of short-lived objects with hardly a cycle. Python's threshold of 700 would walk
+    # the long-lived states three times as often.
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):
-        # Faust hides and shows the cursor there, terminal or not.
+        # Faust writes cursor codes to stdout even if it is no terminal.
         nowhere = open(os.devnull, "w")  # noqa: SIM115  # as long as the process
         worker = _Worker(app, loglevel=logging.WARNING, quiet=True, redirect_stdouts=False, stdout=nowhere)
         worker.drain_seconds = settings.drain_seconds
