@@ -201,7 +201,7 @@ class Conversations:
         before = body.get("previous_response_id") or body.get("conversation")
         if before:
             return start, [(*owner, "response", str(before["id"] if isinstance(before, dict) else before))]
-        # Of a stored response's items, the calls among them, no more than a reference may come.
+        # A request may hold only references to the items of a stored response, calls included.
         ids = [id for turn in turns for id in (*map(_key_of, turn.calls), *(each.call for each in turn.results))]
         return start, [(*owner, "call", digest, id) for id in dict.fromkeys(ids) if id]
 

@@ -137,7 +137,7 @@ def call_of_item(item: Body) -> Made | None:
 
 
 def response_of(answer: bytes) -> dict[str, Any] | None:
-    """The response that an answer brings, whole or in the events of a stream; None if it brings none."""
+    """The response in an answer, whole or in the events of a stream; None if there is no response."""
     if answer[:1] == b"{":
         found: dict[str, Any] = read_json(answer)
         return found if "output" in found else None

@@ -79,7 +79,7 @@ class HookCalls:
         self._unsaid: list[str] = []
 
     def close(self) -> None:
-        """What is under way is not: a person refused it, or ended the turn, of which no hook tells."""
+        """Abandon the calls under way: a person refused them or ended the turn, and no hook reports that."""
         self._begun.close()
 
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,8 +157,8 @@ class HookCalls:
                 printed = [str(each) for each in map(response.get, ("stdout", "stderr", "output")) if each]
                 return Verdict(text_of_content(response.get("content")) or "\n".join(printed) or str(response))
         if self._client != "codex" or not isinstance(response, str):
-            return verdict_of(response, False)  # a failure has a hook of its own
-        # Codex marks no failure: the frame of a shell's output has its exit code, and other texts say it themselves.
+            return verdict_of(response, False)  # another hook reports failures
+        # Codex marks no failure. The frame of a shell's output has its exit code; other texts speak for themselves.
         if (ended := _ENDED.match(response)) is None:
             return verdict_of(response)
         return Verdict(response if int(ended[1]) else None)

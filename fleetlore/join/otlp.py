@@ -76,7 +76,7 @@ class Traces:
             session, runs = self._closed[span.trace]
             succeeded = evaluation_of(span, runs)
             if session and succeeded is not None:
-                # The agent is over, too: nobody is there to whom it could be said.
+                # The agent may have ended too, and then nobody can be told.
                 with suppress(NotOpen):
                     self._fleet.feedback(session, "success" if succeeded else "failure")
             else:
@@ -126,7 +126,7 @@ class Traces:
             self._fleet.emitter.emit(event)
 
     def close_silent(self, seconds: float) -> None:
-        """Close the traces of which nothing came for so long."""
+        """Close the traces that have been silent for so long."""
         limit = self._fleet.clock.monotonic() - seconds
         while self._spans and next(iter(self._spans.values()))[0] <= limit:
             self.close(next(iter(self._spans)))

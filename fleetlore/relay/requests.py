@@ -32,7 +32,7 @@ NUMBERLESS = -1
 
 
 class Caller(NamedTuple):
-    """Who asks; `sure` where a token says so."""
+    """The caller of a request. `sure` is true if a token proves who it is."""
 
     tenant: str
     agent: str

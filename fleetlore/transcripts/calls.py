@@ -1,8 +1,8 @@
 """Pair calls with their results, where ids are unique and where they are empty, missing or repeated.
 
-An id that is unique decides. Calls of one turn that share an id, or have none, are answered in the order in which they
-were made; a result that names its tool answers the first call of that tool. A turn ends when a person speaks, and when
-a call follows a result.
+A unique id decides. Calls of one turn that share an id, or have none, are answered in the order in which they were
+made. A result that names its tool answers the first call of that tool. A turn ends when a person speaks, and when a
+call follows a result.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def read_messages(path: Path) -> Iterator[LoggedSession | None]:
-    """Sessions of chat messages: a line a session, or an array of sessions (OpenAI, tau-bench, LangSmith); None for a
-    line that is none.
+    """Read sessions of chat messages: a line a session, or an array of sessions (tau-bench, LangSmith). A line that is
+    no session gives None.
 
     A session is a list of messages (`fleetlore.transcripts.messages`), or an object that has one under `messages` or
     `traj`. Beside it may stand `id`, `task` or `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or
@@ -120,7 +120,7 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
 
 
 def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
-    """The session of a transcript of Claude Code, an entry a line; None for a line that is no entry.
+    """Read the session of a transcript of Claude Code, an entry a line. A line that is no entry gives None.
 
     Args:
         seen: what other transcripts hold. A resumed, branched or copied session begins with the entries of another.
@@ -137,7 +137,7 @@ def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[Lo
         if not isinstance(message, dict) or entry.get("isMeta"):
             continue  # summaries, snapshots and the like
         if talk is None:
-            # A sub-agent's file has the session's id, and a name of its own.
+            # The file of a sub-agent has the session's id and another name.
             talk = Conversation("claude-code", str(entry.get("sessionId", "")), path.stem, seen=seen)
         try:
             take_message(talk, message, seconds_of(entry.get("timestamp")))
@@ -148,7 +148,7 @@ def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[Lo
 
 
 def read_atif(path: Path) -> Iterator[LoggedSession | None]:
-    """The session of a file in the Agent Trajectory Interchange Format, 1.4 to 1.7; None where it is none."""
+    """Read the session of a file in the Agent Trajectory Interchange Format, 1.4 to 1.7; another file gives None."""
     try:
         found = read_json(path.read_bytes())
         talk = Conversation("atif", str(found["session_id"]), agent=str(found["agent"]["name"]))
@@ -167,7 +167,7 @@ def read_atif(path: Path) -> Iterator[LoggedSession | None]:
 
 
 def read_swe_agent(path: Path) -> Iterator[LoggedSession | None]:
-    """The session of a trajectory of SWE-agent, whose actions are commands of a shell; None where it is none."""
+    """Read the session of a trajectory of SWE-agent, whose actions are commands of a shell; another file gives None."""
     raw = path.read_bytes()
     try:
         found = read_json(raw)

@@ -44,7 +44,7 @@ def unpacked_zstd(packed: bytes, limit: int) -> bytes:
             found = bytes(stream.read(limit + 1))
         if len(found) > limit:
             return found
-        # The stream stops where its input does, and says nothing. What it gave is small enough to be unpacked at once.
+        # The stream does not say whether its input was cut off. The output is known to be small, so unpack it at once.
         unpacking = zstandard.ZstdDecompressor().decompressobj()
         found = unpacking.decompress(packed)
     except zstandard.ZstdError as error:

@@ -130,7 +130,7 @@ def _form_of(path: Path) -> Form | None:
 
 
 def _read_own(trajectories: Path) -> Iterator[LoggedSession | None]:
-    """All sessions of a file of trajectories, with the steps that lie beside it.
+    """Read all sessions of a file of trajectories and of the file of steps beside it.
 
     Raises:
         ConfigError: a file cannot be read, or holds something else.

@@ -16,7 +16,7 @@ from fleetlore.transcripts.verdict import json_or_text, verdict_of
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
 
-# Between two events of which the log has no time.
+# Seconds between two events if the log has no times.
 _TICK_SECONDS = 0.001
 #: What reading a log raises that is not of its form: no JSON, or JSON of another shape.
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError)
@@ -94,11 +94,11 @@ class Conversation:
     """Collects one session.
 
     Args:
-        form: of the log.
-        parts: what tells the session from others of the form.
-        goal: the first that a person says, unless it is known beforehand.
-        seen: calls and messages of the sessions that were read before, to which those of this one are added. A copy of
-            one is history: it counts where it was seen first.
+        form: name of the log's form.
+        parts: texts that tell the session from others of its form.
+        goal: the first message of a person by default.
+        seen: calls and messages of the sessions that were read before; those of this one are added. A copy of one is
+            history and counts only where it was seen first.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class Span(NamedTuple):
 
 
 def session_of(spans: Sequence[Span]) -> LoggedSession | None:
-    """The session that the spans of a trace tell of; None where no tool was called."""
+    """Make the session that the spans of a trace describe; None if no tool was called."""
     called = (each for each in spans if _is(each, _TOOL_KINDS) and each.attributes.get(MEMORY_STORE) != OURS)
     tools = sorted(called, key=lambda span: (span.end, span.start, span.id))
     if not tools:
@@ -149,7 +149,7 @@ def _is_unknown(span: Span) -> bool:
 
 
 def _error(span: Span) -> str | None:
-    """What went wrong, class and text; None where nothing did."""
+    """The class and the text of a span's error; None if it has no error."""
     for name, attributes in span.events:
         if name in _EXCEPTIONS:
             kind, text = str(attributes.get("exception.type", "")), str(attributes.get("exception.message", ""))
@@ -255,7 +255,7 @@ def _evaluation(record: dict[str, Any], *, in_hex: bool) -> Span:
 
 
 def _moment(nanoseconds: Any) -> float:
-    """In seconds since the Unix epoch; 0 where it is none, as before 1970 or in thousands of years."""
+    """Seconds since the Unix epoch; 0 for a time before 1970 or thousands of years ahead."""
     seconds = int(nanoseconds or 0) / 1e9
     return seconds if 0 <= seconds < LATEST else 0.0
 

@@ -59,8 +59,8 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
     """Decide how a call ended.
 
     Args:
-        marked: whether its maker marked it as failed; None if the maker marks nothing. A mark of success is overruled
-            only by a field of the result that marks it as failed.
+        marked: whether its maker marked it as failed; None without a mark. Only a field of the result that marks it as
+            failed overrules a mark of success.
     """
     error = _stated_error(result, 0, weak=marked is not False)
     if error is None and marked:

@@ -41,7 +41,7 @@ _END_SECONDS = 5.0
 
 
 class McpCalls:
-    """The calls of one connection, recorded in one session. Of JSON-RPC, whatever its version; for any thread.
+    """The calls of one connection, recorded in one session. Any version of JSON-RPC; any thread.
 
     A message is JSON, with the line's end or without; what comes in its place ends likewise.
     """
@@ -84,7 +84,7 @@ class McpCalls:
     def _held(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """The answer to a call that is not made; None where it is to be made.
 
-        It says that it is an error: nothing was done, and a client holds what is none against the tool's output schema.
+        It is marked as an error, for nothing was done. Clients check other results against the tool's output schema.
         """
         id, params = message.get("id"), message.get("params")
         if message.get("method") != _CALL or not isinstance(params, dict) or isinstance(id, list | dict):
