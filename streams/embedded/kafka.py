@@ -70,7 +70,7 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
     except OSError as error:
         raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
     # Small and soon started, instead of fast after a while: it shares a machine with what it is for.
-    options = ("-Xms32m", "-Xmx128m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+    options = ("-Xms32m", "-Xmx256m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"
     return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
 
