@@ -51,7 +51,7 @@ async def run_demo(
     If torch and peft are there, the fleet then handles tickets, from which the trainer learns the retrieval adapter.
 
     Args:
-        console_port: the port of the console; Without it there is no console.
+        console_port: the port of the console. Without it there is no console.
         show: awaited with the figures before the stack stops.
 
     Raises:
