@@ -32,7 +32,6 @@ NAMES = (
     "scale",
     "redaction",
     "patterns",
-    "subscribers",
     "restart",
 )
 

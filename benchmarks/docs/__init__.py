@@ -1,1 +1,1 @@
-"""Write what pages of docs/ show: reference tables, the plan's arithmetic, pictures of a terminal."""
+"""Write the generated pages of docs/reference."""

@@ -218,7 +218,7 @@ async def test_a_rollback_is_made_again_when_a_publication_comes_first(
 async def test_what_a_person_decides_reaches_all_agents_soon(
     publisher: Publisher, follow: Follow, tenant: str, capsys: pytest.CaptureFixture[str], version: Version
 ) -> None:
-    """`python -m benchmarks subscribers` measures it for 1,000; the bar is a second, the limit for a busy machine."""
+    """The bar is a second; the limit allows for a busy machine."""
     first, second = version(1)[1].version, version(2)[1].version
     await publisher.publish(*version(1))
     await publisher.publish(*version(2, 2))
