@@ -23,7 +23,7 @@ Ways = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def ways() -> Ways:
-    """As a process of its own walks them: a second session in this one would find everything in the caches."""
+    """The ways, walked by a new process: a second session in this one would find everything in the caches."""
     try:
         broker_command(0)
     except StackError as error:

@@ -2,8 +2,8 @@
 
 Python blocks of the README run against a real embedded stack; those of the guides run in order, in one namespace a
 page, against an embedded broker. Command blocks run against an embedded stack too. A comment before a block says so if
-another file runs it (`<!-- run by PATH -->`) or nothing does (`<!-- not run: REASON -->`). Of every command, and of
-every command in running text, the targets, options, extras, variables, services and files are checked.
+another file runs it (`<!-- run by PATH -->`) or nothing does (`<!-- not run: REASON -->`). The targets, options,
+extras, variables, services and files of every command are checked, also in running text.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def check_docker(arguments: list[str]) -> None:
 
 
 def check_span(words: list[str]) -> None:
-    """The command exists and has these options; the arguments may stand for others."""
+    """The command exists and has these options; the arguments may be placeholders."""
     program, *arguments = words
     if program == "docker":
         check_docker(arguments)

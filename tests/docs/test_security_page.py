@@ -1,4 +1,4 @@
-"""What the pages on security name is there: each file, each test, each command; no row without a test."""
+"""Each file, test and command that the pages on security name exists, and each row has a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explain" / "security.md"
 ROWS = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]
 _NAMED = re.compile(r"`([^`]+)`")
-# Of the page that maps OWASP's risks: risk, what holds, tests, what is left.
+# Rows of the page that maps OWASP's risks: risk, what holds, tests, what is left.
 RISKS = [
     line.strip("| ").split(" | ")
     for line in (PAGE.parent / "agentic-risks.md").read_text().splitlines()

@@ -52,7 +52,7 @@ async def test_a_small_fleet_learns_from_its_own_failures(tmp_path: Path) -> Non
 
 
 def test_the_demo_starts_without_pytorch() -> None:
-    """What `make demo` installs on a fresh machine leaves it out."""
+    """On a fresh machine `make demo` does not install it."""
     code = """
 import sys
 sys.modules |= {"torch": None, "peft": None}

@@ -20,7 +20,7 @@ def test_a_stated_chance_scales_the_weight_and_never_to_nothing() -> None:
 def test_a_name_that_an_error_named_speaks_against_the_calls_that_hold_it() -> None:
     good, bad = factors([GOOD, "SELECT x FROM singers"], Recall([Note(RAW)]))
     assert bad == pytest.approx(0.1)
-    assert good > 1  # singer was told to work
+    assert good > 1  # a note says that singer works
 
 
 def test_the_same_call_that_failed_is_avoided_and_one_that_solved_is_preferred() -> None:

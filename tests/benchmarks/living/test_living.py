@@ -27,7 +27,7 @@ from fleetlore.advice.provenance import fenced, new_nonce
 from fleetlore.errors import ConfigError, ModelUnavailable
 from tests.benchmarks.living.scripted import Scripted, reads_nothing, reads_what_it_is_told
 
-# Of the draws: with it two agents of each place have read the schema, as with most others; with 0 one has.
+# Seed of the draws: with it two agents of each place have read the schema, as with most seeds; with 0 one has.
 TWO_READ = 1
 
 

@@ -28,6 +28,6 @@ def test_what_a_real_model_did_is_counted_again(tmp_path: Path) -> None:
         assert nobody.asked == 0
     first, after = report["first_call"], report["after_failure"]
     assert report["past"]["sessions"] == 64 and first["none"]["n"] == 24
-    # Held to what any model shows that can read: the schema helps, and it repeats itself where it is told nothing.
+    # Every model that can read passes this: the schema helps, and the model repeats itself without advice.
     assert first["none"]["works"] < first["full"]["works"] and first["full"]["minus_none"]["low"] > 0
     assert after["none"]["same_call"] > 0.5 and after["none"]["works"] < after["full"]["works"]
