@@ -6,6 +6,7 @@ Of what a module does, one thing is looked at here too: it raises no constant.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,3 +106,17 @@ def test_no_constant_is_raised(path: Path) -> None:
     nodes = ast.walk(ast.parse(path.read_text()))
     raised = [ast.unparse(node.exc) for node in nodes if isinstance(node, ast.Raise) and node.exc is not None]
     assert not [name for name in raised if name.replace(".", "_").isidentifier() and name.split(".")[-1].isupper()]
+
+
+# Generators, brokers, attacks and hashes of states that tests of the product share with the benchmarks.
+KIT = frozenset(["embedded_broker", "cloudevents", "random_adapters", "replay", "rollouts", "secrets", "security"])
+
+
+def test_tests_of_the_product_use_the_kit_of_the_benchmarks_only() -> None:
+    own = ("tests/benchmarks/", "tests/docs/", "tests/cluster/test_demo.py")
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if not str(path.relative_to(ROOT)).startswith(own):
+            text = path.read_text()
+            used = set(re.findall(r"^\s*(?:from|import) benchmarks\.(\w+)", text, re.MULTILINE))
+            used |= set(re.findall(r"^\s*from benchmarks import (\w+)", text, re.MULTILINE))
+            assert used <= KIT, f"{path.relative_to(ROOT)}: {', '.join(sorted(used - KIT))}"
