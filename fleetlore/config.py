@@ -192,6 +192,17 @@ class Settings:
         "`self-declared`: agents are who they say, which workers on a cluster with TLS or logins have to be told",
         secret=True,
     )
+    quorum: int = _setting(
+        2,
+        "principals whose calls with a value must have worked before others are shown it; 1 where all agents have one "
+        "owner, as `fleetlore up` sets it",
+        "[1, inf)",
+    )
+    closed_tools: tuple[str, ...] = _setting(
+        (),
+        "tools of systems that you run, comma-separated, `*` for any part of a name: what a quorum received from them "
+        "may be shown. SQL is one of them; all else may hold texts of strangers",
+    )
     state_dir: str = _setting(
         "~/.local/state/fleetlore",
         "folder where an agent's host keeps the newest adapter epochs it has seen, so that a restart cannot be led "
@@ -314,9 +325,9 @@ def _parse(variable: str, text: str, default: Any) -> Any:
 
 
 def embedded_environ() -> dict[str, str]:
-    """The environment for the embedded broker: it answers a waiting fetch late, and knows neither TLS nor passwords."""
+    """The environment of a stack: one owner, and a broker that answers a waiting fetch late, without TLS."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(f"FLEETLORE_{_KAFKA.upper()}")}
-    return {"FLEETLORE_FETCH_WAIT_MS": "50", **others}
+    return {"FLEETLORE_FETCH_WAIT_MS": "50", "FLEETLORE_QUORUM": "1", **others}
 
 
 def _read_secret(variable: str, file: str) -> str:

@@ -1,9 +1,9 @@
 """Read what a session tells of the place where it was: names that work or are rejected there, and what has what.
 
-Names come from calls that worked, and from results of *schema kind*: `CREATE TABLE cars (id INT, …)`, a name with its
-type (`('id', 'int(11)')`), a key of JSON. Values of rows are no names, nor is what somebody looked for: literals, ids,
-values of arguments that name a person or a thing. `X has Y` is read from `cars.price` with its alias resolved, from a
-call with one owner (`FROM cars`, `{"table": "cars"}`), which has the other names, and from the results above.
+Only calls of the closed world tell names (`fleetlore.calls.worlds`): statements to a database that worked, and results
+of those that ask what there is: `CREATE TABLE cars (id INT, …)`, a name with its type (`('id', 'int(11)')`), a key of
+JSON, a list of names. Values of rows are no names, nor are literals and ids. `X has Y` is read from `cars.price` with
+its alias resolved, from a statement with one owner (`FROM cars`), which has the other names, and from these results.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import orjson
 from fleetlore.calls.context import RESULT_CHARACTERS, text_of, values_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.places import QUERY_WORDS
+from fleetlore.calls.worlds import is_closed, shows_names
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step
 
-MAX_NAME, MAX_PARTS = 40, 5
+MAX_NAME, MAX_PARTS = 40, 4
 _MAX_MEMBERS = 64
 # A model that talks to a tool instead of calling it is often answered, and not refused.
 _SPOKEN = frozenset(
@@ -65,7 +66,8 @@ _CREATE = re.compile(
 _COLUMN = re.compile(rf"(?:^|,)\s*{_NAME}(?=\s+\w|\s*(?:,|$))")
 _NO_COLUMN = frozenset(["primary", "foreign", "unique", "constraint", "key", "check", "index", "fulltext", "exclude"])
 _IN_PARENTHESES = re.compile(r"\([^()]*\)")
-_KEY = re.compile(r"(?:\"(\w{1,40})\"|'(\w{1,40})')\s*:(?!\s*\{)")
+# A whole string of JSON or Python, and whether it is a key.
+_STRING = re.compile(r"\"((?:[^\"\\]|\\.)*+)\"\s*(:(?!\s*\{))?|'((?:[^'\\]|\\.)*+)'\s*(:(?!\s*\{))?")
 # A line, a row or an object with one word in it: a list of names, or of one column.
 _ALONE = re.compile(
     r"(?m)^[ \t|*-]*([A-Za-z_]\w*)[ \t|]*$|[(\[]\s*['\"]([A-Za-z_]\w*)['\"]\s*,?\s*[)\]]"
@@ -80,8 +82,8 @@ class Told(NamedTuple):
     """What a session tells of its place, names as they were spelled.
 
     Attributes:
-        names: of calls that worked, and of results of schema kind.
-        listed: words that stood alone in a line or a row of other results: names, if they are used elsewhere.
+        names: of calls that worked, and of results that say what there is.
+        listed: words that stood alone in a line or a row of such results: names, if they are used elsewhere.
         failed: lower-case names that calls failed for.
         members: (owner, member).
     """
@@ -92,11 +94,12 @@ class Told(NamedTuple):
     members: tuple[_Pair, ...]
 
 
-def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told:
+def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_tools: Iterable[str] = ()) -> Told:
     """What the calls of a session tell of the place where they were made; what passes by itself tells nothing.
 
     Args:
         identities: texts that name an end user; none of their words is a name.
+        closed_tools: as in `Settings`.
     """
     names: dict[str, None] = {}
     listed: dict[str, None] = {}
@@ -109,14 +112,18 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = ()) -> Told
             failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
             said, text = step.error_message or "", text_of(step.arguments)
             failed.update(failure_kind(failure.error_class, failure.template, said, text).names)
+        if not is_closed(step.tool, step.arguments, closed_tools):
+            continue
+        if step.failed:
             members.update(dict.fromkeys(_MEANT.findall((step.error_message or "")[:RESULT_CHARACTERS])))
             continue
         call = _Read.of(step)
-        shown = list(_of_result(step, call))
-        found = [*call.members, *(pair for pair in shown if pair[0])]
-        members.update(dict.fromkeys(found))
-        names.update(dict.fromkeys(chain(call.names, *((owner, member) for owner, member in shown))))
-        listed.update(dict.fromkeys(filter(None, chain(*_ALONE.findall(step.result[:RESULT_CHARACTERS])))))
+        says_names = shows_names(step.tool, step.arguments, closed_tools)
+        shown = list(_of_result(step, call) if says_names else _of_rows(step, call))
+        members.update(dict.fromkeys((*call.members, *(pair for pair in shown if pair[0]))))
+        names.update(dict.fromkeys(chain(call.names, *shown)))
+        if says_names:
+            listed.update(dict.fromkeys(filter(None, chain(*_ALONE.findall(step.result[:RESULT_CHARACTERS])))))
     whose = frozenset(word.lower() for text in identities for word in _WORD.findall(text))
 
     def is_name(word: str) -> bool:
@@ -157,12 +164,6 @@ class _Read(NamedTuple):
         masked = masked_arguments(step.arguments)
         keys = frozenset(key.lower() for key in values_of(step.arguments))
         values = [_without_literals(each) for each in (masked.values() if isinstance(masked, dict) else (masked,))]
-        lists = [each for each in values if isinstance(each, list)]
-        listed = [each for each in chain(*lists) if isinstance(each, str) and _WORD.fullmatch(each)]
-        words = [each for each in values if isinstance(each, str) and _WORD.fullmatch(each) and _is_name(each)]
-        if isinstance(masked, dict) and not any(isinstance(each, str) and " " in each for each in values):
-            owner = words[0] if len(words) == 1 else ""
-            return cls([*words, *listed], [(owner, each) for each in listed if owner], owner, keys)
         text = "\n".join(each if isinstance(each, str) else orjson.dumps(each).decode() for each in values)
         return cls._of_text(text, keys)
 
@@ -228,9 +229,18 @@ def _of_result(step: Step, call: _Read) -> Iterator[_Pair]:
     typed = _TYPED.findall(text)
     if len(typed) > 1:
         yield from ((call.owner, each) for each in typed[:_MAX_MEMBERS])
-    elif text[:1] in ("{", "["):
-        keys = (first or second for first, second in _KEY.findall(text))
-        yield from ((call.owner, key) for key in dict.fromkeys(keys) if key.lower() not in call.own)
+    else:
+        yield from _of_rows(step, call)
+
+
+def _of_rows(step: Step, call: _Read) -> Iterator[_Pair]:
+    """(owner, member) of the columns of rows: keys of objects, but none within a value's text."""
+    if step.result[:1] in ("{", "["):
+        found = _STRING.findall(step.result[:MAX_SCHEMA])
+        keys = dict.fromkeys(
+            [first or second for first, is_key, second, is_other_key in found if is_key or is_other_key]
+        )
+        yield from ((call.owner, key) for key in keys if _WORD.fullmatch(key) and key.lower() not in call.own)
 
 
 def _plain(result: str) -> str:

@@ -173,7 +173,7 @@ def _told(found: Iterable[Tip], index: LoreIndex, at: Situation) -> Iterator[Tip
     for each in found:
         if each.key and each.key in at.shown:
             continue
-        tip = tell(each, at.words(), one_name=index.is_of(at.agent))
+        tip = tell(each, at.reader)
         if tip is not None:
             yield tip
 

@@ -22,7 +22,7 @@ from fleetlore.advice.changes import (
     parts_of,
     substituted,
 )
-from fleetlore.advice.gate import SEVERAL, Part, Quote, Tip
+from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.advice.situation import Situation
 from fleetlore.calls.context import CALL_CHARACTERS, warning_id
 from fleetlore.calls.document import LookUp, Need
@@ -147,30 +147,20 @@ def _is_of_whole_tool(index: LoreIndex, tool: str, passing: Collection[Pattern])
 
 def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
     text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
-    agents, sessions = pattern.agents, pattern.sessions
-    class_ = Quote(pattern.error_class, agents, sessions, "class")
-    return (class_, ": ", Quote(text, agents, sessions, "error")) if text and pattern.error_class else (class_,)
+    class_ = Quote(pattern.error_class, pattern.agents, "class")
+    return (class_, ": ", Quote(text, pattern.agents, "error")) if text and pattern.error_class else (class_,)
 
 
 def need_tip(of: Need) -> Tip:
     """What the thing that an argument names must be like: with which calls of the tool failed, and with which not."""
     id = pattern_id("need", of.tool, of.argument, of.field, of.value)
-
-    def quote(text: str) -> Quote:
-        return Quote(text, of.agents, 0, "error")
-
     fails = (of.failed + 0.5) / (of.held + 1.0)
-    parts: tuple[Part, ...]
+    # A need is of what the asker's own results say of the thing, so all its words are the asker's.
     if not of.field:
-        parts = (f"{of.tool} fails with a `{of.argument}` that ", quote(of.value), " has taken before.")
-    elif of.works:
-        works = " or ".join(f"`{value}`" for value in of.works)
-        parts = (
-            f"Use a `{of.argument}` whose ", quote(of.field), " is ", quote(works), ", not ", quote(f"`{of.value}`"),
-            f": {of.tool} fails with that.",
-        )  # fmt: skip
+        text = f"{of.tool} fails with a `{of.argument}` that {of.value} has taken before."
     else:
-        parts = (f"{of.tool} fails with a `{of.argument}` whose ", quote(of.field), " is ", quote(f"`{of.value}`"), ".")
+        text = f"{of.tool} fails with a `{of.argument}` whose {of.field} is `{of.value}`."
+    parts = (text,)
     return Tip(id, "needed", parts, key=id, kind=of.kind, chance=fails, sure=fails >= _SURE, agents=of.agents)
 
 
@@ -200,7 +190,7 @@ def _names_tip(id: str, at: Situation, call: Call, expected: Expected, fails: fl
 def look_up_quote(of: LookUp) -> Quote:
     """The call by which others looked up what there is."""
     by = "" if of.by == of.tool else of.by if of.text.startswith("(") else f"{of.by} "
-    return Quote(f"`{by}{of.text}`", of.agents, 0, "call")
+    return Quote(f"`{by}{of.text}`", of.agents, "call")
 
 
 def replacements(at: Situation, rejected: Collection[str], call: str) -> tuple[tuple[Part, ...], dict[str, str]]:
@@ -228,14 +218,13 @@ def members_of(names: Iterable[str], place: PlaceNames) -> tuple[Part, ...]:
 
 
 def name_quote(text: str) -> Quote:
-    """A name of a place, or several."""
-    # All that the call model holds of a place two agents met.
-    return Quote(text, SEVERAL, 0, "name")
+    """Names of a place. All that the call model holds of one has its quorum."""
+    return Quote(text, PROVEN, "name")
 
 
 def _kind_quote(expected: Expected) -> Quote:
     text = re.sub(rf"{_NAME_MASK}|<\*>", _ELSE, expected.kind)
-    return Quote(text, expected.agents, 0, "error")
+    return Quote(text, expected.agents, "error")
 
 
 def _is_mended(index: LoreIndex, at: Situation, failure: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetlore.advice.gate import Part, Quote, Tip
+from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.calls.context import CALL_CHARACTERS
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text
@@ -29,8 +29,6 @@ __all__ = [
     "substituted",
 ]
 
-# Agents, from which a change of a text is no longer one task's. At fewer it was mostly of no use to others.
-_PROVEN = 3
 # P(the call fails) by Jeffreys' estimate, of one call that failed, from which a call may be held.
 SURE_ONCE = 0.75
 _WORD = re.compile(r"[\w.-]+")
@@ -47,13 +45,11 @@ def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: 
         arguments: of the call that is about to be made; with them the tip carries the corrected call.
         chance: P(the call fails), where it is about to be made.
     """
-    # What is added or left out is no other value.
-    harmless = bool(item.was and item.now) and (item.plain or item.named)
 
     def quote(text: str) -> Quote:
-        return Quote(text, item.agents, item.goals, "call", harmless, item.danger)
+        return Quote(text, item.agents, "call", item.danger, item.now)
 
-    tool = Quote(item.tool, item.agents, item.goals, "name")
+    tool = Quote(item.tool, item.agents, "name")
     was, now = (", ".join(f"`{part}`" for part in some) for some in (item.was, item.now))
     parts: tuple[Part, ...]
     call: object = None
@@ -74,7 +70,7 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
     """The tip of an item of any kind, where it was searched for."""
     if item.kind == "recovery":
         return change_tip(item, source)
-    way = Quote(item.content, item.agents, 0, "call", danger=True)
+    way = Quote(item.content, item.agents, "call", danger=True)
     head = "What solved this very goal:\n" if source == "way" else f"What worked elsewhere ({source}):\n"
     return Tip(item.id, source, (head, way), key=item.id, agents=item.agents, item=item)
 
@@ -115,12 +111,13 @@ def is_of_argument(item: MemoryItem) -> bool:
 def is_rename(item: MemoryItem) -> bool:
     """Whether plain names took the place of names that the error itself rejects."""
     rejected = frozenset(_WORD.findall(item.when.lower()))
-    return item.plain and bool(item.was) and all(part.lower() in rejected for part in item.was)
+    words = all(_WORD.fullmatch(part) for part in item.now)
+    return words and bool(item.was and item.now) and all(part.lower() in rejected for part in item.was)
 
 
 def is_of_tool(item: MemoryItem) -> bool:
     """Whether a change is the tool's and not a task's: of an argument, or several agents needed it."""
-    return is_of_argument(item) or is_rename(item) or item.agents >= _PROVEN
+    return is_of_argument(item) or is_rename(item) or item.agents >= PROVEN
 
 
 def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
@@ -131,7 +128,7 @@ def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
         return True
     if place is not None and place.members:
         return all(name.lower() in place.names for name in item.now)
-    return item.agents >= _PROVEN or says_where(item.when)
+    return item.agents >= PROVEN or says_where(item.when)
 
 
 def says_where(error: str) -> bool:

@@ -1,15 +1,13 @@
 """Decide what of others a model may read: the only way from the fleet's lore to a model's context.
 
-Evidence counts for the very string that is shown, in agents that produced it, never in sessions and never for the id
-that the string hangs on. What the asker's own call and error hold may always be said back to it.
+Reading is not authorship: agents that met the same text are readers of one author. A string of others is shown
 
-error      what the environment wrote, verbatim from two agents; from one only the words that the asker holds itself
-class      of an error, or its status: from one agent, where it has the shape of one
-call       from three agents where it may change something outside: a call of another tool, a whole way, one that is
-           dangerous; from one where it is harmless; else from two
-name       of a place, from two agents
-
-No deny list decides alone: what no rule calls a danger still needs its agents.
+error      its status and the words that the asker's own call and error hold; verbatim once a quorum received it from a
+           tool of the closed world (`fleetlore.calls.worlds`)
+class      of an error: where it is made of words of `_CLASS_WORDS`, or as an error's text is
+call       from a quorum of principals whose calls with that very string worked, from three where such a call could do
+           harm; or where the asker's own error or results name each value that it brings
+name       from a quorum, or where the asker holds all its words
 
 What passes is cleaned (`clean`): it opens no tag, mark or link, and its lines stand behind a bar. That is no proof
 against instructions in plain words: those need their agents.
@@ -23,19 +21,32 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.words import WORD
+from fleetlore.words import WORD, parts_of
 
-__all__ = ["INVISIBLE", "SEVERAL", "Part", "Quote", "Tip", "all_of", "clean", "tell"]
+__all__ = ["INVISIBLE", "PROVEN", "Part", "Quote", "Reader", "Tip", "all_of", "clean", "tell"]
 
-# Agents that must have produced a string.
-SEVERAL = 2
-_MANY = 3
+# Principals that must have made a call that could do harm. All that the call model holds has its quorum.
+PROVEN = 3
 _LEFT_OUT = "…"
 _UNNAMED = "an error"
-_CLASS = re.compile(
-    r"(?:[A-Z][A-Za-z]{0,39})?(?:Error|Exception|Warning|Interrupt|Exit|Timeout|Iteration)"
-    r"|(?:http|errno|exit|code|signal|sqlstate)_?\w{1,8}|[a-z]{2,16}"
+_STATUS = re.compile(r"(?:http|errno|exit|code|signal|sqlstate)_?(?:E[A-Z]{2,12}|(?=\w*\d)[0-9A-Z]{1,8})", re.ASCII)
+# Words of which programs make classes of errors. A class of other words may be a sentence.
+_CLASS_WORDS = frozenset(
+    """
+    access already api argument arguments arithmetic assertion attribute auth authentication authorization bad broken
+    buffer call called certificate child client closed code command config configuration conflict connect connection
+    constraint data database decode denied deprecated division does duplicate empty encode encoding end eof error
+    exceeded exception exist exists exit expired failed failure file floating foreign format forbidden found gateway
+    group http https id import index input integrity interface internal interrupt interrupted invalid io is iteration
+    json key keyboard limit load lookup memory missing module name network no not null of open operational os
+    output overflow parameter parse parser path permission pipe point process programming protocol proxy query rate
+    read recursion reference refused request requests required reset response runtime schema server service socket sql
+    ssl status stop such syntax system table tab time timed timeout tls token too tool type unauthorized unavailable
+    unbound undefined unexpected unicode unique unknown unprocessable unreachable unsupported url usage user validation
+    value version warning write xml zero
+    """.split()  # noqa: SIM905
 )
+_MAX_CLASS_WORDS = 4
 
 _MAX_CONTENT = 800
 _BAR = "  | "
@@ -59,20 +70,34 @@ class Quote(NamedTuple):
     """Words of others in a tip.
 
     Attributes:
-        agents: how many agents produced this very string.
-        others: goals of the sessions that did, or sessions where these are not known: of a fleet whose agents share
-            one name two of them stand for two agents.
-        harmless: of a call: it differs from the one that failed by plain identifiers alone, or the error itself names
-            the new value (`MemoryItem.plain`, `MemoryItem.named`).
-        danger: of a call: it changes something outside, or breaks a safety rule (`MemoryItem.danger`).
+        agents: how many principals produced this very string: by calls that worked, or, of an error, by meeting it.
+        danger: of a call: it could do harm (`MemoryItem.danger`).
+        brings: of a call: the values in it that are new to the asker.
     """
 
     text: str
     agents: int
-    others: int
     sort: Sort
-    harmless: bool = False
     danger: bool = False
+    brings: tuple[str, ...] = ()
+
+
+class Reader(NamedTuple):
+    """What the gate asks of the session that is shown a tip.
+
+    Attributes:
+        own: lower-case words that its own call and last error hold, and the names of its tools.
+        error: its last error.
+        seen: lower-case names in its own results.
+        quorum: principals that must have produced a string (`FLEETLORE_QUORUM`).
+        closed: whether its call is one to the closed world.
+    """
+
+    own: Collection[str] = ()
+    error: str = ""
+    seen: Collection[str] = ()
+    quorum: int = 2
+    closed: bool = False
 
 
 # Words of ours or of the asker, or a quote of others.
@@ -121,16 +146,11 @@ class Tip(NamedTuple):
         return (part for part in self.parts if isinstance(part, Quote))
 
 
-def tell(tip: Tip, own: Collection[str], *, one_name: bool = False) -> Tip | None:
-    """The tip with the text that a model may read; None where a part of it may not be shown.
-
-    Args:
-        own: lower-case words that the asker's own call and error hold.
-        one_name: whether all that is known was met under the asker's own name: then agents cannot be told apart.
-    """
+def tell(tip: Tip, reader: Reader) -> Tip | None:
+    """The tip with the text that a model may read; None where a part of it may not be shown."""
     shown = []
     for part in tip.parts:
-        text = _allowed(part, own, one_name) if isinstance(part, Quote) else part
+        text = _allowed(part, reader) if isinstance(part, Quote) else part
         if text is None:
             return None
         shown.append(text)
@@ -138,21 +158,38 @@ def tell(tip: Tip, own: Collection[str], *, one_name: bool = False) -> Tip | Non
     return tip._replace(text=clean("".join(shown)), agents=agents)
 
 
-def _allowed(quote: Quote, own: Collection[str], one_name: bool) -> str | None:
-    agents = max(quote.agents, min(quote.others, SEVERAL)) if one_name else quote.agents
-    if agents >= _least(quote):
-        return quote.text
-    if quote.sort == "error":
-        return _held(quote.text, own)
+def _allowed(quote: Quote, reader: Reader) -> str | None:
+    text, is_enough = quote.text, quote.agents >= (PROVEN if quote.danger else reader.quorum)
+    match quote.sort:
+        case "call":
+            return text if is_enough or (quote.brings and all(_names(reader, each) for each in quote.brings)) else None
+        case "name":
+            return text if is_enough or _is_held(text, reader) else None
+    if is_enough and reader.closed:
+        return text
     if quote.sort == "class":
-        return quote.text if _CLASS.fullmatch(quote.text) else _UNNAMED
-    return quote.text if all(word in own for word in _words(quote.text)) else None
+        return text if _is_class(text) or _is_held(text, reader) else _UNNAMED
+    return _held(text, reader.own)
 
 
-def _least(quote: Quote) -> int:
-    if quote.sort != "call":
-        return SEVERAL
-    return _MANY if quote.danger else 1 if quote.harmless else SEVERAL
+def _names(reader: Reader, part: str) -> bool:
+    """Whether the asker's own error or results name a value, as a whole."""
+    name, is_value, value = part.partition("=")
+    value = value if is_value and name.isidentifier() else part
+    if value.lower() in reader.seen:
+        return True
+    return bool(_words(value)) and re.search(rf"(?<![\w.-]){re.escape(value)}(?![\w-])", reader.error) is not None
+
+
+def _is_held(text: str, reader: Reader) -> bool:
+    words = _words(text)
+    return bool(words) and all(word in reader.own for word in words)
+
+
+def _is_class(text: str) -> bool:
+    words = parts_of(text)
+    known = 0 < len(words) <= _MAX_CLASS_WORDS and _CLASS_WORDS.issuperset(words)
+    return _STATUS.fullmatch(text) is not None or (known and text.replace("_", "").replace(".", "").isalpha())
 
 
 def _held(text: str, own: Collection[str]) -> str:

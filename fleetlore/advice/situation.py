@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from fleetlore.advice.gate import Reader
 from fleetlore.calls.context import CALL_CHARACTERS, ERROR_CHARACTERS, CallContext, Mark
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
+from fleetlore.calls.worlds import is_closed
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, call_id
 from fleetlore.retrieval.adapter import Ranking, RetrievalSlot, query_text
 from fleetlore.wire.lore import MemoryItem
@@ -46,7 +48,6 @@ class Situation:
         tools: of which one may be called next, where no call is asked about; empty where they are not known.
         now: wall time in seconds, by which transient errors grow old.
         task, goal: the session's task, and its goal in words.
-        agent: hash of the agent's name.
         session: its id; what it alone has taught the fleet is left out.
         own_failures: ids of the exact patterns that it met.
         failed: the call that failed last, if it has not got past it.
@@ -56,6 +57,7 @@ class Situation:
         own: failures of the session, with their names.
         outlook: what the model foresees of the call; None without one, or where the tool is not known.
         shown: keys of the tips that it was shown, which are not shown again.
+        quorum, closed_tools: settings of the same names.
         retrieval: what ranks ways out; None where the agent does not follow it.
         call, call_id: the call that is asked about, and the id of its kind; None without one.
     """
@@ -66,7 +68,6 @@ class Situation:
     now: float
     task: str = ""
     goal: str = ""
-    agent: int = 0
     session: str = ""
     own_failures: Collection[str] = ()
     failed: FailedCall | None = None
@@ -79,9 +80,11 @@ class Situation:
     outlook: Outlook | None = None
     shown: Collection[str] = ()
     retrieval: RetrievalSlot | None = None
+    quorum: int = 2
+    closed_tools: tuple[str, ...] = ()
     call: Call | None = field(init=False, default=None)
     call_id: str = field(init=False, default="")
-    _words: frozenset[str] | None = field(init=False, default=None)
+    _reader: Reader | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.tool is not None:
@@ -109,18 +112,20 @@ class Situation:
         scores = ranking.scores(query_text(self.failed.error, self.failed.text, self.goal), adapter)
         return [items[place] for place in (-scores).argsort(kind="stable").tolist()]
 
-    def words(self) -> frozenset[str]:
-        """Lower-case words that the session's own call and last error hold, and the names of its tools."""
-        if self._words is not None:  # each tip asks
-            return self._words
-        texts = [*self.tools]
+    @property
+    def reader(self) -> Reader:
+        """What the gate asks of this session."""
+        if self._reader is not None:  # each tip asks
+            return self._reader
+        texts, failed = [*self.tools], self.failed
         if self.call is not None:
             texts += [self.call.tool, self.call.text[:CALL_CHARACTERS]]
-        if self.failed is not None:
-            texts += [
-                self.failed.failure.tool,
-                self.failed.text[:CALL_CHARACTERS],
-                self.failed.error[:ERROR_CHARACTERS],
-            ]
-        self._words = frozenset(WORD.findall("\n".join(texts).lower()))
-        return self._words
+        if failed is not None:
+            texts += [failed.failure.tool, failed.text[:CALL_CHARACTERS], failed.error[:ERROR_CHARACTERS]]
+        own = frozenset(WORD.findall("\n".join(texts).lower()))
+        made = [(self.call.tool, self.call.arguments)] if self.call is not None else []
+        made += [(failed.failure.tool, failed.arguments)] if failed is not None else []
+        closed = bool(made) and all(is_closed(tool, sent, self.closed_tools) for tool, sent in made)
+        error, seen = ("", ()) if failed is None else (failed.error, failed.seen)
+        self._reader = Reader(own, error, seen, self.quorum, closed)
+        return self._reader

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetlore.advice.advice import Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
-from fleetlore.advice.gate import SEVERAL, Tip
+from fleetlore.advice.gate import PROVEN, Tip
 from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import WAYS_OUT
@@ -19,9 +19,7 @@ from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.index import is_recalled
-from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.wire.principals import principal_of
 
 if TYPE_CHECKING:
     from fleetlore.agent.action import Action, BegunCall
@@ -68,7 +66,7 @@ class CallHistory:
         self.failures.add(failure.exact)
         known = failure_kind(failure.error_class, failure.template, message, text)
         # What the session itself met may be said to it.
-        self.expected.append(Expected(known.kind, known.names, agents=SEVERAL))
+        self.expected.append(Expected(known.kind, known.names, agents=PROVEN))
         context = self.context
         self.failed = FailedCall(
             text,
@@ -124,7 +122,6 @@ class SessionAdvice:
             now=fleet.clock.now(),
             task=options.task,
             goal=options.goal,
-            agent=stable_hash(principal_of(fleet.agent)),
             session=self._session,
             own_failures=history.failures,
             failed=history.failed,
@@ -135,6 +132,8 @@ class SessionAdvice:
             own=history.expected,
             shown=self._ledger.shown if unseen else (),
             retrieval=fleet.retrieval,
+            quorum=fleet.settings.quorum,
+            closed_tools=fleet.settings.closed_tools,
         )
         if at.call is not None:
             at.outlook = self._outlook(at.call)
@@ -168,7 +167,7 @@ class SessionAdvice:
         replica, session = self._fleet.replica, self._session
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
         tips = [item_tip(item, "searched") for item in told if not is_own(item, session)]
-        at = Situation(now=self._fleet.clock.now(), agent=stable_hash(principal_of(self._fleet.agent)), session=session)
+        at = Situation(now=self._fleet.clock.now(), session=session, quorum=self._fleet.settings.quorum)
         return self._show(chosen(replica.index, tips, at, holdout_share=self._share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:

@@ -139,7 +139,6 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
         kind: of the failure that came most often.
         failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
         agents: that met it.
-        works: values of the field with which calls mostly worked, the most frequent first.
     """
 
     tool: str
@@ -150,7 +149,6 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
     failed: int
     held: int
     agents: int
-    works: tuple[str, ...]
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -132,8 +132,6 @@ class LoreIndex:
     def __init__(self) -> None:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
-        # Agents (hashes of their names) that anything is known of.
-        self._names: set[int] = set()
         self._revoked: set[str] = set()
         self._distrusted: set[int] = set()
         # What agents are not told, as it would be if they were.
@@ -177,10 +175,6 @@ class LoreIndex:
         """Return what solved a goal, by `fingerprint.strategy_id`."""
         return self._best("strategies", id)
 
-    def is_of(self, agent: int) -> bool:
-        """Whether all that is known was met under one agent's name (a hash)."""
-        return self._names == {agent}
-
     def derived(self, work: Callable[..., _Derived], about: str, *key: str) -> _Derived:
         """Do `work(self, about, *key)` once and remember it until the lore changes. Two thirds of an advice are in it.
 
@@ -207,7 +201,6 @@ class LoreIndex:
             return
         self._changes[pattern.tool] += 1
         self.patterns[pattern.id] = pattern
-        self._names.update(pattern.seen_by)
         for group in self._groups_of(pattern):
             group.put(pattern)
 
@@ -223,7 +216,6 @@ class LoreIndex:
         self.items[item.id] = item
         for group in self._groups_of(item):
             group.put(item)
-        self._names.update(item.said_by)
 
     def forget_pattern(self, id: str) -> None:
         """Drop a pattern; unknown ids are fine."""

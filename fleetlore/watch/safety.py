@@ -38,7 +38,7 @@ _SECRET_NAME = re.compile(
 )
 _SHOWS = frozenset("cat less more head tail nl tac bat xxd od strings base64 grep awk sed cut".split())  # noqa: SIM905
 _FETCHES = frozenset({"curl", "wget", "fetch", "aria2c"})
-_RUNS = frozenset(
+_INTERPRETERS = frozenset(
     ["sh", "bash", "zsh", "dash", "ksh", "python", "python3", "perl", "ruby", "node", "php", "source", "."]
 )
 _DOWN = frozenset({"shutdown", "reboot", "halt", "poweroff"})
@@ -131,7 +131,7 @@ def _shell_dangers(command: Command) -> set[str]:
     found = {name for name, check in _SHELL.get(command.program, ()) if check(command)}
     if any(_DEVICE.match(file) for file in command.into) or command.program.startswith("mkfs"):
         found.add("disk-overwrite")
-    if command.reads in _FETCHES and command.program in _RUNS | {"eval"} and not _has_script(command):
+    if command.reads in _FETCHES and command.program in _INTERPRETERS | {"eval"} and not _has_script(command):
         found.add("pipe-to-shell")
     if command.program in _SHOWS and any(_SECRET_FILE.search(word) for word in command.operands()):
         found.add("print-secret")
@@ -144,7 +144,7 @@ def _shell_dangers(command: Command) -> set[str]:
 def _has_script(command: Command) -> bool:
     """`python script.py` reads what is piped to it as data."""
     return (
-        command.program in _RUNS
+        command.program in _INTERPRETERS
         and any(word != "-" for word in command.operands())
         and "-s" not in command.flags()
         and ("$(" not in " ".join(command.words) and "`" not in " ".join(command.words))

@@ -114,11 +114,7 @@ class MemoryItem:
             value that failed, value that worked.
         was, now: of a changed call: the parts that are gone and those that came, as the title shows them; of an
             argument `name=value`.
-        plain: plain names took the place of plain names, in the same tool's call: no white space, path, option,
-            address, code or placeholder among them.
-        named: the error itself, as it is shown, names all that came.
-        danger: in a session that backs it a call of it, as it was made, broke a safety rule, named an address, or
-            granted, deleted, paid, installed or fetched something.
+        danger: in a session that backs it a call of it, as it was made, could do harm (`fleetlore.watch.harm`).
         support: how many distinct sessions back it, in the very words that it says; `agents`: how many distinct agents;
             `goals`: how many distinct goals these sessions had.
         delayed: how many of the agents did not get there by their next call: to the others it was no news.
@@ -143,8 +139,6 @@ class MemoryItem:
     remedy: dict[str, Any] | None = None
     was: tuple[str, ...] = ()
     now: tuple[str, ...] = ()
-    plain: bool = False
-    named: bool = False
     danger: bool = False
     support: Count = 0
     agents: Count = 0

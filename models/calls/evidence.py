@@ -1,7 +1,7 @@
-"""Count who backs a fact: sessions, of which no agent adds more than a few, and agents.
+"""Count who backs a fact: principals, and sessions, of which no principal adds more than a few.
 
-One rule for all that a version says. Where all sessions of the training window have one agent's name, two sessions of
-different goals stand for two agents: many fleets give all their processes one name.
+One rule for everything that a version says. Sessions are no principals. Only where all agents have one owner (a quorum
+of 1) and one name do sessions with different goals stand for agents.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fleetlore.wire.trajectory import Trajectory
 
 # Sessions of one agent that count for a fact: one agent alone cannot declare a table missing for all.
 AGENT_SESSIONS = 5
-# What fewer agents met is not said.
-LEAST_AGENTS = 2
+# Agents that must back a fact, also where one is a quorum: one agent alone may be wrong.
+_LEAST_AGENTS = 2
 # Of a fleet under one name, goals that count.
 _MOST_GOALS = 16
 
@@ -38,15 +38,16 @@ class Who(NamedTuple):
 
 
 class Fleet:
-    """The agents of the sessions learned so far."""
+    """The agents of the sessions learned so far. `quorum`: as in `Settings`."""
 
-    def __init__(self) -> None:
+    def __init__(self, quorum: int = 2) -> None:
         self.agents: set[str] = set()
+        self.quorum = quorum
 
     @property
     def is_one(self) -> bool:
-        """Whether all sessions have one agent's name."""
-        return len(self.agents) <= 1
+        """Whether all sessions have one owner and one agent's name."""
+        return self.quorum == 1 and len(self.agents) <= 1
 
 
 class Evidence:
@@ -85,7 +86,7 @@ class Evidence:
     @property
     def is_enough(self) -> bool:
         """Whether enough agents met it for others to be told."""
-        return self.agents >= LEAST_AGENTS
+        return self.agents >= max(_LEAST_AGENTS, self._fleet.quorum)
 
 
 class Endings:

@@ -49,9 +49,9 @@ class CallWeights(_HashedWeights):
         """P(the call fails), 0..1."""
         return failure_chance(self.weights, self.bias, found)
 
-    def learn(self, found: Features, failed: bool) -> None:
-        """Step towards how the call ended."""
-        slope = self.fails(found) - failed
+    def learn(self, found: Features, failed: bool, weight: float = 1.0) -> None:
+        """Step towards how the call ended. `weight`: of the call, 0..1."""
+        slope = weight * (self.fails(found) - failed)
         self._step(call_cells(found), np.float32(slope) * found.values, _DECAY)
         self._bias_square += slope * slope
         self.bias -= float(_RATE) * slope / sqrt(self._bias_square)

@@ -20,7 +20,7 @@ from fleetlore.calls.document import LookUp
 from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, object_of
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.evidence import LEAST_AGENTS, Evidence, Fleet, Who
+from models.calls.evidence import Evidence, Fleet, Who
 from models.cases import worked_after
 from models.place_names import shows_schema
 
@@ -35,10 +35,10 @@ _MOST = 200
 _NAME, _VALUE = "<name>", "<value>"
 # With more slots a call says too little of how to look something up.
 _MOST_SLOTS = 2
-# A literal, or a word.
-_TOKEN = re.compile(r"('[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*)|[A-Za-z_][\w.]*")
+# A literal, or a word of any script.
+_TOKEN = re.compile(r"('[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*)|[^\W\d][\w.]*")
 # A name, or a number that is an id.
-_NAMED = re.compile(r"[A-Za-z_]\w+|\b\d{5,}\b")
+_NAMED = re.compile(r"[^\W\d]\w+|\b\d{5,}\b")
 _ARGUMENTS = re.compile(r"\([\w.-]+(?:, [\w.-]+)*\)")
 _REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
 # A call inside of another, which each session names otherwise: `step_3[SHOW TABLES]`.
@@ -202,12 +202,6 @@ class LookUps:
             if (backed := [each for each in some if agents[place, each].is_enough])
         }
 
-    def _backing(self, met: Sequence[_Met]) -> int:
-        backed = Evidence(self._fleet)
-        for each in met:
-            backed.add(each.who)
-        return backed.agents
-
     def _best(self, tool: str, kind: str, met: Sequence[_Met], own: Mapping[str, frozenset[str]]) -> LookUp | None:
         made: defaultdict[tuple[str, ...], list[_Met]] = defaultdict(list)
         for each in met:
@@ -218,12 +212,14 @@ class LookUps:
         if not look_ups:
             return None
         (by, *_), best = min(look_ups.items(), key=lambda each: (-len(each[1]), each[0]))
-        agents = self._backing(best)
-        texts = Counter(form(each.text, own[by]) for each in best)
-        text = min(texts, key=lambda each: (-texts[each], each))
-        if agents < LEAST_AGENTS or not 0 < len(text) <= _MAX_TEXT or wilson(len(best), len(met))[0] < _LEAST_RATE:
+        texts: defaultdict[str, Evidence] = defaultdict(lambda: Evidence(self._fleet))
+        for each in best:
+            texts[form(each.text, own[by])].add(each.who)
+        backed = [text for text, of in texts.items() if of.is_enough and 0 < len(text) <= _MAX_TEXT]
+        if not backed or wilson(len(best), len(met))[0] < _LEAST_RATE:
             return None
-        return LookUp(tool, kind, by, text, len(best), len(met), agents)
+        text = min(backed, key=lambda each: (-texts[each].agents, -texts[each].sessions, each))
+        return LookUp(tool, kind, by, text, len(best), len(met), texts[text].agents)
 
 
 def key(text: str, own: frozenset[str]) -> tuple[str, ...]:

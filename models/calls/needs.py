@@ -6,7 +6,7 @@ with it mostly failed, and calls without it surely failed less often. Sessions c
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from fleetlore.calls.context import KnownObjects, Mark
@@ -17,9 +17,6 @@ from models.calls.evidence import Endings, Fleet, Who
 
 # Lower bound of the share of sessions in which calls failed so.
 _LEAST_RATE = 0.5
-# What works is said where as many sessions made it work.
-_LEAST_WORKED = 3
-_MOST_WORKED = 3
 KEPT = 4_096
 # A field of more values says something about each thing, and nothing about a kind of them.
 _MAX_VALUES = 12
@@ -82,14 +79,4 @@ class NeedRecords:
             others = max(0, all_failed - failed), max(0, all_held - held)
             if not ended.failed.is_enough or least < _LEAST_RATE or wilson(*others)[1] >= least:
                 continue
-            works = _works(known) if name else ()
-            yield Need(tool, argument, name, value, ended.kind, failed, held, ended.failed.agents, works)
-
-
-def _works(known: dict[str, Endings]) -> tuple[str, ...]:
-    often: dict[str, int] = defaultdict(int)
-    for value, ended in known.items():
-        failed, held = ended.counts
-        if held - failed >= _LEAST_WORKED and wilson(held - failed, held)[0] >= _LEAST_RATE:
-            often[value] = held - failed
-    return tuple(sorted(often, key=lambda value: (-often[value], value))[:_MOST_WORKED])
+            yield Need(tool, argument, name, value, ended.kind, failed, held, ended.failed.agents)

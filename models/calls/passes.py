@@ -22,8 +22,8 @@ _NEWEST_SHARE = 0.25
 class _Pass:
     """Sessions learned one after the other, and those that come next."""
 
-    def __init__(self, waiting: Sequence[KeptSession] = ()) -> None:
-        self.training = CallTraining()
+    def __init__(self, training: CallTraining, waiting: Sequence[KeptSession] = ()) -> None:
+        self.training = training
         self.sessions: list[KeptSession] = []
         self.waiting = list(waiting)
 
@@ -47,10 +47,11 @@ class _Pass:
 
 
 class Passes:
-    """The pass that serves, and the one that learns the window anew."""
+    """The pass that serves, and the one that learns the window anew. `training`: makes a pass that knows nothing."""
 
-    def __init__(self) -> None:
-        self._serving = _Pass()
+    def __init__(self, training: Callable[[], CallTraining] = CallTraining) -> None:
+        self._training = training
+        self._serving = _Pass(training())
         self._anew: _Pass | None = None
 
     @property
@@ -75,7 +76,7 @@ class Passes:
             self._serving.extend(chosen, most)
             return self._serving.learn(most, pace)
         if self._anew is None:
-            self._anew = _Pass(chosen)
+            self._anew = _Pass(self._training(), chosen)
         if len(self._anew.waiting) > most:
             newest = max(1, int(most * _NEWEST_SHARE))
             self._anew.extend(chosen, newest)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ __all__ = ["CallTraining", "TrainedCalls", "kind_of", "train"]
 
 # Calls that may be learned again beside a new one.
 _REPLAYED = 10_000
+# Calls that are learned again for a version, about 30 ms of CPU.
+_BALANCING = 1_024
 # Of calls of one tool in one state, the newest.
 _FORESEEN = 4_000
 # Names of places in a version; a failure with the names in it takes five times as much room as a name of a place.
@@ -44,6 +47,8 @@ _LEAST_SHARE = 1 / 8
 # Failures that named something in the call: those kept, and how often one must fail to be in a version.
 _KEPT_NAMED = 50_000
 _SAID_RATE = 0.4
+# Calls of an agent and tool that always count in full.
+_FREE_CALLS = 4
 
 # (tool, kind of failure, names)
 Key = tuple[str, str, tuple[str, ...]]
@@ -112,14 +117,14 @@ class TrainedCalls:
     foreseen: tuple[Foreseen, ...] = field(repr=False)
 
 
-def train(sessions: Iterable[Trajectory]) -> TrainedCalls:
+def train(sessions: Iterable[Trajectory], *, quorum: int = 2) -> TrainedCalls:
     """Learn a version from a set of sessions. Of several revisions of a session the newest counts. 0.2 ms a call."""
     newest: dict[str, Trajectory] = {}
     for session in sessions:
         known = newest.get(session.id)
         if known is None or session.revision > known.revision:
             newest[session.id] = session
-    training = CallTraining()
+    training = CallTraining(quorum)
     for session in sorted(newest.values(), key=lambda each: (each.ended, each.id)):
         training.learn(session)
     return training.version()
@@ -142,18 +147,35 @@ class _Made(NamedTuple):
     state: State
 
 
-class CallTraining:
-    """A pass over sessions: `learn` each in order, then ask for the `version`."""
+class _Replay(NamedTuple):
+    """A call that is learned again."""
 
-    def __init__(self) -> None:
+    found: Features
+    failed: bool
+    weight: float
+    tool: str
+    agent: str
+
+
+class CallTraining:
+    """A pass over sessions: `learn` each in order, then ask for the `version`.
+
+    Args:
+        quorum, closed_tools: as in `Settings`.
+    """
+
+    def __init__(self, quorum: int = 2, closed_tools: tuple[str, ...] = ()) -> None:
         self._weights = CallWeights()
-        self._fleet = Fleet()
+        self._fleet = Fleet(quorum)
+        self._closed_tools = closed_tools
         self._kinds = KindWeights(self._fleet)
         self._named = NamedFailures(self._fleet)
         self._places = PlaceRecords(self._fleet)
         self.look_ups = LookUps(self._fleet)
         self._needs = NeedRecords(self._fleet)
-        self._replayed: deque[tuple[Features, bool]] = deque(maxlen=_REPLAYED)
+        self._replayed: deque[_Replay] = deque(maxlen=_REPLAYED)
+        # By tool, calls of each agent.
+        self._made_by: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=_FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
         self._random = random.Random(0)
@@ -170,16 +192,20 @@ class CallTraining:
         place, kinds = _place(session, context), [each.failure[1:] if each.failure else None for each in made]
         # What passes by itself says nothing of the call.
         lasting = [each for each in made if not each.step.transient]
+        for each in lasting:
+            self._made_by[each.step.tool][who.agent] += 1
+        weights = {tool: self._weight(tool, who.agent) for tool in {each.step.tool for each in lasting}}
         for number, each in enumerate(lasting):
-            self._foresee(each, session.id, self._calls + number)
+            if weights[each.step.tool] == 1.0:
+                self._foresee(each, session.id, self._calls + number)
             self._try(each)
         for each in lasting:
-            self._learn(each, who)
+            self._learn(each, who, weights[each.step.tool])
         self._named.learn(who, [_named(each) for each in lasting])
         self.look_ups.learn(failures_met(session, kinds, place))
         self._needs.learn(session, kinds)
         if place:
-            told = told_of_place(session.calls, _identities(session))
+            told = told_of_place(session.calls, _identities(session), self._closed_tools)
             self._places.learn(place, who, told, context.goal_words)
         self._sessions += 1
         self._until = max(self._until, session.ended)
@@ -207,16 +233,28 @@ class CallTraining:
             tuple(foreseen),
         )
 
+    def _balanced(self) -> CallWeights:
+        """The weights after they learned again as many calls of each agent, tool by tool, however many it made last."""
+        weights, draws = deepcopy(self._weights), random.Random(0)
+        of_tools: defaultdict[str, defaultdict[str, list[_Replay]]] = defaultdict(lambda: defaultdict(list))
+        for each in self._replayed:
+            of_tools[each.tool][each.agent].append(each)
+        several = [list(agents.values()) for agents in of_tools.values() if len(agents) > 1]
+        for agents in several * (_BALANCING // max(1, len(several))):
+            weights.learn(*draws.choice(draws.choice(agents))[:2])
+        return weights
+
     def _document(self) -> bytes:
         """All weights and names where they fit; else first the small weights go, then names of places and failures."""
+        weights = self._balanced()
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
         look_ups, at_places = self.look_ups.said(), self.look_ups.at_places()
         needs = self._needs.said()
         while True:
             document = Document(
-                calls=quantised(self._weights.weights, share),
+                calls=quantised(weights.weights, share),
                 kinds=quantised(kinds.weights, share),
-                bias=self._weights.bias,
+                bias=weights.bias,
                 tools=dict(sorted(self._tools.items())),
                 kind_texts=tuple(Kind(*kind, kinds.met[kind].agents) for kind in kinds.kinds),
                 kind_counts=tuple(kinds.counts),
@@ -245,14 +283,23 @@ class CallTraining:
         if (warning in step.advice) != (warning in step.withheld):
             self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
 
-    def _learn(self, made: _Made, who: Who) -> None:
+    def _weight(self, tool: str, agent: str) -> float:
+        """How much a call of an agent counts, 0..1: calls beyond those that the median agent made of the tool fade, so
+        that all of them together count as much as the first ones did.
+        """
+        made = self._made_by[tool]
+        usual = max(_FREE_CALLS, sorted(made.values())[(len(made) - 1) // 2])
+        return 1.0 if len(made) == 1 else min(1.0, (usual / made[agent]) ** 2)
+
+    def _learn(self, made: _Made, who: Who, weight: float) -> None:
+        """Learn a call, and an earlier one again."""
         if made.failure is not None:
             self._kinds.learn(made.found, made.failure[:2], who)
-        self._weights.learn(made.found, made.step.failed)
+        self._weights.learn(made.found, made.step.failed, weight)
         if self._replayed:
             again = self._replayed[self._random.randrange(len(self._replayed))]
-            self._weights.learn(*again)
-        self._replayed.append((made.found, made.step.failed))
+            self._weights.learn(*again[:3])
+        self._replayed.append(_Replay(made.found, made.step.failed, weight, made.step.tool, who.agent))
 
 
 def _named(made: _Made) -> tuple[str, frozenset[str], Key | None]:

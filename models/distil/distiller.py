@@ -27,6 +27,7 @@ from fleetlore.advice.changes import says_where
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
 from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, object_of, parsed, strategy_id
 from fleetlore.fingerprint.names import failure_kind
+from fleetlore.watch.harm import is_harmful
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import NAME, PART, names_of
@@ -46,7 +47,7 @@ from models.cases import (
 )
 from models.distil.recovery import recoveries
 from models.memory.candidate import SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
-from models.memory.quality import ERROR, is_dangerous, is_plain, names_all
+from models.memory.quality import ERROR
 
 # Of a strategy: calls that its outline keeps.
 _MAX_OUTLINE = 24
@@ -99,7 +100,7 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
             when=f"the task is {trajectory.task}",
             task=trajectory.task,
             calls=_outline(way),
-            danger=any(map(is_dangerous, way)),
+            danger=any(is_harmful(call.tool, call.arguments) for call in way),
             version=VERSION,
         )
     ]
@@ -217,7 +218,6 @@ def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name
         remedy={"tool": tool},
         was=rejected,
         now=(name,),
-        plain=is_plain(rejected, (name,)),
-        named=names_all(error, (name,)),
+        danger=is_harmful(failed.tool, failed.arguments),
         version=VERSION,
     )

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from fleetlore.watch.harm import is_harmful
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import PART, WORD
 from models.cases import VERSION, Calls, error_text, is_shown_to_work, item_id, known_of, line, named_by, said
 from models.distil.call_diff import Difference, distance, is_of_one_value, masked_difference
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
-from models.memory.quality import ERROR, is_dangerous, is_plain, names_all
+from models.memory.quality import ERROR
 
 __all__ = ["LESS"]
 
@@ -224,8 +225,6 @@ def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
         remedy=remedy,
         was=change.was,
         now=change.now,
-        plain=is_plain(change.was, change.now),
-        named=names_all(way.error, change.now),
-        danger=is_dangerous(tried.by, tried.failed),
+        danger=is_harmful(tried.by.tool, tried.by.arguments),
         version=VERSION,
     )

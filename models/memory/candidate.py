@@ -72,7 +72,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         delayed: whether the session got there only after another failure or look-up, and not by its next call.
         least_goals: of how many goals the sessions must be that back the item before it is one.
         calls: of a strategy: the session's calls in order, one text each; its `title` is then the session's goal.
-        title, description, content, when, tool, pattern, task, remedy, was, now, plain, named, danger, version:
+        title, description, content, when, tool, pattern, task, remedy, was, now, danger, version:
             as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
 
@@ -98,8 +98,6 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     remedy: dict[str, Any] | None = None
     was: tuple[str, ...] = ()
     now: tuple[str, ...] = ()
-    plain: bool = False
-    named: bool = False
     danger: bool = False
     calls: tuple[str, ...] = ()
     version: str = ""

@@ -218,8 +218,6 @@ class ItemState:
             remedy=best.remedy,
             was=best.was,
             now=best.now,
-            plain=best.plain,
-            named=best.named,
             danger=any(each.danger for each in backed) or any(each.danger for each in shown),
             support=support,
             agents=len(agents),

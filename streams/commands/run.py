@@ -211,6 +211,8 @@ def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) 
         yield f"relay http://{http}{tokens}"
     tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
     yield f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})'
+    if stack.settings.quorum == 1:
+        yield "one owner: what one agent used in a call that worked is shown to the others (FLEETLORE_QUORUM=1)"
     if (free := shutil.disk_usage(data).free) < _LITTLE_SPACE_BYTES:
         yield f"only {free // 2**20} MiB are free on the disk of {data}: where none is left, the stack stops"
     yield "Ctrl-C stops it."

@@ -13,7 +13,8 @@ import contextlib
 import importlib.util
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from fleetlore.wire.trajectory import Trajectory
 from models.adapter.pairs import Case, cases_of
 from models.calls.gate import GateReport, judge_candidate
 from models.calls.passes import Passes
-from models.calls.training import TrainedCalls
+from models.calls.training import CallTraining, TrainedCalls
 from models.calls.window import KeptSession
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
@@ -180,14 +181,20 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
 
     _candidate: TrainedCalls
 
-    def __init__(self, publication: Publication[CallsManifest], **options: Any) -> None:
+    def __init__(
+        self,
+        publication: Publication[CallsManifest],
+        training: Callable[[], CallTraining] = CallTraining,
+        **options: Any,
+    ) -> None:
         super().__init__(publication, **options)
-        self._passes = Passes()
+        self._training = training
+        self._passes = Passes(training)
         self._per_second = self._budget.share / _SESSION_CPU_SECONDS
         self._behind = False
 
     def _forget(self) -> None:
-        self._passes = Passes()
+        self._passes = Passes(self._training)
 
     def _is_behind(self) -> bool:
         return self._behind
@@ -293,8 +300,12 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
                 _AUTOGROUP.write_text(str(niceness))
             budget = CpuBudget(settings.trainer_cpu_share, clock=clock)
             options: dict[str, Any] = {"horizon": horizon_of(settings), "erased": erased, "budget": budget}
+            passes = partial(CallTraining, settings.quorum, settings.closed_tools)
             groups: list[list[WindowTrainer[Any]]] = [
-                [CallsTrainer(Publication(tenant, calls, metrics, clock), **options) for tenant in settings.tenants]
+                [
+                    CallsTrainer(Publication(tenant, calls, metrics, clock), passes, **options)
+                    for tenant in settings.tenants
+                ]
             ]
             missing = [name for name in _LEARNING if not _is_installed(name)]
             if missing:

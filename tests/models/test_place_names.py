@@ -28,7 +28,7 @@ def test_what_a_call_names_itself_is_no_name_of_the_place() -> None:
     assert names(call) == {"name", "singers"}
     assert names("WITH best AS (SELECT name FROM singers) SELECT name FROM best") == {"name", "singers"}
     assert names("submit") == set()
-    assert names("I apologize, can you show the singers?") == {"singers"}
+    assert names("I apologize, can you show the singers?") == set()
     assert names('{"query": "SELECT age FROM singers", "limit": 3}') == {"age", "singers"}
 
 
@@ -40,7 +40,7 @@ def test_how_one_asks_is_no_name_of_the_place() -> None:
 def test_what_somebody_looked_for_is_no_name_of_the_place() -> None:
     assert names("SELECT age FROM singers WHERE name = 'Mia Li' AND id = 4711") == {"age", "singers", "name", "id"}
     arguments = {"first_name": "Mia", "user_id": "mia_li_3668", "table": "singers"}
-    assert names(orjson.dumps(arguments).decode()) == {"singers"}
+    assert not names(orjson.dumps(arguments).decode())
     assert names("SELECT mia_li FROM singers", identities=("mia_li",)) == {"singers"}
 
 
@@ -88,7 +88,7 @@ def test_no_sentence_is_a_name() -> None:
         ("SELECT name FROM cars WHERE id IN (SELECT id FROM makers)", {}),
         ("SELECT count(price) AS n, strftime('%Y', sold) FROM cars ORDER BY n DESC", {"cars": {"price", "sold"}}),
         ("INSERT INTO cars (price, color) VALUES (1, 'red')", {"cars": {"price", "color"}}),
-        ('{"table": "cars", "fields": ["price", "color"]}', {"cars": {"price", "color"}}),
+        ('{"table": "cars", "fields": ["price", "color"]}', {}),  # a value may be anybody's
         ('{"order_id": "#W1234567"}', {}),
         ("from django.db import models\nmodels.Model()", {}),
     ],
@@ -114,7 +114,7 @@ FIELDS = (
         ("SELECT sql FROM sqlite_master", DDL.replace("\\n", "\n")),
         ("DESCRIBE cars", DESCRIBED),
         ("PRAGMA table_info(cars)", "0|id|INTEGER|0||1\n1|price|REAL|0||0\n2|maker_id|INTEGER|0||0"),
-        ('{"table": "cars"}', FIELDS),
+        ('{"query": "DESCRIBE cars"}', FIELDS),
         ("SELECT * FROM cars", '[{"id": 1, "price": 2.5, "maker_id": 7}]'),
     ],
 )  # fmt: skip

@@ -34,8 +34,9 @@ class Made(NamedTuple):
 class MemoryFleet:
     """Sessions run through the pipeline's own stages; what they teach is read by the doors of a session."""
 
-    def __init__(self) -> None:
+    def __init__(self, quorum: int = 2) -> None:
         self.pipeline = MemoryPipeline()
+        self._quorum = quorum
         self.trajectories: list[Trajectory] = []
         self._number = count()
 
@@ -51,7 +52,7 @@ class MemoryFleet:
 
     def learn(self) -> bytes:
         """Train the call model on all sessions; every agent has it from then on. Returns its document, inflated."""
-        weights = train(self.trajectories).weights
+        weights = train(self.trajectories, quorum=self._quorum).weights
         self.pipeline.call_model = CallModel.from_bytes(weights)
         return zlib.decompress(weights)
 
@@ -98,7 +99,9 @@ class MemoryFleet:
     ) -> Session:
         id = id or f"{agent}-{next(self._number)}"
         session = self.pipeline.session(agent, goal, task, id, [] if events is None else events, place=place)
-        session.fleet.settings = replace(session.fleet.settings, holdout_share=0.0)  # no attack fails by chance
+        session.fleet.settings = replace(
+            session.fleet.settings, quorum=self._quorum, holdout_share=0.0
+        )  # no attack fails by chance
         return session
 
     async def _all_items(self, *args: Any, **options: Any) -> list[tuple[float, MemoryItem]]:

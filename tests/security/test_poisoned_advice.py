@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
+from benchmarks.security.poisoned_text import LIARS, MISTAKES, VOLUME, poisoned
+from fleetlore.advice.gate import PROVEN
+from fleetlore.watch.harm import is_harmful
 
 
 @pytest.mark.parametrize(("liars", "volume"), [(LIARS[:1], 200), (LIARS, VOLUME)])
@@ -16,4 +18,6 @@ async def test_no_lie_takes_the_place_of_what_ten_honest_agents_found(
     assert found.told >= 15
     assert found.lied == 0
     assert found.silenced == 0
-    assert found.by_sessions == found.told  # the attack is one: whoever counts sessions is fooled
+    # The attack is one: whoever counts sessions is fooled, but where few could do harm, which is told to nobody.
+    harmful = sum(is_harmful("bash", f"{command} reset") for command, _, _ in MISTAKES)
+    assert found.by_sessions == found.told - (harmful if len(liars) < PROVEN else 0)

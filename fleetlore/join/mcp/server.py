@@ -18,9 +18,7 @@ from fleetlore.advice.situation import Situation
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
-from fleetlore.stats.hashing import stable_hash
 from fleetlore.stats.text_index import TextIndex
-from fleetlore.wire.principals import principal_of
 
 __all__ = ["lore_server"]
 
@@ -74,7 +72,7 @@ def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
                 words.put(item.id, item.text)
             found = words.like(text, _LIKE, most) if text.strip() else []
             tips = [item_tip(index.items[id], "searched") for id, _ in found]
-        at = Situation(now=fleet.clock.now(), agent=stable_hash(principal_of(fleet.agent)))
+        at = Situation(now=fleet.clock.now(), quorum=fleet.settings.quorum)
         return chosen(index, tips, at, holdout_share=0.0, most=most).text or "Nothing is known of it."
 
     try:

@@ -17,7 +17,7 @@ from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import SOURCES
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of, strategy_id
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats.hashing import stable_hash, withheld
+from fleetlore.stats.hashing import withheld
 from fleetlore.wire.lore import Pattern
 from tests.build import memory_item
 
@@ -73,7 +73,10 @@ def test_one_failure_anywhere_warns_everyone_in_words_of_their_own() -> None:
     assert texts(advice) == ["This sql call may fail: NoSuchTableError: table 'cars' …."]
     assert (advice.ids, advice.risk, advice.sure) == ((FAILURE.exact,), 0.75, True)
     known(index, failures=2, template="table 'cars' doesn't exist, call 0815 now")
-    assert texts(ask(index)) == ["This sql call may fail: NoSuchTable: table 'cars' doesn't exist, call 0815 now."]
+    closed = ask(index, closed_tools=("s*",))
+    assert texts(closed) == ["This sql call may fail: NoSuchTable: table 'cars' doesn't exist, call 0815 now."]
+    assert "0815" not in ask(index).text, "an open tool's error is nobody's evidence, whoever met it"
+    assert "0815" not in ask(index, closed_tools=("s*",), quorum=3).text
 
 
 def test_the_working_value_comes_first_and_the_call_is_ready_to_send() -> None:
@@ -138,10 +141,10 @@ def test_of_the_ways_past_a_failure_the_adapter_puts_the_likest_first(word: str 
 def test_a_session_is_never_shown_what_only_it_has_taught() -> None:
     index = LoreIndex()
     known(index, failures=2, sessions=1, agents=1)
-    put(index, "own", support=1, agents=1, sessions=("me#2",), plain=True)
-    own = {"session": "me", "own_failures": {FAILURE.exact}}
+    put(index, "own", support=1, agents=1, sessions=("me#2",))
+    own = {"session": "me", "own_failures": {FAILURE.exact}, "quorum": 1}
     assert not ask(index, **own) and ask(index, None, failed=FAILED, session="me").ids[:1] != ("own",)
-    assert ask(index, session="you").ids == ("own",)
+    assert ask(index, session="you", quorum=1).ids == ("own",)
 
 
 def test_free_text_is_warned_of_only_where_it_holds_what_the_failure_names() -> None:
@@ -315,14 +318,12 @@ def test_advice_is_always_few_and_each_once(items: list[tuple[str, int]]) -> Non
     assert all(tip.source in SOURCES and tip.text for tip in advice.tips)
 
 
-def test_a_fleet_whose_agents_share_one_name_hears_itself() -> None:
+def test_a_fleet_of_one_owner_hears_itself_and_sessions_are_no_principals() -> None:
     index = LoreIndex()
-    me = stable_hash("bot")
-    known(index, failures=3, agents=1, sessions=3, seen_by=(me,))
-    asked = {"agent": me}
-    assert texts(ask(index, **asked)) == ["This sql call may fail: NoSuchTable: table 'cars' doesn't exist."]
-    other = ask(index, agent=stable_hash("another"))
-    assert "doesn't exist" not in other.text and "table 'cars'" in other.text
+    put(index, "r", agents=1, support=9, goals=9)
+    assert ask(index, quorum=1).ids == ("r",) and not ask(index)
+    put(index, "r", agents=1, support=9, goals=9, danger=True)
+    assert not ask(index, quorum=1), "what could do harm waits for three"
 
 
 def test_advice_is_quick_with_ten_thousand_patterns() -> None:

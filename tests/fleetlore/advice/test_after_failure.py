@@ -127,7 +127,7 @@ def test_a_name_that_worked_elsewhere_is_told_where_it_may_be_used(
     if place is None:
         at = replace(at, place="")
     index = LoreIndex()
-    made = {"was": ("price",), "now": ("cost",), "plain": True, "when": f"sql fails with: {error}"}
+    made = {"was": ("price",), "now": ("cost",), "when": f"sql fails with: {error}"}
     item = memory_item(
         "a", kind="recovery", tool="sql", pattern=at.failed.failure.class_, agents=agents, support=4, goals=4, **made
     )

@@ -189,7 +189,7 @@ async def test_another_value_is_not_said_of_one_with_which_calls_mostly_work(
         steps = [call("book", orjson.dumps(voucher).decode(), error=error), call("book", orjson.dumps(none).decode())]
         sessions.append(trajectory(*steps, session=str(number), agent=f"a{number % 9}", goal="move it"))
     monkeypatch.setattr(Fleet, "call_model", CallModel.from_bytes(train(sessions).weights))
-    change: dict[str, Any] = {"was": ("compensation=voucher",), "now": ("compensation=none",), "plain": True}
+    change: dict[str, Any] = {"was": ("compensation=voucher",), "now": ("compensation=none",)}
     item = memory_item("r", tool="book", pattern="p", support=3, agents=3, goals=3, **change)
     fleet.replica.index.put_item(item)
     async with fleet.session("move it") as session:

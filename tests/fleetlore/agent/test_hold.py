@@ -22,8 +22,8 @@ def a_fleet(**options: Any) -> Fleet:
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0), **options)
     fleet.emitter = fleet.reviews = Recorder()  # type: ignore[assignment]
     failure = failure_of("search", FAILING, "LookupError", "index products does not exist")
-    change: dict[str, Any] = {"was": ("index=products",), "now": ("index=products-eu",), "plain": True}
-    item = memory_item("r", tool="search", pattern=failure.class_, support=1, agents=1, **change)
+    change: dict[str, Any] = {"was": ("index=products",), "now": ("index=products-eu",)}
+    item = memory_item("r", tool="search", pattern=failure.class_, support=1, agents=2, **change)
     fleet.replica.index.put_item(item)
     return fleet
 
@@ -40,7 +40,7 @@ async def test_a_call_that_is_sure_to_fail_is_held_once_and_one_that_a_tip_led_t
 async def test_a_value_that_works_for_as_many_is_not_sure_to_fail(against: int) -> None:
     fleet = a_fleet()
     known = fleet.replica.index.items["r"]
-    change: dict[str, Any] = {"was": known.was, "now": known.now, "plain": True, "pattern": known.pattern}
+    change: dict[str, Any] = {"was": known.was, "now": known.now, "pattern": known.pattern}
     fleet.replica.index.put_item(memory_item("r", tool="search", support=20, agents=9, against=against, **change))
     async with fleet.session("g") as asking:
         (tip,) = asking.advise("search", FAILING).tips

@@ -42,7 +42,7 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
     assert item.title == "sql: Table 'car_1.cars' doesn't exist — `cars` → `cars_data`"
     assert item.content == "Error: Table 'car_1.cars' doesn't exist\nChange: `cars` → `cars_data`"
     assert (item.remedy, item.was, item.now) == ({"tool": "sql"}, ("cars",), ("cars_data",))
-    assert (item.plain, item.named, item.danger) == (True, False, False)
+    assert not item.danger
     assert (item.support, item.agents, item.sessions, item.last_seen) == (1, 1, ("s1",), 5.0)
 
 
@@ -74,7 +74,7 @@ def test_an_argument_that_was_missing_is_named_and_its_value_is_not() -> None:
     bare = call("deploy", '{"app": "api"}', error="an e-mail is required")
     (item,) = items(judgment(bare, call("deploy", '{"app": "api", "email": "ann@example.org"}')))
     assert "Change: add `email=<email>`" in item.content and "ann" not in str(item)
-    assert (item.was, item.now, item.plain) == ((), ("email=<email>",), False)
+    assert (item.was, item.now) == ((), ("email=<email>",))
 
 
 def test_another_value_is_told_once_sessions_of_several_goals_back_it() -> None:

@@ -45,7 +45,7 @@ def test_names_that_several_goals_looked_up_are_said_instead_of_the_rejected_one
     assert (item.kind, item.agents, item.goals, item.delayed) == ("recovery", 3, 3, 3)
     assert item.title == f"sql: {NO_TABLE} — instead: `cars_data`"
     assert item.content.splitlines()[-1] == "Worked instead: `cars_data`"
-    assert (item.was, item.now, item.plain) == (("cars",), ("cars_data",), True)
+    assert (item.was, item.now) == (("cars",), ("cars_data",))
     assert all(looked_up(*order) == [item] for order in permutations(judged))
 
 

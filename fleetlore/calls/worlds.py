@@ -1,0 +1,60 @@
+"""Decide which calls go to the closed world: systems that the operator runs, whose texts may teach.
+
+A call is closed where it is one statement of SQL, so it asks a database, or where the operator lists its tool in
+`FLEETLORE_CLOSED_TOOLS`. Everything else is the open world: pages, mail, files, shell output and MCP servers hold texts
+of authors whom nobody knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from fleetlore.fingerprint.fingerprint import object_of
+
+__all__ = ["is_closed", "shows_names"]
+
+_STATEMENT = re.compile(
+    r"\s*(?:SELECT\b.+\bFROM\s+\S|WITH\s.+\bAS\s*\(|INSERT\s+INTO\s|UPDATE\s.+\bSET\s|DELETE\s+FROM\s|EXPLAIN\s+\w"
+    r"|SHOW\s+(?:FULL\s+)?(?:TABLES|COLUMNS|FIELDS|DATABASES|SCHEMAS|CREATE|INDEX|KEYS)\b|DESC(?:RIBE)?\s+\S+\s*;?\s*\Z"
+    r"|PRAGMA\s+\w|(?:CREATE|ALTER|DROP)\s+(?:\w+\s+)?(?:TABLE|VIEW|INDEX)\s)",
+    re.DOTALL,
+)
+# A sentence such as "select a hotel from the list" is no statement: a tool or argument of such a name takes none.
+_DATABASE = re.compile(r"sql|database|(?<![a-z])db(?![a-z])|duckdb|clickhouse|bigquery|snowflake", re.IGNORECASE)
+_NAMES = re.compile(
+    r"(?i)\s*(?:SHOW|DESC(?:RIBE)?|PRAGMA)\s|.*\b(?:information_schema|sqlite_(?:master|schema)|pg_(?:catalog|tables))\b",
+    re.DOTALL,
+)
+_ADDRESS = re.compile(r"://|\bhttps?\b", re.IGNORECASE)
+_MAX_TEXT = 8_192
+
+
+@lru_cache(maxsize=4096)
+def _statement(tool: str, arguments: str) -> str:
+    """The statement that a call sends to a database; empty for any other call."""
+    values = object_of(arguments)
+    named = [("", arguments)] if values is None else [(key, each) for key, each in values.items() if each is not None]
+    texts = [(key, each[:_MAX_TEXT]) for key, each in named if isinstance(each, str) and " " in each.strip()]
+    if len(texts) != 1 or _ADDRESS.search(texts[0][1]):
+        return ""
+    key, text = texts[0]
+    of_database = _DATABASE.search(tool) or _DATABASE.search(key)
+    return text if _STATEMENT.match(text.upper() if of_database else text) else ""
+
+
+def is_closed(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
+    """Whether a call goes to the closed world.
+
+    Args:
+        listed: names of tools, with `*` for any part of one.
+    """
+    return any(fnmatchcase(tool, pattern) for pattern in listed) or bool(_statement(tool, arguments))
+
+
+def shows_names(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
+    """Whether a call of the closed world asks what there is, so that its result holds names and no rows."""
+    statement = _statement(tool, arguments)
+    return _NAMES.match(statement) is not None if statement else is_closed(tool, arguments, listed)
