@@ -28,6 +28,8 @@ _NAMES = re.compile(
     r"(?i)\s*(?:SHOW|DESC(?:RIBE)?|PRAGMA)\s|.*\b(?:information_schema|sqlite_(?:master|schema)|pg_(?:catalog|tables))\b",
     re.DOTALL,
 )
+# Some agents write a call within the call: `execute[SHOW TABLES]`.
+_WRAPPED = re.compile(r"\A\s*[a-z_]{1,20}[\[(](.*)[\])]\s*\Z", re.DOTALL)
 _ADDRESS = re.compile(r"://|\bhttps?\b", re.IGNORECASE)
 _MAX_TEXT = 8_192
 
@@ -41,6 +43,7 @@ def _statement(tool: str, arguments: str) -> str:
     if len(texts) != 1 or _ADDRESS.search(texts[0][1]):
         return ""
     key, text = texts[0]
+    text = _WRAPPED.sub(r"\1", text)
     of_database = _DATABASE.search(tool) or _DATABASE.search(key)
     return text if _STATEMENT.match(text.upper() if of_database else text) else ""
 
