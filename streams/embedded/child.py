@@ -21,26 +21,26 @@ log = logging.getLogger(__name__)
 _STOP_SECONDS = 30.0
 _LOG_LINES, _LINE_CHARACTERS = 5, 2_000
 _LOG_BYTES = 64 * 1024
-# A disk with less room counts as full: a database needs at least a page of its index, not a byte.
+# Free bytes below which a disk counts as full: a database needs at least a page.
 _NO_SPACE_BYTES = 1024 * 1024
-# A log that is longer becomes the one before, so each role has at most twice this.
+# Longer logs are rotated, so each role has at most twice this.
 _MOST_LOG_BYTES = 10 * 1024 * 1024
 
 
 class DiskFull(StackError):
-    """A process has ended for want of space."""
+    """A process ended because the disk is full."""
 
 
 class Child:
-    """A process that lives as long as the stack does.
+    """A process that lives as long as the stack.
 
     Args:
-        stop_seconds: longest wait for its end after SIGTERM.
-        most_log_bytes: of a log that `cut_log` leaves as it is.
-        shown: its standard error is that of this process, not the log: people wait for it.
+        stop_seconds: longest wait after SIGTERM.
+        most_log_bytes: `cut_log` rotates longer logs.
+        shown: write standard error to the terminal and not to the log.
 
     Attributes:
-        name: name of the role; its output goes to `<name>.log`.
+        name: name of the role. Its output goes to `<name>.log`.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class Child:
         self._most_log_bytes = most_log_bytes
         self._shown = shown
         self._log_file = logs / f"{name}.log"
-        # Two arenas instead of eight a core: threads that come and go would each keep memory of their own.
+        # Two malloc arenas instead of eight a core: short-lived threads would each keep memory.
         self._environ = {"MALLOC_ARENA_MAX": "2", **os.environ, **past_proxies(os.environ), **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
-        self._log_begins = 0  # of this run, in bytes
+        self._log_begins = 0  # offset in bytes of this run's output
 
     async def start(self) -> None:
-        """Start the process, or start it again after its end."""
+        """Start or restart the process."""
         supervised = (sys.executable, "-m", "streams.embedded.supervisor", *self._command)
         with open(self._log_file, "ab", opener=_owners) as output:
             self._log_begins = output.tell()
@@ -76,27 +76,27 @@ class Child:
                 stdout=output,
                 stderr=None if self._shown else output,
                 env=self._environ,
-                # Ctrl-C reaches the whole group of the terminal, but the stack stops its children in order.
+                # Ctrl-C reaches the terminal's whole process group, but the stack stops its children in order.
                 start_new_session=True,
-                # What it writes holds texts of agents.
+                # its files hold agents' texts
                 umask=0o077,
             )
 
     @property
     def pid(self) -> int:
-        """Process id of the supervisor, which passes signals on."""
+        """Process id of the supervisor, which forwards signals."""
         return self._running().pid
 
     async def ended(self) -> int:
-        """Wait for the end of the process; return its exit code."""
+        """Wait for the process to end and return its exit code."""
         process = self._running()
         code = await process.wait()
-        with suppress(ProcessLookupError):  # of a supervisor that was killed alone the role lives on
+        with suppress(ProcessLookupError):  # the role may outlive a killed supervisor
             os.killpg(process.pid, signal.SIGKILL)
         return code
 
     async def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL when the time is up."""
+        """Send SIGTERM, then SIGKILL on time-out."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -106,16 +106,16 @@ class Child:
                 await process.wait()
         except TimeoutError:
             log.warning("%s did not end within %.0f s and is killed", self.name, self._stop_seconds)
-            # The session has two members: the supervisor and the role, which would outlive a supervisor killed alone.
+            # The session holds the supervisor and the role, which would outlive a supervisor that is killed alone.
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     def cut_log(self) -> None:
-        """Move a log that has grown too long to `<name>.log.1`; what is written in that moment may be lost.
+        """Move a long log to `<name>.log.1`. Output written at that moment may be lost.
 
-        The process keeps its file, which was opened to append, and goes on at the beginning.
+        The process keeps its file open for appending and continues at its start.
         """
-        with suppress(OSError):  # a full disk, or somebody has made room
+        with suppress(OSError):  # the disk is full, or another process removed the file
             if self._log_file.stat().st_size > self._most_log_bytes:
                 before = self._log_file.with_suffix(".log.1")
                 with self._log_file.open("rb") as now, open(before, "wb", opener=_owners) as kept:
@@ -123,9 +123,9 @@ class Child:
                 os.truncate(self._log_file, 0)
 
     def failure(self, code: int) -> StackError:
-        """Return the error to report for its end: `DiskFull` if no restart would help."""
+        """Return the error to report: `DiskFull` if no restart would help."""
         tail = ""
-        with suppress(OSError), self._log_file.open("rb") as log_file:  # somebody may have deleted it
+        with suppress(OSError), self._log_file.open("rb") as log_file:  # the file may be deleted
             size = log_file.seek(0, os.SEEK_END)
             log_file.seek(max(0, size - _LOG_BYTES, self._log_begins if self._log_begins <= size else 0))
             tail = log_file.read().decode(errors="replace")

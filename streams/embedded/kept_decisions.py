@@ -1,4 +1,4 @@
-"""Keep what operators decided, erasures included, in the stack's folder: the broker in memory forgets it."""
+"""Keep operators' decisions and erasures in the stack's folder, because the in-memory broker loses them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class KeptDecisions:
     """The newest record of each key of these topics, in one file.
 
     Args:
-        path: of the file; it need not exist.
+        path: the file, which need not exist.
     """
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path
         self._settings = settings
-        # By full name of the topic, then key: JSON.
+        # JSON values by full topic name and key.
         self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
 
     async def restore(self) -> None:
         """Fill the topics of a fresh broker.
 
         Raises:
-            BrokerUnavailable: it does not take the records.
+            BrokerUnavailable: it does not accept the records.
         """
         async with BatchProducer(self._settings.cluster) as producer:
             await producer.deliver(
@@ -48,7 +48,7 @@ class KeptDecisions:
             )
 
     async def follow(self) -> None:
-        """Write down what comes, until cancelled."""
+        """Write new records to the file until cancelled."""
         settings = self._settings
         await Follower(
             settings.cluster,

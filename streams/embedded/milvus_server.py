@@ -1,15 +1,14 @@
-"""Run Milvus Lite so that it keeps what it acknowledged, compacts on request and flushes what is searched.
+"""Run Milvus Lite so that it keeps acknowledged rows, compacts on request and flushes searched collections.
 
-Milvus Lite 3.2.2 needs four corrections, which `correct` makes:
+`correct` makes four corrections to Milvus Lite 3.2.2:
 
-- Where a flush or a write to its log fails (a full disk), rows that it had acknowledged are in no memory any more, and
-  the next flush deletes the log that still holds them. Here the process ends at the first such failure, and the next
-  start replays the log.
-- Ten threads serve requests, but the engine is made for one writer: two writes at once may take the same sequence
-  numbers or tear the log, and two requests after a start may open a collection twice. Here they take turns.
-- A read that overlaps a flush may see a row neither in memory nor in the new file. Here it is repeated.
-- A request to compact is answered and ignored, so deleted rows lie in the files of a small store for months. Here it
-  rewrites all files of a collection without them, one partition at a time in memory.
+- After a failed flush or log write (a full disk), acknowledged rows are no longer in memory and the next flush deletes
+  the log that holds them. Here the process ends, and the next start replays the log.
+- Ten threads serve an engine for one writer: two writes may share sequence numbers or tear the log, and two requests
+  may open a collection twice. Here requests run one by one.
+- A read during a flush may miss a row that moves from memory to a file. Here the read is repeated.
+- Compaction requests are ignored, so deleted rows stay in a small store's files for months. Here compaction rewrites a
+  collection's files, one partition at a time in memory.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from sinks.collections import COLLECTIONS
 
 log = logging.getLogger(__name__)
 
-# A flush costs about 0.3 ms of CPU a row. Rows that change often are best flushed once, in their last form.
+# A flush costs about 0.3 ms of CPU a row, so rows that change often should be flushed once.
 _FLUSH_SECONDS = 60.0
 _TIMEOUT_SECONDS = 30.0
 
@@ -41,7 +40,7 @@ _Method = Callable[..., Any]
 
 
 def correct() -> None:
-    """Patch Milvus Lite in this process, as the module describes."""
+    """Patch Milvus Lite in this process (see the module)."""
     opening, writing = RLock(), RLock()
     for name in ("get_collection", "create_collection", "drop_collection"):
         setattr(MilvusLite, name, _in_turn(getattr(MilvusLite, name), opening))
@@ -78,7 +77,7 @@ def _of_one_state(read: _Method) -> _Method:
 def _flush_or_end(flush: _Method) -> _Method:
     @wraps(flush)
     def call(collection: Any) -> None:
-        # The lock makes readers wait until the rows that leave the memory are found in the new file.
+        # The lock makes readers wait until flushed rows are visible in the new file.
         with collection._maintenance_lock:
             try:
                 flush(collection)
@@ -94,14 +93,14 @@ def _write_or_end(write: _Method) -> _Method:
         try:
             write(collection, operation)
         except (OSError, MemoryError) as error:
-            # Half a batch may lie in the log, and a replay stops there: rows behind it would be lost.
+            # The log may hold half a batch, where a replay stops and loses later rows.
             _end(collection, error)
 
     return call
 
 
 def _end(collection: Any, error: BaseException) -> NoReturn:
-    """End the process at once, without any clean-up that writes or deletes files."""
+    """End the process at once, without clean-up that writes or deletes files."""
     message = "collection %s cannot be written, so Milvus ends; its next start replays its log: %s"
     log.critical(message, collection.name, error)
     os._exit(os.EX_IOERR)
@@ -111,7 +110,7 @@ def _manual_compaction(servicer: Any, request: Any, context: Any) -> Any:
     database = servicer._database_name(request, context)
     collection = servicer._db.get_collection(request.collection_name, database_name=database)
     collection.flush()
-    # The thread of its own maintenance does one thing after the other.
+    # Run on the maintenance thread, which runs one job at a time.
     collection._bg_executor.submit(_rewrite, collection).result()
     return milvus_pb2.ManualCompactionResponse(status=common_pb2.Status())
 
@@ -123,7 +122,7 @@ def _rewrite(collection: Any) -> None:
             if files := list(manifest.get_data_files(partition)):
                 folder = os.path.join(collection._data_dir, "partitions", partition)
                 manager._compact_files(partition, folder, files, manifest, collection._delta_index)
-        # No file holds a deleted row now, so what says which were deleted, by their ids, has nothing left to say.
+        # All deleted rows are rewritten, so the delta files are obsolete.
         manager._gc_delta_files(manifest, manifest.current_seq + 1)
         collection._refresh_segment_cache()
         collection._cleanup_orphan_index_files()
@@ -131,10 +130,10 @@ def _rewrite(collection: Any) -> None:
 
 
 def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_SECONDS) -> None:
-    """Flush the collections that are searched by words, until stopped.
+    """Flush the collections with full-text search, until stopped.
 
-    For each search, Milvus Lite weighs the words of rows that are not flushed anew, at 0.13 ms of CPU a row, and it
-    flushes by itself only at 128 MiB: a search of 10,000 items took 1.3 s of CPU, and takes 0.1 s.
+    Each search weighs the words of unflushed rows, at 0.13 ms of CPU a row, and Milvus Lite flushes only at 128 MiB. A
+    search of 10,000 items then took 1.3 s of CPU instead of 0.1 s.
     """
     while not stopped.wait(every_seconds):
         try:
@@ -151,6 +150,6 @@ def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_
 if __name__ == "__main__":
     correct()
     address = f"http://127.0.0.1:{sys.argv[sys.argv.index('--port') + 1]}"
-    # Here, and not in `fleetlore up`: a process that supervises needs no client of a store, which takes 50 MB.
+    # Runs here, because a store client in the supervising process would cost 50 MB.
     Thread(target=keep_searchable, args=(address, Event()), daemon=True).start()
     sys.exit(main())

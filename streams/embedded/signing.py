@@ -13,7 +13,7 @@ ADAPTERS = Path("adapters")
 
 
 def with_key(settings: Settings, data: Path | None) -> Settings:
-    """Settings that sign as the stack on the folder does; those without a folder stay as they are."""
+    """Return settings that sign with the key of the stack in `data`. Without a folder, return them unchanged."""
     if data is None:
         return settings
     return settings.with_(

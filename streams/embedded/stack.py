@@ -1,8 +1,8 @@
-"""Run the embedded stack: broker, Milvus Lite, workers and trainer as child processes on one folder.
+"""Run the embedded stack in one folder: broker, Milvus Lite, workers and trainer as child processes.
 
-With `keep_log` the broker is Apache Kafka, and its log stays. Else it is `tansu`, which keeps its topics in memory: a
-restart fills the durable ones (patterns, items, adapters, and what operators decided) again from the folder. The rest
-of the log has been processed by then: the stack stops its workers first and the broker last.
+With `keep_log` the broker is Apache Kafka, and its log persists. Otherwise it is `tansu`, which keeps topics in memory.
+A restart refills its durable topics (patterns, items, adapters, decisions) from the folder. The rest of the log is
+processed by then, because the stack stops its workers first and the broker last.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ __all__ = ["SESSION_TIMEOUT_SECONDS", "Stack", "milvus_command"]
 
 log = logging.getLogger(__name__)
 
-# What `_collections_digest` returned when this folder's stack was last ready.
+# Holds `_collections_digest` of the folder's last ready stack.
 _SEEN_FILE = "collections.sha256"
-# A process that dies is noticed at once; one that starts slowly, on a machine with other work, is waited for.
+# A dead process is noticed at once. A slow start on a busy machine may take this long.
 _READY_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 _LOCK_TRIES = 10
 _LOG_SECONDS = 10.0
 _RESTARTS, _STORE_RESTARTS = 100, 10
 _RESTART_SECONDS = 0.5
-# Joining a group takes half the session timeout on the embedded broker, so the first event would wait for it.
+# Joining a group takes half the session timeout on the embedded broker and delays the first event.
 SESSION_TIMEOUT_SECONDS = 6.0
 
 
@@ -67,26 +67,23 @@ class Stack:
     """A running stack; an async context manager.
 
     Args:
-        data: folder for all durable data, created if missing. One stack at a time.
+        data: folder for all durable data, created if missing. It serves one stack.
         tenants: tenants to serve.
         workers: number of worker processes.
         trainer: whether to train adapters.
-        keep_log: whether a restart finds the event log too, where Kafka can run (else a warning says why not).
-        partitions: of each topic; by default as many as there are workers, since more would only cost: the embedded
-            broker looks through all the batches of a partition at each fetch, and what is sent is cut up into smaller
-            records.
-        console_port: the port of the page (`fleetlore console`), if it is free, else any; None for no page.
-        http: `HOST:PORT` that a relay serves agents on, for those off this machine by the token in `DIR/tokens`; empty
-            for none.
-        broker_port: the port that the broker takes if it is free, so that agents find it again after a restart; else
-            any.
-        progress: called at the first start while Kafka is fetched, see `streams.embedded.kafka.java_command`.
+        keep_log: whether the event log survives a restart, if Kafka can run (a warning says why not).
+        partitions: of each topic; default: one a worker. More cost time, because the embedded broker scans a
+            partition's batches at each fetch.
+        console_port: preferred port of the console; None for no console.
+        http: `HOST:PORT` of a relay, or "". Remote agents need the token in `DIR/tokens`.
+        broker_port: preferred port of the broker, so that agents find it after a restart.
+        progress: called while Kafka is fetched, see `streams.embedded.kafka.java_command`.
 
     Attributes:
-        settings: what an agent or a command needs to use the stack; the same as in `stack.json`.
-        metrics: addresses of the metrics endpoints by role.
-        console: address of the page; empty where there is none.
-        children: the processes that run, in the order of their start.
+        settings: settings for agents and commands, as in `stack.json`.
+        metrics: URLs of the metrics endpoints by role.
+        console: URL of the console, or "".
+        children: running processes in the order of their start.
     """
 
     def __init__(
@@ -142,11 +139,11 @@ class Stack:
 
     @property
     def keeps_log(self) -> bool:
-        """Whether a restart finds the event log: False once Kafka turned out to be missing."""
+        """Whether the event log survives a restart; False if Kafka is missing."""
         return self._keep_log
 
     async def failed(self) -> FleetloreError:
-        """Wait until a process that the stack needs has died; return the error."""
+        """Wait until a required process dies, and return the error."""
         if self._failed is None:
             raise StackError("the stack has not been started")
         return await asyncio.shield(self._failed)
@@ -163,23 +160,23 @@ class Stack:
         used = (self.data / "milvus").exists() or (self.data / "kafka").exists()
         broker = Child("broker", await asyncio.to_thread(self._broker_command), logs)
         milvus = Child("milvus", milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
-        # A broker in memory would come back without its topics.
+        # An in-memory broker would come back without its topics.
         await self._launch(broker, restarts=_STORE_RESTARTS if self._keep_log else 0)
         await self._launch(milvus, restarts=_STORE_RESTARTS)
         await self._answering(broker)
-        # Created before any request: a topic that a request creates has other partitions and is not compacted.
+        # Create topics before any request: automatic creation gives other partitions and no compaction.
         await ensure_topics(self.settings)
         decisions = KeptDecisions(self.data / "orders.json", self.settings)
         restored = self.data / "kafka" / "restored"
         fresh = not (self._keep_log and restored.exists())
         if fresh:
-            await decisions.restore()  # workers read it as they start
+            await decisions.restore()  # workers read them at start
         self._watchers.append(asyncio.create_task(decisions.follow()))
         if used and not (seen.exists() and seen.read_text() == _collections_digest(self.data)):
             await self._answering(milvus)
             await self._migrate(logs)
-        # Workers start together with Milvus, because each imports for seconds. The trainer has the heaviest imports and
-        # nothing to do before the first judgments, so it starts when they are ready.
+        # Workers start together with Milvus, because imports take seconds. The trainer has the slowest imports and no
+        # judgments yet, so it starts last.
         workers = [f"worker-{number}" for number in range(self._workers)]
         for name in workers:
             await self._launch_measured(name, logs)
@@ -201,7 +198,7 @@ class Stack:
             await self._launch_relay(logs)
 
     async def stop(self) -> None:
-        """Stop the children, first those that still write. Safe to call twice."""
+        """Stop the children, writers first. It may be called twice."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
@@ -222,13 +219,13 @@ class Stack:
         if self._keep_log:
             try:
                 command = kafka_command(folder, self._ports["broker"], free_port(), self._progress)
-                # Kafka answers as soon as there is data. With the short waits of the broker in memory it would burn a
-                # tenth of a core on fetches that bring nothing.
+                # Kafka answers as soon as there is data. The in-memory broker's short waits would cost a tenth of a
+                # core in empty fetches.
                 wait_ms = Settings.from_env().fetch_wait_ms
                 self.settings = self.settings.with_(fetch_wait_ms=wait_ms)
                 return command
             except KafkaMissing as missing:
-                if folder.exists():  # a broker without that log would take events that nobody finds again
+                if folder.exists():  # without that log, new events would be lost to it
                     raise
                 log.warning("the event log is kept in memory and ends with the stack, since %s", missing)
                 self._keep_log = False
@@ -248,7 +245,7 @@ class Stack:
             raise child.failure(code)
 
     async def _run(self, child: Child) -> int:
-        """Wait for a process that ends; in this one a client of a store would take 50 MB as long as the stack runs."""
+        """Run a short-lived process: a store client in this process would keep 50 MB."""
         await child.start()
         self.children.append(child)
         code = await child.ended()
@@ -256,7 +253,7 @@ class Stack:
         return code
 
     async def _launch_role(self, name: str, logs: Path, *options: str) -> None:
-        """`name` is that of the command, and of a worker its number besides."""
+        """Start a role. `name` is its command, with a number for a worker."""
         command = [sys.executable, "-m", "fleetlore.cli.main", name.partition("-")[0], *options]
         await self._launch(Child(name, command, logs, self._environ()), restarts=_RESTARTS)
 
@@ -287,7 +284,7 @@ class Stack:
         self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
 
     async def _watch(self, child: Child, restarts: int) -> None:
-        """Restart a process when it dies, at the same address. The stack fails if that does not help."""
+        """Restart a process that dies, at the same address. The stack fails if that does not help."""
         while True:
             code = await child.ended()
             failure = child.failure(code)
@@ -296,11 +293,11 @@ class Stack:
                 return
             restarts -= 1
             log.warning("%s ended with exit code %d and is restarted", child.name, code)
-            # A role that dies at its start would otherwise use up its restarts before what it needs is back.
+            # Without a pause, a role could use up its restarts before its dependency is back.
             await asyncio.sleep(_RESTART_SECONDS)
             try:
                 await child.start()
-            except OSError as error:  # no memory, no process left, no folder of logs
+            except OSError as error:  # no memory, process slot or log folder
                 self._fail(StackError(f"{child.name} cannot be started again: {error}"))
                 return
 
@@ -319,7 +316,7 @@ class Stack:
         await self._until(partial(connects, "127.0.0.1", port), f"{child.name} does not listen on port {port}")
 
     async def ready(self, name: str) -> None:
-        """Wait until a role is ready. Raises StackError."""
+        """Wait until a role is ready, or raise StackError."""
         url = f"{self.metrics[name]}/readyz"
         await self._until(
             lambda: asyncio.to_thread(answers_ok, url), f"{name} does not become ready; see {self.data / 'logs'}"
@@ -329,7 +326,7 @@ class Stack:
         """Poll until the check succeeds.
 
         Raises:
-            StackError: a process died meanwhile, or the time is up.
+            StackError: a process died, or the time is up.
         """
         try:
             async with asyncio.timeout(_READY_SECONDS):
@@ -341,7 +338,7 @@ class Stack:
             raise StackError(f"{otherwise} (waited {_READY_SECONDS:.0f} s)") from None
 
     def _environ(self) -> dict[str, str]:
-        # One thread a process: several on few cores only wait for each other (OpenMP barriers).
+        # One thread a process: on few cores, OpenMP threads wait for each other.
         return {**self.settings.to_env(), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
     def _lock_folder(self) -> None:
@@ -355,12 +352,12 @@ class Stack:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._lock = lock
                 return
-            time.sleep(_POLL_SECONDS)  # an agent that looks for the stack holds the lock for a moment
+            time.sleep(_POLL_SECONDS)  # an agent that looks for the stack holds the lock briefly
         lock.close()
         raise StackError(f"another stack runs on {self.data}{self._other()}")
 
     def _other(self) -> str:
-        """Where the stack that has the folder is found; nothing while it starts."""
+        """Return the address of the folder's running stack, or "" while it starts."""
         try:
             stack = orjson.loads((self.data / STACK_FILE).read_bytes())
             return f": broker {stack['broker']}, process {stack['pid']}"
@@ -382,9 +379,9 @@ class Stack:
 
 
 def _collections_digest(data: Path) -> str:
-    """Return a digest of what the folder's collections are, and of the code and the encoder that would make them.
+    """Return a digest of the folder's collections and of the code and encoder that make them.
 
-    While it stays the same, `streams.offline.migrate`, which takes seconds, need not compare them.
+    While it is unchanged, the migration is skipped, which would take seconds.
     """
     files = [data / "milvus" / "aliases.json", *sorted((data / "milvus" / "collections").glob("*/schema.json"))]
     for module in ("sinks.collections", "fleetlore_encoder"):

@@ -1,8 +1,7 @@
-"""Run one command and stop it when the parent is gone: `python -m streams.embedded.supervisor COMMAND…`.
+"""Run one command and stop it when the parent dies: `python -m streams.embedded.supervisor COMMAND…`.
 
-The parent holds the other end of the supervisor's standard input. That pipe closes however the parent dies, `kill -9`
-included, so no broker or worker outlives the stack that started it. Standard library only: it starts in a few
-milliseconds.
+The parent holds the other end of standard input. The pipe closes even on `kill -9`, so no child outlives the stack.
+Only the standard library is imported, so the start takes milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _GRACE_SECONDS = 30.0
 
 
 def main(command: list[str]) -> int:
-    """Run `command`; return its exit code (128 + signal if a signal ended it)."""
+    """Run `command` and return its exit code (128 + signal number if a signal ended it)."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -28,7 +27,7 @@ def main(command: list[str]) -> int:
         else:
             child.send_signal(number)
 
-    # Set before there is a child: a supervisor that dies of a signal while it starts one would leave it behind.
+    # Set the handlers first: a signal during the start would leave the child behind.
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, pass_on)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)

@@ -1,8 +1,7 @@
-"""Define a stage: a function from a batch of Kafka records to the effects that they have.
+"""Define a stage: a function from a batch of Kafka records to its effects.
 
-A stage decides and the delivery (`streams.runtime.delivery`) acts: it writes the rows, produces the records, waits
-until both are acknowledged and only then commits. So a stage knows no broker: the same stage runs on Faust and on a log
-in memory.
+A stage decides and the delivery (`streams.runtime.delivery`) acts. A stage knows no broker, so it also runs on a log in
+memory.
 """
 
 from __future__ import annotations
@@ -41,25 +40,24 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Sessions to judge or states to write between two turns of the event loop: some milliseconds of work.
+# Sessions to judge or states to write between two turns of the event loop: a few milliseconds.
 YIELD_EVERY = 16
 
 
 class TopicPartition(NamedTuple):
-    """One partition; equal to (and hashed like) the tuples of Faust and aiokafka."""
+    """A partition that equals the tuples of Faust and aiokafka."""
 
     topic: str
     partition: int
 
 
 class Record(NamedTuple):
-    """One Kafka record as it was read.
+    """A Kafka record.
 
     Attributes:
-        headers: a header may have no value, and of several with one name the last counts.
-        time: when the broker appended it (`LogAppendTime`), in seconds since the Unix epoch: the same for every reader.
-            Infinite where no broker has taken it.
-        unreadable: why it could not be read; then it goes to no stage. Empty for every other record.
+        headers: a value may be None. The last of several headers with one name counts.
+        time: broker append time (`LogAppendTime`) in seconds since the epoch; infinite if no broker has the record.
+        unreadable: why the record cannot be read, or "". No stage gets unreadable records.
     """
 
     topic: str
@@ -73,7 +71,7 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, read: Any) -> Record:
-        """What a client of aiokafka read."""
+        """Convert a record of aiokafka."""
         time = inf if read.timestamp is None else read.timestamp / 1000
         why = read.checksum if isinstance(read, Unreadable) else ""
         return cls(read.topic, read.partition, read.offset, read.key, read.value, dict(read.headers), time, why)
@@ -86,8 +84,8 @@ class Record(NamedTuple):
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A value for a topic.
 
-    On a compacted topic it becomes a record of its own under `key` (None deletes the key). On any other topic `key`
-    only picks the partition, and the values of one partition travel as a JSON array in one record.
+    On a compacted topic it is a record with the key `key`; a value of None deletes the key. On other topics `key` only
+    picks the partition, and a record holds a JSON array of values.
     """
 
     tenant: str
@@ -109,10 +107,10 @@ _reported: set[tuple[str, int | None]] = set()
 
 
 def dead_letter(record: Record, error: Exception, value: bytes | None = None) -> DeadLetter:
-    """Make the dead letter of a record, or of one `value` in it, from what reading it has raised.
+    """Make the dead letter of a record, or of one `value` in it, from the error raised on reading.
 
-    Any error but an `InvalidEvent` is a defect of the code that reads. It becomes a dead letter too, because one record
-    must not stop a worker. The log holds one traceback for each line of code that raises.
+    Errors other than `InvalidEvent` are defects of the reader. They become dead letters too, because one record must
+    not stop a worker. The log gets one traceback for each line of code that raises.
     """
     if not isinstance(error, InvalidEvent):
         raised = traceback.extract_tb(error.__traceback__)[-1]
@@ -126,18 +124,17 @@ def dead_letter(record: Record, error: Exception, value: bytes | None = None) ->
 
 @dataclass(slots=True)
 class Effects:
-    """The effects of a batch. Every one of them is idempotent.
+    """The effects of a batch. All are idempotent.
 
     Attributes:
-        rows: by collection, as `Store.resolve` named it before the stage read what it writes back; each row carries its
-            `id`.
-        outgoing: in the order in which the values must arrive within a partition.
-        dead_letters: what could not be processed.
-        processed: number of events (or values of a later topic) in the batch, without the bad ones.
-        newest: event time of the newest of them, in seconds since the Unix epoch; 0 where there is none.
-        oldest: event time of the oldest, from the first stage only; infinity where there is none.
-        acknowledged: to be called once the rows are acknowledged. Where it is given, the next batches do not wait for
-            them, and the stage's own `committable` says what must not be committed until then.
+        rows: by collection, as `Store.resolve` named it before the stage read from it. Each row has an `id`.
+        outgoing: in the order of arrival within a partition.
+        dead_letters: values that cannot be processed.
+        processed: number of good events or values in the batch.
+        newest: newest event time in seconds since the epoch; 0 without events.
+        oldest: oldest event time, from the first stage only; infinity without events.
+        acknowledged: called once the rows are acknowledged. If set, later batches do not wait for the rows, and the
+            stage's `committable` limits the commit until then.
     """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -152,7 +149,7 @@ class Effects:
 class Store(Protocol):
     """Rows by id. `sinks.milvus.MilvusStore` is the real store.
 
-    It cannot list its rows: a stage that did so before its first batch would process nothing for minutes.
+    It cannot list its rows, because a stage that did so would block for minutes.
     """
 
     async def resolve(self, collection: str) -> str: ...
@@ -165,20 +162,19 @@ class Store(Protocol):
 
 
 class ListedStore(Store, Protocol):
-    """A store that can list the rows of a tenant, for commands and for what an erasure needs."""
+    """A store that can list a tenant's rows, for commands and erasures."""
 
     def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]: ...
 
 
 class Stage(Protocol):
-    """One step of the pipeline. A stage without state inherits all but `process`.
+    """One step of the pipeline. A stateless stage implements `process` only.
 
     Attributes:
-        name: as in metrics.
-        reads: the topic it reads, without tenant; a topic has one reader, because its committed offset is kept once.
-        linger_seconds: how long a record may wait for others to be batched with it; short where an agent waits for the
-            result.
-        principals: who may sign what it reads; None where nobody has to.
+        name: the name in metrics.
+        reads: its topic, without the tenant. A topic has one reader, because it has one committed offset.
+        linger_seconds: how long a record may wait for its batch; short if an agent waits for the result.
+        principals: who may sign its records; None if signatures are not required.
     """
 
     name: str
@@ -188,31 +184,31 @@ class Stage(Protocol):
 
     @property
     def holds(self) -> bool:
-        """Whether effects of earlier batches wait. They come with a later batch, at the latest with an empty one."""
+        """Return whether effects of earlier batches wait. An empty batch flushes them."""
         return False
 
     async def process(self, batch: Sequence[Record]) -> Effects:
-        """Turn a batch into its effects. The batch is empty where no record came and the stage `holds` something.
+        """Return the effects of a batch, which is empty if no record came and the stage `holds` effects.
 
-        Bad data never raises: it becomes a dead letter. May raise `StoreUnavailable`, and then has to give the same
-        effects when called again with the same batch.
+        Bad data becomes a dead letter and never raises. After `StoreUnavailable`, a second call with the same batch
+        must return the same effects.
         """
         ...
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        """Return up to which offset `tp` may be committed, with everything before `next_offset` processed."""
+        """Return the offset up to which `tp` may be committed once all before `next_offset` is processed."""
         return next_offset
 
     def forget(self) -> None:
-        """Drop all state of the partitions: they were assigned anew."""
+        """Drop all state after a rebalance."""
         return None
 
 
 class Values(Generic[T]):
-    """Decodes the values of one of the pipeline's own topics: a record holds one JSON value or an array of them.
+    """Decodes the values of the pipeline's own topics: a record holds one JSON value or an array.
 
     Args:
-        rare: another type, tried where a value is not of the first: msgspec takes no union of an array and an object.
+        rare: the type that is tried second, because msgspec has no union of array and object.
     """
 
     def __init__(self, type: Any, rare: Any = None) -> None:
@@ -221,12 +217,12 @@ class Values(Generic[T]):
         self._read_rare = None if rare is None else json_reader(rare)
 
     def read(self, batch: Sequence[Record], effects: Effects) -> list[tuple[Record, T]]:
-        """Return every value of a batch; one that cannot be decoded becomes a dead letter."""
+        """Return the values of a batch. Values that cannot be decoded become dead letters."""
         values: list[tuple[Record, T]] = []
         for record in batch:
             try:
                 values += [(record, value) for value in self._read_all(record.value or b"")]
-            except Exception:  # the values one by one, for the reason
+            except Exception:  # decode one by one to find the bad value
                 values += self._read_each(record, effects)
         effects.processed += len(values)
         return values
@@ -263,7 +259,7 @@ _split = json_reader(list[msgspec.Raw])
 
 
 def split(value: bytes) -> list[bytes]:
-    """Return the bytes of each value of an array; of anything else, itself.
+    """Return the bytes of each value of an array, or the value itself if it is no array.
 
     Raises:
         InvalidEvent: `empty` or `not_json`.
@@ -279,10 +275,10 @@ def split(value: bytes) -> list[bytes]:
 
 
 async def yielding(values: Sequence[T]) -> AsyncIterator[T]:
-    """Yield the values, and give the event loop a turn now and then: a worker's stages share it.
+    """Yield the values, and let the event loop run every `YIELD_EVERY` values.
 
-    To judge a batch, or to write all patterns at once, takes 50 to 100 ms, for which no new failure may wait. Pass a
-    copy: the other turn may be a rebalance, at which a stage drops its state.
+    Judging a batch takes 50 to 100 ms, and new failures must not wait that long. Pass a copy: a rebalance may drop the
+    stage's state meanwhile.
     """
     for number, value in enumerate(values, 1):
         yield value

@@ -1,9 +1,8 @@
-"""Merge what many sessions contribute to one state, and write each state once for many changes.
+"""Merge the contributions of many sessions into states, and write each state once for many changes.
 
-All contributions to a state lie on one partition, so it has a single writer. A state that changes with nearly every
-batch is published and stored together with all others that have changed, every few seconds. The commit waits for that
-write, but the next batch does not: states are published and their rows made a slice with each batch, and stored
-together, for the store takes many rows at the price of a few. A state that others must know of is published at once.
+All contributions to a state are on one partition, so each state has a single writer. Changed states are published and
+stored together every few seconds. The commit waits for that write, but later batches do not: each batch makes a slice
+of the rows. Urgent states are published at once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _State = TypeVar("_State")
 _Value = TypeVar("_Value")
 _Key = TypeVar("_Key", bound=Hashable)
 Key = tuple[str, str]  # tenant, id
-# How long a batch makes rows while another may wait: all at once takes a third of a second where 1,500 states are busy.
+# Seconds a batch spends on rows while another may wait. With 1,500 busy states, all rows take 0.3 s.
 _SLICE_SECONDS = 0.01
 
 
@@ -33,15 +32,16 @@ class MergingStage(Stage, Generic[_State, _Value]):
     """A stage of states that many sessions contribute to.
 
     Args:
-        collection: of the states' rows.
-        values: decodes the contributions, and what asks to forget some or to publish a state again.
-        restore: makes a state of its row.
-        operators: whose contributions are dropped (erased), or kept and not published (distrusted).
+        collection: collection of the states' rows.
+        values: decodes contributions and the requests `Forget` and `Reconsider`.
+        restore: makes a state from its row.
+        operators: decisions. Contributions of erased sessions are dropped; those of distrusted agents are kept but not
+            published.
 
     Attributes:
-        write_seconds: how long a change waits for its write at most, while batches come.
-        most_waiting: changes that wait at most. A batch of a replay makes more, and then they are written with it.
-        most_bytes: of the states in memory, about.
+        write_seconds: longest wait of a change for its write, while batches come.
+        most_waiting: limit of waiting changes. A replay's batch that exceeds it is written at once.
+        most_bytes: approximate limit of the states in memory.
     """
 
     write_seconds = 5.0
@@ -66,35 +66,33 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     @abstractmethod
     def id_of(self, value: _Value) -> str:
-        """Return the id of the state that a value contributes to."""
+        """Return the id of the state that the value belongs to."""
 
     @abstractmethod
     def session_of(self, value: _Value) -> int:
-        """Return the hash of the session that a value comes from."""
+        """Return the hash of the value's session."""
 
     @abstractmethod
     def weigh(self, state: _State) -> int:
-        """Return how many bytes a state takes up, about."""
+        """Return the approximate size of the state in bytes."""
 
     @abstractmethod
     def discard(self, state: _State, sessions: Collection[int]) -> bool:
-        """Take sessions out of a state; say whether any was there. It is published at once then, and where no session
-        is given.
-        """
+        """Remove sessions from a state; return whether any was present. The state is then published at once, as it is
+        if `sessions` is empty."""
 
     @abstractmethod
     def merge(
         self, tenant: str, state: _State | None, values: Sequence[_Value], effects: Effects
     ) -> tuple[_State, bool, bool]:
-        """Merge values into their state; return it, whether it has changed, and whether to publish it at once.
+        """Merge values into their state. Return the state, whether it changed, and whether it is urgent.
 
-        The state is None where there is none yet; there are no values where it is only to forget. Only the counters of
-        `effects` may be changed.
+        A new state is None. `values` is empty if sessions were only removed. Change only the counters of `effects`.
         """
 
     @abstractmethod
     def publish(self, key: Key, state: _State, effects: Effects) -> object:
-        """Add what other agents are to know of a state to the outgoing values."""
+        """Add the public part of a state to the outgoing values."""
 
     @abstractmethod
     def row(self, key: Key, state: _State, effects: Effects) -> dict[str, Any]:
@@ -106,7 +104,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        # Each state is looked up once: most of a batch is about a few of them.
+        # Most of a batch concerns a few states, so look each up once.
         came: defaultdict[Key, list[_Value]] = defaultdict(list)
         forgets: dict[Key, tuple[int, ...]] = {}
         for record, value in self._values.read(batch, effects):
@@ -125,18 +123,18 @@ class MergingStage(Stage, Generic[_State, _Value]):
         source = self._states.source
         states = await self._states.load(came.keys() | forgets.keys())
         if self._states.source != source:
-            # A backfill has taken the name over. The changes that wait were made to rows of the old collection, and
-            # what is being written goes there; the new one has those events already, or gets them handed over.
+            # A backfill switched the alias. Waiting changes belong to rows of the old collection, and the new one gets
+            # their events from the backfill.
             self._changes.drop()
         at_once: dict[Key, _State] = {}
         for key in dict.fromkeys((*came, *forgets)):
-            # A state that waits or is being written may have left the cache, and is newer than its row.
+            # Waiting states may have left the cache, and they are newer than their rows.
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
             if known is None and not values:
-                # Nothing is left of it, and a record of it that came late is to go.
+                # The state is empty. Delete a record that arrived late.
                 effects.outgoing.append(Outgoing(key[0], self._collection, key[1], None))
                 continue
-            # First: what comes behind it may take the place of what is forgotten.
+            # Forget first: later values may replace what is forgotten.
             gone = known is not None and key in forgets and self.discard(known, forgets[key])
             state, changed, urgent = self.merge(key[0], known, values, effects)
             changed, urgent = changed or gone, urgent or gone
@@ -148,7 +146,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
                 at_once[key] = state
         overdue = False
         if self._changes.due(batch):
-            # Else states that change with every batch would be added faster than they are made, and none be written.
+            # Without this, states that change in every batch would refill the queue faster than it drains.
             overdue = bool(self._changes.left)
             self._changes.begin(at_once)
         else:
@@ -165,9 +163,8 @@ class MergingStage(Stage, Generic[_State, _Value]):
         self._changes.forget()
 
     async def _write(self, urgent: Container[Key], effects: Effects, *, whole: bool) -> None:
-        """Make the rows of a write that was begun, for a slice of time or `whole`, and hand them on once all are made.
-        What is urgent and what is more than may wait is made at once.
-        """
+        """Make rows of a started write for one time slice, or all if `whole`, and pass them on when complete. Urgent
+        rows and rows above the limit are made at once."""
         changes = self._changes
         if not changes.left:
             return
@@ -176,7 +173,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         async for key in yielding(list(changes.left)):
             state = changes.left.pop(key, None)
             if state is None:
-                return  # a rebalance came
+                return  # a rebalance happened
             changes.rows[key] = self.row(key, state, effects)
             if not whole and changes.left and key not in urgent and self._clock.monotonic() >= until:
                 return
@@ -185,11 +182,11 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
 
 class BoundedCache(Generic[_Key, _State]):
-    """An LRU cache within so many bytes. Its values may change: each is weighed again whenever it is put.
+    """An LRU cache bounded in bytes. Values may change, so each `put` weighs its value again.
 
     Args:
-        weigh: how many bytes a value takes up, about.
-        most_bytes: of all of them. Only `trim` heeds it, so that nothing that is in use goes.
+        weigh: returns a value's approximate size in bytes.
+        most_bytes: the limit. Only `trim` enforces it, so no value in use is evicted.
     """
 
     def __init__(self, weigh: Callable[[_State], int], most_bytes: int) -> None:
@@ -206,18 +203,17 @@ class BoundedCache(Generic[_Key, _State]):
         return None if found is None else found[0]
 
     def items(self) -> list[tuple[_Key, _State]]:
-        """All of them, the one that was put last at the end."""
+        """Return all items, the most recently put last."""
         return [(key, value) for key, (value, _) in self._values.items()]
 
     def put(self, key: _Key, value: _State) -> None:
-        """Keep a value, as the one that was used last."""
         _, before = self._values.pop(key, (None, 0))
         weight = self._weigh(value)
         self._values[key] = value, weight
         self.bytes += weight - before
 
     def trim(self) -> None:
-        """Let go of those that were not used for longest, until the rest is within the bound."""
+        """Evict the least recently used values until the rest fits the limit."""
         while self.bytes > self._most_bytes:
             _, (_, weight) = self._values.popitem(last=False)
             self.bytes -= weight
@@ -228,15 +224,13 @@ class BoundedCache(Generic[_Key, _State]):
 
 
 class StateCache(Generic[_State]):
-    """The states of one collection, by tenant and id: an LRU cache that asks the store for the ids it misses.
+    """LRU cache of one collection's states, by tenant and id. It asks the store for missing ids.
 
-    The store is asked by primary key, once a batch, for new states too. A list of all ids would save the question about
-    a new state, but to read it takes minutes at a million rows, and no batch could be processed meanwhile.
-
-    The cache is dropped when partitions move and when the collection's alias moves to another collection.
+    It asks by primary key once a batch, also for new states. Listing all ids instead would take minutes at a million
+    rows. The cache is dropped when partitions move or the collection's alias moves.
 
     Attributes:
-        source: the collection that the alias stood for at the last `load`.
+        source: the alias' collection at the last `load`.
     """
 
     def __init__(
@@ -254,10 +248,10 @@ class StateCache(Generic[_State]):
         self.source = ""
 
     async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:
-        """Return the states of (tenant, id) that exist, in the store or in memory.
+        """Return the states that exist in the store or in memory.
 
         Raises:
-            StoreUnavailable: nothing has changed then.
+            StoreUnavailable: no state has changed.
         """
         rows = {row_id(tenant, id): (tenant, id) for tenant, id in keys}
         source = await self._store.resolve(self._collection)
@@ -269,7 +263,7 @@ class StateCache(Generic[_State]):
         unknown = [row for row in rows if row not in known]
         if unknown:
             for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
-                if fields["state"]:  # else nothing is left of it, but an erased session was in it
+                if fields["state"]:  # an empty row once held an erased session
                     known[row] = self._restore(fields)
         found: dict[Key, _State] = {}
         for row, key in rows.items():
@@ -279,7 +273,7 @@ class StateCache(Generic[_State]):
         return found
 
     def remember(self, tenant: str, id: str, state: _State) -> None:
-        """Keep a new state, which the caller is about to write; `load` was asked for it before."""
+        """Cache a new state, which `load` did not find, before the caller writes it."""
         self._states.put(row_id(tenant, id), state)
 
     def forget(self) -> None:
@@ -287,16 +281,16 @@ class StateCache(Generic[_State]):
 
 
 class WriteBuffer(Generic[_State]):
-    """Changes that are written together; no commit passes the first record whose change is not acknowledged.
+    """Changes that are written together. Commits stop before the first record with an unacknowledged change.
 
-    The cost of a busy state then depends on the time and not on how often it changes.
+    So a busy state costs one write an interval, however often it changes.
 
     Args:
         seconds, most: see `MergingStage`.
 
     Attributes:
-        waiting: by tenant and id.
-        left: of a write that was begun, the states whose rows are not made yet; `rows`: those that are.
+        waiting: states by tenant and id.
+        left: states of the started write without a row; `rows`: their finished rows.
     """
 
     def __init__(self, clock: Clock, seconds: float, most: int) -> None:
@@ -304,7 +298,7 @@ class WriteBuffer(Generic[_State]):
         self._seconds = seconds
         self._most = most
         self._written = clock.monotonic()
-        # The first offset of each partition whose change waits; and of each write under way, beside its states.
+        # The first offset of each partition with a waiting change, and of each running write with its states.
         self._first: dict[TopicPartition, int] = {}
         self._begun: tuple[dict[Key, _State], dict[TopicPartition, int]] = {}, {}
         self.left: dict[Key, _State] = {}
@@ -313,22 +307,21 @@ class WriteBuffer(Generic[_State]):
         self.waiting: dict[Key, _State] = {}
 
     def __bool__(self) -> bool:
-        """Whether a change waits or is being written."""
         return bool(self.waiting or self.left or self._under_way)
 
     def newest(self, key: Key) -> _State | None:
-        """Return the state that waits or is being written: it is newer than the store's."""
+        """Return the waiting or unwritten state, which is newer than the store's."""
         return next((states[key] for states in (self.waiting, *self._written_states()) if key in states), None)
 
     def drop(self) -> None:
-        """Drop all states but not their offsets: the collection is another one now."""
+        """Drop all states but keep their offsets: the collection has changed."""
         for states in (self.waiting, *self._written_states()):
             states.clear()
-        self._first |= self._begun[1]  # which are the earlier ones
+        self._first |= self._begun[1]  # these offsets are earlier
         self.left, self.rows, self._begun = {}, {}, ({}, {})
 
     def due(self, batch: Sequence[Record]) -> bool:
-        """Whether to write all that waits, the changes of this batch included. Ask once for every batch."""
+        """Return whether to write all waiting changes, including this batch's. Call once a batch."""
         if not self.waiting:
             self._first.clear()  # the batch changed nothing
             return False
@@ -338,16 +331,16 @@ class WriteBuffer(Generic[_State]):
         return late or not batch or len(self.waiting) > self._most
 
     def begin(self, urgent: Container[Key] = ()) -> None:
-        """Let all that waits be written, what is urgent first."""
+        """Start writing all waiting states, urgent ones first."""
         states, first = self._begun
-        self._begun = states | self.waiting, self._first | first  # of two offsets the earlier one
+        self._begun = states | self.waiting, self._first | first  # keeps the earlier of two offsets
         now = {key: state for key, state in self.waiting.items() if key in urgent}
         self.left = {**now, **self.left, **self.waiting}
         self.waiting, self._first = {}, {}
         self._written = self._clock.monotonic()
 
     def write(self) -> Callable[[], None]:
-        """All rows are made. They hold the commit back until the returned function is called."""
+        """Hand over the rows. They hold back the commit until the returned function is called."""
         write, self._begun = self._begun, ({}, {})
         self._under_way.append(write)
         self.left, self.rows = {}, {}

@@ -1,9 +1,8 @@
-"""Track what operators have decided: what is erased, and which agents are distrusted.
+"""Track operators' decisions: erased sessions and distrusted agents.
 
-All stages of a process share one `Operators`. What is erased is dropped wherever it comes again: from the log, from an
-agent that was away, in a backfill. What a distrusted agent sends is kept, so that the decision can be undone, but
-nothing is learned from it. Both are learned from small compacted topics, and from the `Forget` and the `Reconsider`
-that go to the owner of each state that is concerned.
+All stages of a process share one `Operators`. Erased sessions are dropped wherever they appear again: on the log, from
+a returning agent, in a backfill. Events of a distrusted agent are kept, so that the decision can be undone, but do not
+contribute. Compacted topics carry the decisions. `Forget` and `Reconsider` go to the owner of each affected state.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ _hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is erased: a session, or what an agent did before a moment; a record of the compacted topic `erasures`.
+    """A record of the compacted topic `erasures`: an erased session, or an agent's events before a moment.
 
-    It names nothing: it holds hashes (`fleetlore.stats.hashing.stable_hash`), and stays for ever.
+    It holds hashes (`stable_hash`) and no names, and it never expires.
 
     Attributes:
-        time: when it was asked for, in seconds since the Unix epoch.
-        sessions: hashes of the session's id and of the ids of its parts; empty where an agent is meant.
+        time: time of the request, in seconds since the epoch.
+        sessions: hashes of the ids of the session and its parts; empty if `agent` is set.
         agent: hash of the agent's name.
-        before: of an agent: its events before this moment are dropped, in seconds since the Unix epoch.
+        before: the agent's events before this moment are dropped, in seconds since the epoch.
     """
 
     time: float
@@ -56,7 +55,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """Key of its record on `erasures`."""
+        """Key of the record on `erasures`."""
         return f"session/{self.sessions[0]:x}" if self.sessions else f"agent/{self.agent or 0:x}"
 
     def to_json(self) -> bytes:
@@ -64,10 +63,10 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
-    """Asks the owner of a state to forget sessions. It travels beside the contributions, on their topic.
+    """Asks the owner of a state to forget sessions. Sent on the topic of the contributions.
 
     Attributes:
-        id: of the pattern or the item. Earlier releases sent an empty id on `trajectories`.
+        id: of the pattern or item. Earlier releases sent "" on `trajectories`.
         sessions: hashes of their ids.
     """
 
@@ -79,12 +78,10 @@ class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
 
 
 class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
-    """Asks the owner of a state to publish it again, now that a decision has changed which agents count.
-
-    It travels beside the contributions, on their topic.
+    """Asks the owner of a state to publish it again after a change of trust.
 
     Attributes:
-        id: of the pattern or the item.
+        id: of the pattern or item.
     """
 
     id: str
@@ -95,20 +92,20 @@ class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
 
 
 class _OperatorTopic(ABC):
-    """What operators decided on one topic, by tenant.
+    """The decisions of one topic, by tenant.
 
     Attributes:
-        topic: the last part of its name.
+        topic: the topic without its tenant.
     """
 
     topic: ClassVar[str]
 
     @abstractmethod
     def _decode(self, tenant: str, value: bytes) -> None:
-        """Take in a record's value; raises ValueError where it is none of the topic's."""
+        """Add a record's value. Raise ValueError if it does not belong to the topic."""
 
     def take(self, tenant: str, value: bytes | None) -> None:
-        """Take in a record; one that cannot be read is counted."""
+        """Add a record. Records that cannot be decoded are counted."""
         if value is None:
             return
         try:
@@ -117,7 +114,7 @@ class _OperatorTopic(ABC):
             refused(f"unreadable_{self.topic}", f"a record of {self.topic} of tenant {tenant} cannot be read: {error}")
 
     async def read(self, bootstrap: Bootstrap, tenants: Iterable[str]) -> None:
-        """Take in all that the topics hold now.
+        """Read the topics up to their current end.
 
         Raises:
             BrokerUnavailable: they cannot be read.
@@ -126,7 +123,7 @@ class _OperatorTopic(ABC):
             self.take(tenant_of(record.topic), record.value)
 
     async def follow(self, bootstrap: Bootstrap, tenants: Iterable[str], clock: Clock, fetch_wait_ms: int) -> None:
-        """Take in what comes, until cancelled, across outages."""
+        """Follow the topics until cancelled, across outages."""
 
         async def take(fetched: Fetched) -> None:
             for part, records in fetched.items():
@@ -142,10 +139,10 @@ class _OperatorTopic(ABC):
 
 
 class Erased(_OperatorTopic):
-    """What was erased, by tenant.
+    """Erased sessions and agents, by tenant.
 
     Attributes:
-        count: grows with every erasure; where it is 0 nothing need be asked.
+        count: number of erasures; with 0, callers skip every check.
     """
 
     topic = ERASURES
@@ -156,30 +153,27 @@ class Erased(_OperatorTopic):
         self._agents: defaultdict[str, dict[int, float]] = defaultdict(dict)
 
     def add_sessions(self, tenant: str, sessions: Iterable[int]) -> None:
-        """Take in sessions by the hashes of their ids."""
+        """Add sessions by the hashes of their ids."""
         known = self._sessions[tenant]
         before = len(known)
         known.update(sessions)
         self.count += len(known) > before
 
     def has(self, tenant: str, session: int) -> bool:
-        """Whether the session of this hash is erased."""
         return session in self._sessions.get(tenant, ())
 
     def sessions(self, tenant: str) -> frozenset[int]:
-        """Return the hashes of a tenant's erased sessions."""
         return frozenset(self._sessions.get(tenant, ()))
 
     def has_any(self, tenant: str) -> bool:
-        """Return whether anything of a tenant is erased."""
         return tenant in self._sessions or tenant in self._agents
 
     def holds(self, tenant: str, session: str) -> bool:
-        """Whether a session, or a part of one, is erased."""
+        """Return whether a session, or the session that it is part of, is erased."""
         return self.has(tenant, _hash(session))
 
     def drops(self, tenant: str, session: str, agent: str, time: float) -> bool:
-        """Whether an event is of something erased."""
+        """Return whether an event belongs to an erased session or agent."""
         return self.holds(tenant, session) or time < self._agents.get(tenant, {}).get(_hash(agent), 0.0)
 
     def _decode(self, tenant: str, value: bytes) -> None:
@@ -191,7 +185,7 @@ class Erased(_OperatorTopic):
 
 
 class Distrusted(_OperatorTopic):
-    """Distrusted agents, by tenant: all of a principal, whichever of them was named."""
+    """Distrusted agents, by tenant. A decision about a principal covers all its agents."""
 
     topic = DECISIONS
 
@@ -200,15 +194,15 @@ class Distrusted(_OperatorTopic):
         self._agents: dict[str, frozenset[int]] = {}
 
     def decided(self, tenant: str) -> list[Decision]:
-        """Return the newest decision about each agent of a tenant."""
+        """Return the newest decision about each agent."""
         return list(self._newest.get(tenant, {}).values())
 
     def agents(self, tenant: str) -> frozenset[int]:
-        """Hashes of the names of a tenant's distrusted agents."""
+        """Return the hashes of the names of a tenant's distrusted agents."""
         return self._agents.get(tenant, frozenset())
 
     def add(self, tenant: str, decided: Decision) -> None:
-        """Take a decision in; the newest about an agent counts, in whatever order they come."""
+        """Add a decision. The newest about an agent counts, in any order of arrival."""
         known, agent = self._newest[tenant], principal_of(decided.id)
         before = known.get(agent)
         if decided.kind != "agent" or (before and (decided.time, decided.on) <= (before.time, before.on)):
@@ -222,12 +216,12 @@ class Distrusted(_OperatorTopic):
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """What operators have decided up to now."""
+    """Decisions of operators that were read so far."""
 
     erased: Erased = field(default_factory=Erased)
     distrusted: Distrusted = field(default_factory=Distrusted)
 
     @property
     def topics(self) -> tuple[Erased, Distrusted]:
-        """Each is to be read, and then followed."""
+        """Topics to read at start and then to follow."""
         return self.erased, self.distrusted

@@ -16,10 +16,10 @@ __all__ = ["FeedbackStage"]
 
 
 class FeedbackStage(Stage):
-    """Reads corrections from a topic with an access list of its own.
+    """Reads corrections from a topic with its own ACL.
 
-    A client that may write there may correct how any session ended, the environment's reward included. What comes among
-    the agents' events is only a claim (`streams.stages.s1_sessions.stage`).
+    A client with write access may correct the result of any session, even against the environment's reward. Corrections
+    among agents' events are only claims (`streams.stages.s1_sessions.stage`).
     """
 
     name = "feedback"

@@ -1,7 +1,7 @@
-"""List the stages of the pipeline in the order in which an event passes through them.
+"""List the pipeline's stages in the order of an event.
 
-Nothing here knows the broker: the worker runs the stages on Faust (`streams.runtime.app`), a backfill and a backtest in
-memory (`streams.offline`). A judge or a model that the settings do not name is not imported.
+The worker runs them on Faust (`streams.runtime.app`); backfill and backtest run them in memory (`streams.offline`).
+Optional judges and models are imported only if the settings name them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FLOW", "language_model", "pipeline"]
 
-# The topics that these stages read, in the order of the flow. Each stage writes only to topics behind its own.
+# Topics that the stages read, in order. Each stage writes only to later topics.
 FLOW = tuple(stage.reads for stage in (SessionsStage, FeedbackStage, PatternsStage, JudgmentsStage, ItemsStage))
 
 
@@ -39,12 +39,10 @@ def pipeline(
     operators: Operators | None = None,
     judge: JudgeChain | None = None,
 ) -> tuple[Stage, ...]:
-    """Make the stages one to four, which heed what `operators` decided, and that of feedback.
-
-    The fifth, which asks a `model`, belongs to a worker alone.
+    """Make the feedback stage and stages one to four. Only a worker adds the fifth, which asks a model.
 
     Raises:
-        ConfigError: the settings' key of principals is none.
+        ConfigError: the principal key is invalid.
     """
     operators, principals = operators or Operators(), Principals.of(settings.principal_key)
     return (
@@ -57,7 +55,7 @@ def pipeline(
 
 
 def language_model(settings: Settings, metrics: Metrics) -> LlmJudge | None:
-    """Open the model that the settings name, if they name one.
+    """Open the model of the settings, if there is one.
 
     Raises:
         ConfigError, ModelUnavailable: see `LlmJudge`.

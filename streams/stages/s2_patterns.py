@@ -1,6 +1,6 @@
-"""Merge observations into failure patterns and call health, in Milvus and on the topic `patterns` (stage 2).
+"""Merge observations into failure patterns and call health (stage 2), in Milvus and on the topic `patterns`.
 
-A new failure goes out at once, for others are about to make the same call.
+A new failure is published at once, because other agents may be about to make the same call.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from streams.stage.base import Effects, Outgoing, Record, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
 from streams.stage.operators import Forget, Operators, Reconsider
 
-# Of a state beside its sessions, and of a session in each of its samples: estimates from above.
+# Upper bounds in bytes: of a state without its sessions, and of one session in each sample.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
-# Tools of a tenant that have series of their own, those that are called most; and the name of all else.
+# The most-called tools have their own time series. All other tools share `other`.
 _MOST_TOOLS, _OTHERS = 100, "other"
 
 
@@ -40,7 +40,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             operators,
         )
         self._metrics = metrics
-        # By tenant and id: a tool and its newest hour. And the tenants whose hours have changed since they were shown.
+        # By tenant and id: a tool and its newest hour. Then the tenants whose hours changed since the last update.
         self._newest_hours: defaultdict[str, dict[str, tuple[str, Period]]] = defaultdict(dict)
         self._shown: defaultdict[str, set[str]] = defaultdict(set)  # tools that have series, by tenant
         self._changed_tenants: set[str] = set()
@@ -72,7 +72,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return state, changed, new
 
     def publish(self, key: Key, state: PatternState, effects: Effects) -> bytes | None:
-        """Publish the pattern; a tombstone (None) where no trusted agent is left that saw it."""
+        """Publish the pattern, or a tombstone (None) if no trusted agent saw it."""
         pattern = state.without(self._distrusted.agents(key[0])).to_pattern(key[0])
         body = pattern.to_json() if pattern.sessions else None
         effects.outgoing.append(Outgoing(key[0], "patterns", key[1], body))
@@ -95,7 +95,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             "error_class": subject.error_class,
             "body": body.decode(),
             "state": state.state_json(),
-            # What is counted of whole tools and calls is listed and never searched.
+            # Health of whole tools and calls is listed and never searched.
             "text": f"{subject.tool} {subject.error_class} {subject.template or subject.shape}"
             if subject.level in PATTERN_LEVELS
             else "",
@@ -103,7 +103,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = await super().process(batch)
-        if effects.acknowledged is not None:  # rows were handed on: once a write, not with each batch
+        if effects.acknowledged is not None:  # once a write: rows were handed on
             self._show_health()
         return effects
 
@@ -111,10 +111,10 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         super().forget()
         self._changed_tenants |= set(self._newest_hours)
         self._newest_hours.clear()
-        self._show_health()  # who has the partition next shows it
+        self._show_health()  # the partition's next owner reports it
 
     def _show_health(self) -> None:
-        """Set the metrics of the newest hour: agents may name their tools as they like, so series are for a few."""
+        """Update the metrics of the newest hour. Agents choose tool names, so only a limited number gets series."""
         tenants, self._changed_tenants = self._changed_tenants, set()
         for tenant in tenants:
             hours = self._newest_hours[tenant].values()

@@ -1,14 +1,11 @@
-"""Judge trajectories, and hand on what each session contributes to memory items (stage 3).
+"""Judge trajectories, and send each session's contributions to memory items (stage 3).
 
-Judgments go to Milvus and to the topic `judgments`.
+Judgments go to Milvus and to the topic `judgments`. Contributions (`candidates`) are keyed by item, so one partition
+and one writer merge them. All else is keyed by session.
 
-The contributions (`candidates`) are keyed by item, all else here by session: the topic brings the contributions to one
-item together on one partition, where a single writer merges them.
-
-A session has one row. A trajectory, the same with more events, and a correction before or after it are merged into that
-row and judged anew; what the session taught before and no longer teaches is withdrawn. So every session is read before
-it is judged: one query a batch, at a third of the cost of writing the rows. To know the ids of all rows instead would
-take a scan at each start, whose time grows with their square.
+Each session has one row. Longer trajectories and corrections are merged into it in any order, and contributions that no
+longer hold are withdrawn. So each batch queries its sessions first, at a third of the cost of the writes. Keeping all
+row ids in memory would need a full scan at each start.
 """
 
 from __future__ import annotations
@@ -39,18 +36,18 @@ __all__ = ["JudgmentsStage"]
 _Value = Trajectory | Feedback | Opinion
 _VALUES: Values[_Value | Forget] = Values(_Value, Forget)
 
-# The label of a row of a session that has not been closed yet.
+# Label of a session that is still open.
 _PENDING = "pending"
 
-_Key = tuple[str, str]  # tenant, id of the judgment
+_Key = tuple[str, str]  # tenant and id of the judgment
 _Case = tuple[str, str]  # source of a vote, "agreed" or "contradicted"
 
 
 class _PendingJudgment(NamedTuple):
-    """A session that is to be judged.
+    """A session to judge.
 
     Attributes:
-        only_model: only a model's opinions have arrived.
+        only_model: the batch holds only a model's opinions of it.
     """
 
     tenant: str
@@ -62,8 +59,7 @@ class _PendingJudgment(NamedTuple):
 class JudgmentsStage(Stage):
     name = "judgments"
     reads = "trajectories"
-    # Each batch costs a query and a write of Milvus and a request of the broker; hints against a new failure come from
-    # stage 2.
+    # A batch costs a query, a Milvus write and a broker request. Stage 2 serves the urgent hints.
     linger_seconds = 0.2
 
     def __init__(
@@ -79,7 +75,7 @@ class JudgmentsStage(Stage):
         self._judge = judge
         self._metrics = metrics
         self._model = model
-        self._collection = ""  # what `judgments` stands for in this batch
+        self._collection = ""  # the collection behind the alias `judgments` in this batch
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -87,7 +83,7 @@ class JudgmentsStage(Stage):
         records: dict[_Key, Record] = {}
         for record, value in _VALUES.read(batch, effects):
             tenant = tenant_of(record.topic)
-            if isinstance(value, Forget):  # releases with records of judges sent these on this topic too
+            if isinstance(value, Forget):  # older releases sent these on this topic
                 self._erased.add_sessions(tenant, value.sessions)
                 continue
             key = tenant, value.id if isinstance(value, Trajectory) else value.session
@@ -118,7 +114,7 @@ class JudgmentsStage(Stage):
     def _merge(
         self, tenant: str, id: str, record: Record, values: list[_Value], state: SessionState, effects: Effects
     ) -> _PendingJudgment | None:
-        """Merge values into a session's state; return the session, or None where its trajectory has not arrived."""
+        """Merge values into a session's state. Return the session, or None before its trajectory arrives."""
         before = _cases(state)
         _refuse_others(record, state, values, effects)
         fresh = any([state.merge(value) for value in values])
@@ -135,7 +131,7 @@ class JudgmentsStage(Stage):
         return _PendingJudgment(tenant, state, state.trajectory, only_model)
 
     def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
-        """Merge a model's stored opinion of the same session: a replay does not ask it again."""
+        """Merge the stored opinion of a model, so that a replay does not ask again."""
         if self._model is None:
             return
         verdict = self._judge.conclude(trajectory, state.votes)
@@ -159,10 +155,10 @@ class JudgmentsStage(Stage):
         state, trajectory, tenant = session.state, session.trajectory, session.tenant
         effects.newest = max(effects.newest, trajectory.ended)
         verdict = self._judge.conclude(trajectory, state.said)
-        # Encoded once, for the judgment and for the store.
+        # Encode once, for judgment and store.
         digest, encoded = trajectory.digested()
         state.trajectory = digest
-        # A model's opinion goes on only if it counts: else the stage that asks would read its own answer and ask again.
+        # Send a model's opinion on only if it decides. Otherwise stage 5 would read its own answer and ask again.
         if not trajectory.is_open and (not session.only_model or verdict.source == "llm"):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
             effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
@@ -194,9 +190,9 @@ class JudgmentsStage(Stage):
 
 
 def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value], effects: Effects) -> None:
-    """Make dead letters of other sessions under the same id than the one that counts: the one that began first.
+    """Make dead letters of other sessions with the same id. The session that began first counts.
 
-    One that is open becomes a dead letter once it is closed.
+    An open session becomes a dead letter once it is closed.
     """
     sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
     first = max(sessions, key=lambda each: each.claim, default=None)
@@ -210,7 +206,7 @@ def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value]
 
 
 def _cases(state: SessionState) -> set[_Case]:
-    """Compare the votes on a session with its feedback, or else with the reward of its environment."""
+    """Compare the votes on a session with its feedback or, without feedback, with the environment's reward."""
     if state.trajectory is None:
         return set()
     correction = state.trajectory.correction

@@ -1,6 +1,6 @@
-"""Merge candidates into memory items, and count who was shown them, in Milvus and on the topic `items` (stage 4).
+"""Merge candidates into memory items and count their trials (stage 4), in Milvus and on the topic `items`.
 
-A new item goes out at once, and one that no longer holds is withdrawn at once.
+New items and withdrawals are published at once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from streams.stage.base import Effects, Outgoing, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
 from streams.stage.operators import Forget, Operators, Reconsider
 
-# How long after an assignment what is read may have been read before. What a former owner had not committed is a few
-# seconds of its time.
+# Seconds after an assignment in which records may be read twice: a former owner commits every few seconds.
 READ_AGAIN_SECONDS = 60.0
-# Of a state, an example, and a session that contributed or tried it: estimates from above.
+# Upper bounds in bytes: of a state, of an example, and of a session that contributed or tried the item.
 STATE_BYTES, EXAMPLE_BYTES, SESSION_BYTES = 2_500, 8_000, 640
 
 _hash = lru_cache(maxsize=16_384)(stable_hash)
@@ -34,11 +33,11 @@ _hash = lru_cache(maxsize=16_384)(stable_hash)
 
 @dataclass(slots=True)
 class _Item:
-    """A state and what agents know of it.
+    """A state and its public status.
 
     Attributes:
-        public: agents may have it, for it was an item before.
-        published: agents have it as it is now.
+        public: agents may have the item, because it was published before.
+        published: agents have its current form.
     """
 
     state: ItemState
@@ -49,7 +48,7 @@ class _Item:
 class ItemsStage(MergingStage[_Item, Candidate | Shown]):
     name = "items"
     reads = "candidates"
-    linger_seconds = 0.2  # as the stage before
+    linger_seconds = 0.2  # as in stage 3
     write_seconds = 10.0
 
     def __init__(
@@ -88,7 +87,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         was_item = state.state.is_item
         if sessions and not state.state.discard(sessions):
             return False
-        # Asked to publish it again, agents may have it whatever it was.
+        # A request to publish again means that agents may have it.
         state.public |= was_item or not sessions
         state.published = False
         return True
@@ -107,7 +106,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         return item, changed, item.state.without(distrusted).is_item != was_item
 
     def publish(self, key: Key, state: _Item, effects: Effects) -> MemoryItem | None:
-        """Publish the item, or its withdrawal, unless agents have it as it is; return the item, if it is one."""
+        """Publish the item or its withdrawal if agents lack it. Return the item, if it is one."""
         item = self._worth_recalling(state.state.without(self._distrusted.agents(key[0])))
         if state.published:
             return item
@@ -116,13 +115,13 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             effects.outgoing.append(Outgoing(key[0], "items", key[1], item.to_json()))
             self._metrics.items(item.kind).inc()
         elif state.public:
-            # Its evidence was corrected or outweighed: agents must not go on learning from it.
+            # Its evidence was corrected or outweighed, so agents must drop it.
             effects.outgoing.append(Outgoing(key[0], "items", key[1], None))
         state.public = item is not None
         return item
 
     def row(self, key: Key, state: _Item, effects: Effects) -> dict[str, Any]:
-        """An item that still lacks a side is stored for its state, with an empty body."""
+        """Store an incomplete item with an empty body, for its state."""
         item = self.publish(key, state, effects)
         row: dict[str, Any] = {
             "id": row_id(*key),
@@ -141,7 +140,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
 
     @property
     def _reads_again(self) -> bool:
-        """Whether a former owner may have published what no row says: it ended between two batches that are one now."""
+        """Return whether a former owner may have published a form that no row holds, between two of its batches."""
         return self._clock.monotonic() - self._began < READ_AGAIN_SECONDS
 
     def _worth_recalling(self, state: ItemState) -> MemoryItem | None:

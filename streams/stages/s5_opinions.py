@@ -1,14 +1,11 @@
-"""Ask a model, where one is set, about judgments, and send its opinions back to `trajectories` (stage 5).
+"""Ask a model about judgments and send its opinions to `trajectories` (stage 5). It is optional.
 
-It judges the sessions on which all other judges abstained, and a small share of those with a better judge, so that its
-errors are counted (metric `judge_cases`). The share is drawn by a hash of the session, so it is the same sessions
-everywhere.
+The model judges sessions on which all other judges abstained, and a small sample of the others, to count its errors
+(metric `judge_cases`). A hash of the session draws the sample, so every worker draws the same.
 
-A model takes seconds, so it is not asked where sessions are judged. Its answer is a value of its own, like feedback,
-that the judging stage merges into the session's row whenever it comes. The commit waits for it: a lost answer is asked
-for again, a second one changes nothing.
-
-A question without an answer (budget, time-out, refusal) is not asked again: the session stays as it was judged.
+A model takes seconds, so stage 3 does not wait for it. It merges the answer like feedback whenever it comes. The commit
+waits for the answer: a lost one is requested again, and a second one changes nothing. After a refusal or time-out, or
+without budget, the session keeps its judgment.
 """
 
 from __future__ import annotations
@@ -27,14 +24,14 @@ __all__ = ["OpinionsStage"]
 
 _JUDGMENTS: Values[Judgment] = Values(Judgment)
 
-# Open questions; with more of them the next batch waits.
+# Limit of open questions. Above it the next batch waits.
 _MOST_WAITING = 256
-# How long an empty batch waits for an answer.
+# Seconds that an empty batch waits for an answer.
 _FETCH_SECONDS = 0.05
 
 
 class _Question(NamedTuple):
-    """A question, and where its judgment lies in the log."""
+    """A question and the offset of its judgment."""
 
     tp: TopicPartition
     offset: int
