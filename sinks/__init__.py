@@ -1,1 +1,1 @@
-"""Write results to Milvus, to topics, to adapter files and to metrics."""
+"""Write results to Milvus, topics, adapter files and metrics."""

@@ -1,10 +1,10 @@
 """Publish adapter versions: manifest, then weights, then pointer, each acknowledged before the next.
 
-Readers keep no weights that no manifest names. So an agent that sees a pointer finds the version, and a publisher that
-dies in between leaves a version that no agent runs. Publishing the same version again changes nothing.
+Readers drop weights without a manifest, so a pointer always leads to a whole version. A publisher that dies in between
+leaves a version that no agent runs. Publishing a version again changes nothing.
 
-Of two pointers with one epoch, readers follow the first (optimistic locking). A publisher that moves a channel learns
-from the log whether another one came first. A person's decision is then made again, a trainer's is dropped.
+Readers follow the first of two pointers with one epoch (optimistic locking). A publisher reads the log to see whether
+another came first. Then a person's decision is repeated, and a trainer's is dropped.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class AdapterPublisher(Generic[Manifest]):
-    """Writes the topics of one adapter, and the local store if there is one. An async context manager.
+    """Writes an adapter's topics, and the local store if there is one. An async context manager.
 
     Every method raises BrokerUnavailable if the broker does not acknowledge within `timeout_seconds`.
 
     Args:
-        kind: of the adapter's manifests.
-        trusted: public keys, base64 by comma, beside the publisher's own key. What they signed counts, so a new key
-            continues from an old one.
+        kind: class of the manifests.
+        trusted: more public keys (base64, comma-separated). Their signatures count, so a new key continues an old one's
+            work.
         kept_versions: number of versions to keep; older ones are deleted.
     """
 
@@ -80,7 +80,7 @@ class AdapterPublisher(Generic[Manifest]):
 
     @classmethod
     def from_settings(cls, kind: type[Manifest], settings: Settings, clock: Clock | None = None) -> Self:
-        """Make a publisher with the key and the store of the settings. Raises ConfigError if there is no key."""
+        """Make a publisher with the settings' key and store. Raises ConfigError without a key."""
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None
@@ -103,9 +103,9 @@ class AdapterPublisher(Generic[Manifest]):
             self._producer = None
 
     async def published(self, tenant: str) -> RegistryView[Manifest]:
-        """Read the topics and the store, verified with the trusted keys: the newest pointer and its version.
+        """Return the verified content of topics and store: the newest pointer and its version.
 
-        Raises BrokerUnavailable also if the blob store does not return the weights.
+        Also raises BrokerUnavailable if the blob store does not return the weights.
         """
         registry = await self._read_all(tenant)
         reference = registry.elsewhere()
@@ -132,13 +132,12 @@ class AdapterPublisher(Generic[Manifest]):
         *,
         known: RegistryView[Manifest] | None = None,
     ) -> AdapterPointer:
-        """Publish a version and point the channel to it; with a share, point a canary of that share of agents first.
+        """Publish a version and point the channel to it. With `share`, first point a canary for that share of agents.
 
-        Weights above 512 KiB go to the blob store, and a reference to them on the topic. Raises ConfigError without
-        one.
+        Weights above 512 KiB go to the blob store, with a reference on the topic. Raises ConfigError without a store.
 
-        known: result of `published` at the time of the decision (by default the state now). Raises ChannelMoved if a
-            channel was moved since then; the version is published then, and no agent runs it.
+        known: result of `published` at the time of the decision; default: now. Raises ChannelMoved if a channel moved
+        since. The version is then published, but no agent runs it.
         """
         known = known or await self._read_all(manifest.tenant)
         signed = self._key.sign(manifest)
@@ -146,7 +145,7 @@ class AdapterPublisher(Generic[Manifest]):
             reference = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
             weights = reference.to_json()
         if self._store is not None:
-            # In this order: a version with a manifest is complete.
+            # Weights first: a version with a manifest is complete.
             self._store.write(f"{manifest.tenant}/{manifest.name}/{manifest.version}.weights", weights)
             self._store.write(f"{manifest.tenant}/{manifest.name}/{manifest.version}.json", signed)
         await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
@@ -159,18 +158,18 @@ class AdapterPublisher(Generic[Manifest]):
     async def move(
         self, known: RegistryView[Manifest], version: str, reason: str, *, channel: str = CHANNEL, share: float = 1.0
     ) -> AdapterPointer:
-        """Point a channel to a version, if none was moved since `known` was read. Raises ChannelMoved."""
+        """Point a channel to a version. Raises ChannelMoved if a channel moved since `known` was read."""
         try:
             return await self._point(known, version, reason, channel=channel, share=share)
         except ChannelMoved:
-            # The newest record of the channel is now one that no reader follows, and compaction keeps that one.
+            # The channel's newest record is one that no reader follows, and compaction would keep only that one.
             await self._move_stable(known.tenant, _unchanged)
             raise
 
     async def restate(self, tenant: str) -> None:
-        """Say again where the channel stands, if its newest record says another thing that no reader follows.
+        """Repeat the channel's valid pointer if its newest record is invalid.
 
-        Whoever wrote that one died before it could be made good; compaction would keep it and drop the right one.
+        A writer may die before it repairs that record, and compaction would keep it and drop the valid one.
         """
         key = f"{self.kind.name}/{CHANNEL}".encode()
         records = await read_to_end(self._bootstrap, [topic(tenant, "adapters.pointers")], self._timeout_seconds)
@@ -181,35 +180,35 @@ class AdapterPublisher(Generic[Manifest]):
             await self._move_stable(tenant, _unchanged)
 
     async def matching(self, tenant: str, version: str) -> list[str]:
-        """Return the published versions whose hash begins so."""
+        """Return the published versions whose hash has this prefix."""
         return [known for known in (await self._read_all(tenant)).versions if known.startswith(version)]
 
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
     ) -> AdapterPointer:
-        """Point the channel to an older version, given by its hash or the beginning of it. This ends a canary.
+        """Point the channel to an older version, given by a prefix of its hash. This ends a canary.
 
-        Raises ConfigError if no such version, or more than one, is published. `pinned`: the trainer does not move the
-        channel until it is unpinned. That of the call model is pinned in any case: its next version is learned of the
-        same sessions again, and would undo the rollback in seconds.
+        Raises ConfigError unless exactly one version matches. `pinned`: the trainer does not move the channel until it
+        is unpinned. The call model is always pinned, because its next version learns from the same sessions and would
+        undo the rollback in seconds.
         """
         pinned = pinned or self.kind.name == CALLS
         return await self._move_stable(tenant, lambda registry: (_find_version(registry, version), reason, pinned))
 
     async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:
-        """Let the trainer move the channel again. Raises ConfigError if there is no channel yet."""
+        """Let the trainer move the channel again. Raises ConfigError if there is no channel."""
         return await self._move_stable(tenant, lambda registry: (_unchanged(registry)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
-        """Revoke a version: no agent runs it any more. If it is the channel's, the newest other one takes its place.
+        """Revoke a version, so that no agent runs it. The newest other version replaces it on the channel.
 
-        Returns None if no version is left. Raises ConfigError if no such version, or more than one, is published.
+        Returns None if no version is left. Raises ConfigError unless exactly one version matches.
         """
         registry = await self._read_all(tenant)
         version = _find_version(registry, version)
         await self._revoke(tenant, "version", version, reason)
         while True:
-            # Read again: meanwhile another version may have been revoked, or the channel been moved to this one.
+            # Read again: another version may have been revoked, or the channel may have moved to this one.
             registry = await self._read_all(tenant)
             stable = registry.pointer
             followed = [pointer for pointer in (stable, registry.canary) if pointer is not None]
@@ -225,12 +224,11 @@ class AdapterPublisher(Generic[Manifest]):
                 return await self._point(registry, target, reason)
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
-        """Revoke a signing key and all that it signed.
+        """Revoke a signing key and everything that it signed.
 
-        Raises ConfigError for what is no id of a key, and for a key that the own one does not outrank. One that has
-        signed nothing yet can be revoked too: agents may still trust it.
-
-        A key outranks those that stand after it in FLEETLORE_PUBLIC_KEY; one that is not there stands before all.
+        Raises ConfigError for a malformed id, and for a key that this process' key does not outrank. A key without
+        signatures can be revoked too, because agents may trust it. A key outranks the keys after it in
+        FLEETLORE_PUBLIC_KEY; a key that is not listed outranks all.
         """
         if not _KEY_ID.fullmatch(key_id):
             raise ConfigError(f"{key_id!r} is no id of a key, which is 16 hex digits: `adapters show` prints it")
@@ -251,10 +249,10 @@ class AdapterPublisher(Generic[Manifest]):
         await self._send(tenant, "adapters.pointers", revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
-        """Send the broker what it has lost of the store; return the number of versions.
+        """Send the broker the versions that it lost and the store has. Return their number.
 
-        Only what agents would take: what a key signed that is believed no more stays in the folder. A revoked version
-        is not brought back either: nobody would run it, and what it learned may have been erased.
+        Agents would refuse versions of untrusted keys and revoked versions, so they are not sent. A revoked version may
+        also hold erased data.
         """
         if self._store is None:
             return 0
@@ -262,14 +260,14 @@ class AdapterPublisher(Generic[Manifest]):
         had, versions = set(there.records()), known.versions.keys() - there.versions.keys()
         lost = [(name, key, value) for name, key, value in known.records() if (name, key, value) not in had]
         revocations = [record for record in lost if record[1].startswith(REVOKED.encode())]
-        # An agent that sees a pointer finds its version.
+        # A version must be complete before its pointer.
         parts = [
             record
             for kind in ("adapters.manifests", "adapters.weights")
             for record in lost
             if record[0] == kind and record[1].decode().rpartition("/")[2] in versions
         ]
-        # Of two pointers of a channel `known` has the newer: an older one would be kept by compaction.
+        # If `known` has a channel's pointer, it is newer: compaction would keep an older one sent now.
         pointers = [record for record in lost if record[0] == "adapters.pointers" and record not in revocations]
         for record in (*revocations, *parts, *pointers):
             await self._send(tenant, *record)
@@ -286,7 +284,7 @@ class AdapterPublisher(Generic[Manifest]):
     async def _move_stable(
         self, tenant: str, decide: Callable[[RegistryView[Manifest]], tuple[str, str, bool]]
     ) -> AdapterPointer:
-        """Move the stable channel to (version, reason, pinned) of `decide`; decide again if another one moves it."""
+        """Move the stable channel to (version, reason, pinned) of `decide`. Decide again if another one does."""
         while True:
             registry = await self._read_all(tenant)
             version, reason, pinned = decide(registry)
@@ -316,14 +314,14 @@ class AdapterPublisher(Generic[Manifest]):
         return pointer
 
     async def _forget_old(self, registry: RegistryView[Manifest], newest: Manifest) -> None:
-        """Delete old versions: every version is a key of its own, and compaction never drops a key by itself."""
+        """Delete old versions. Each version is its own key, which compaction never drops."""
         others = (manifest for manifest in registry.versions.values() if manifest.version != newest.version)
         for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - self._kept_versions]:
             if manifest.version != newest.parent:
                 await self.delete(registry, manifest)
 
     async def delete(self, registry: RegistryView[Manifest], manifest: Manifest) -> None:
-        """Delete a version wherever it lies; `registry` is what was published. A revocation of it stays."""
+        """Delete a version from topics and stores. Its revocation stays."""
         await self._send(registry.tenant, "adapters.manifests", manifest.key, None)
         await self._send(registry.tenant, "adapters.weights", manifest.version.encode(), None)
         if registry.reference(manifest.version) is not None:
@@ -335,7 +333,7 @@ class AdapterPublisher(Generic[Manifest]):
         if self._producer is None:
             raise RuntimeError("use `async with AdapterPublisher(...)`")
         try:
-            # An idempotent producer never gives up by itself.
+            # An idempotent producer retries without end.
             async with asyncio.timeout(self._timeout_seconds):
                 await self._producer.send_and_wait(topic(tenant, name), value, key=key)
         except (KafkaError, OSError, TimeoutError) as error:
@@ -357,6 +355,6 @@ def _unchanged(registry: RegistryView[Manifest]) -> tuple[str, str, bool]:
 
 
 def _take(registry: RegistryView[Manifest], name: str, key: bytes, value: bytes | None) -> None:
-    # Every agent would refuse it, so it does not count as a version.
+    # Agents would refuse it, so it is no version.
     with contextlib.suppress(AdapterRefused):
         registry.take(name, key, value)

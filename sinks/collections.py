@@ -1,8 +1,7 @@
-"""Define the collections of Milvus and switch between their versions (blue/green).
+"""Define Milvus' collections and switch between their versions (blue/green).
 
-A version is one set of all collections, named `patterns_NAME` and so on. Readers and writers know the plain names,
-which are aliases of the live version. A backfill fills a version of its own beside the live one and then takes over the
-names.
+A version is one set of all collections, named `patterns_NAME` and so on. The plain names are aliases of the live
+version. A backfill fills another version and then moves the aliases.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ __all__ = [
 ]
 
 FIRST_VERSION = "main"
-# What the rows of a collection mean: raised when columns or texts change.
+# Raise it when columns or texts of a collection change.
 _SCHEMA = 4
 MADE_BY = "fleetlore.made_by"
 _UNNAMED = "an earlier schema"
 TEXT_BYTES = 8_192
-# 63 bytes of a tenant, a slash, 256 characters of a session's id in four bytes each, and the number of its part.
+# 63 bytes of the tenant, a slash, 256 characters of the session id at 4 bytes each, and the part number.
 _MAX_ID_BYTES = 1_100
-# Partitions of a collection: tenants are spread over them by hash.
+# Partitions of a collection. Milvus spreads tenants over them by hash.
 _PARTITIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """One collection.
+    """A collection.
 
     Attributes:
-        columns: columns to filter by, each with its largest length in bytes.
-        by_words: its texts are searched by words (BM25, which Milvus computes).
-        by_meaning: they are embedded, too.
+        columns: columns to filter by, each with its maximum length in bytes.
+        by_words: full-text search (BM25, computed by Milvus).
+        by_meaning: texts are embedded too.
     """
 
     name: str
@@ -69,34 +68,34 @@ COLLECTIONS = (
     Collection("items", (("kind", 16), ("tool", 256), ("pattern", 64), ("task", 1024)), by_words=True, by_meaning=True),
 )
 
-# Milvus creates no collection without a vector field (milvus-io/milvus#33853, #52065), takes a null in it from 2.6.17
-# on only, and Milvus Lite refuses an empty sparse one. So rows that nobody searches carry the least that all take.
+# Milvus requires a vector field (milvus-io/milvus#33853, #52065) and allows null only from 2.6.17 on. Milvus Lite
+# refuses an empty sparse vector. So rows without search carry the smallest dense one.
 PLACEHOLDER = (1.0, 0.0)
 
 
 def versioned_name(collection: str, version: str) -> str:
-    """Return the real name of a collection, behind its alias."""
+    """Return the real name of a collection behind its alias."""
     return f"{collection}_{version}"
 
 
 def alias_of(name: str) -> str:
-    """The alias of a collection, given that or the name of one of its versions."""
+    """Return the alias of a collection or of one of its versions."""
     return name.partition("_")[0]
 
 
 def can_be_id(text: str) -> bool:
-    """Return whether a row can have this id: valid Unicode of a bounded length."""
+    """Return whether Milvus accepts the id: valid Unicode of bounded length."""
     try:
         return 0 < len(text.encode()) <= _MAX_ID_BYTES
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return False
 
 
 def create_collections(client: MilvusClient, encoder: Encoder, version: str | None) -> bool:
-    """Create the missing collections of a version, or of the live one (None); return whether any was missing.
+    """Create the missing collections of a version, or of the live one (None). Return whether any was missing.
 
     Raises:
-        ConfigError: a collection has another schema, or vectors of another encoder, which mean something else.
+        ConfigError: a collection has another schema or another encoder's vectors.
     """
     created = False
     for collection in COLLECTIONS:
@@ -104,23 +103,23 @@ def create_collections(client: MilvusClient, encoder: Encoder, version: str | No
         name = collection.name if version is None else versioned_name(collection.name, version)
         if not client.has_collection(name):
             real = versioned_name(collection.name, version or FIRST_VERSION)
-            # The collection may exist without its alias, if a process died between the two calls.
+            # A process may have died between the creation of a collection and its alias.
             if not client.has_collection(real):
                 _create(client, real, collection, made_by)
                 created = True
             if version is None:
                 _create_alias(client, real, name)
         _check_made_by(client, name, made_by)
-        # A restarted Milvus Lite has its collections on disk only and answers no query from there.
+        # A restarted Milvus Lite must load its collections before queries.
         client.load_collection(name)
     return created
 
 
 def check_collections(client: MilvusClient, encoder: Encoder) -> str:
-    """Say what made the live collections; nothing is created.
+    """Describe what made the live collections, without creating any.
 
     Raises:
-        ConfigError: a collection is missing, or has another schema, or vectors of another encoder.
+        ConfigError: a collection is missing or has another schema or another encoder's vectors.
     """
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):
@@ -131,13 +130,13 @@ def check_collections(client: MilvusClient, encoder: Encoder) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The live collections, compared with those that this process makes.
+    """The live collections, compared with this release's.
 
     Attributes:
-        missing, other: names of collections that do not exist, and of those with another schema or encoder.
-        versions: the versions that the aliases point to; several after a switch that was interrupted.
-        made_by: what made the first of `other`.
-        target: name of the version that this process would make: one for a schema and an encoder.
+        missing, other: names of missing collections, and of those with another schema or encoder.
+        versions: versions behind the aliases; several after an interrupted switch.
+        made_by: maker of the first of `other`.
+        target: name of this release's version: one for a schema and an encoder.
     """
 
     missing: tuple[str, ...]
@@ -148,7 +147,7 @@ class Found:
 
 
 def look_at_collections(client: MilvusClient, encoder: Encoder) -> Found:
-    """Compare the live collections, whatever made them; load those that are there."""
+    """Compare and load the live collections, whichever release made them."""
     missing, other, versions, made_by = list[str](), list[str](), set[str](), ""
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):
@@ -161,7 +160,7 @@ def look_at_collections(client: MilvusClient, encoder: Encoder) -> Found:
             made_by = made_by or found
             other.append(collection.name)
     names = [f"s{_SCHEMA}p{PATTERNS}_{encoder.sha256[:8]}{end}" for end in ("", "_again")]
-    # A collection that is missing is made beside what is live; an interrupted switch goes on.
+    # Missing collections need a new version beside the live one. An interrupted switch continues.
     target = next((each for each in names if each not in versions), names[-1]) if missing else names[0]
     return Found(tuple(missing), tuple(other), frozenset(versions), made_by, target)
 
@@ -177,7 +176,7 @@ def _check_made_by(client: MilvusClient, name: str, made_by: str) -> None:
 
 
 def _made_by(collection: Collection, encoder: Encoder) -> str:
-    # Rows are found by pattern ids, which another version of the fingerprint makes in another way.
+    # Row ids are pattern ids, which change with the version of the fingerprint.
     schema = f"schema {_SCHEMA}, patterns {PATTERNS}"
     return f"{schema}, encoder {encoder.name} {encoder.sha256}" if collection.by_meaning else schema
 
@@ -194,7 +193,7 @@ def list_versions(client: MilvusClient) -> dict[str, bool]:
 
 
 def is_live(client: MilvusClient, version: str) -> bool:
-    """Return whether at least one alias points to the version."""
+    """Return whether an alias points to the version."""
     return any(
         client.has_collection(collection.name)
         and client.describe_collection(collection.name)["collection_name"] == versioned_name(collection.name, version)
@@ -203,14 +202,14 @@ def is_live(client: MilvusClient, version: str) -> bool:
 
 
 def make_live(client: MilvusClient, version: str) -> None:
-    """Point the aliases to a version, one after the other. Call it again after an error to finish."""
+    """Point the aliases to a version, one by one. Call it again after an error."""
     for collection in COLLECTIONS:
         move = client.alter_alias if client.has_collection(collection.name) else client.create_alias
         move(versioned_name(collection.name, version), collection.name)
 
 
 def row_counts(client: MilvusClient, version: str | None = None) -> dict[str, int]:
-    """Count the rows of each collection, of a version or (None) of the live one."""
+    """Count the rows of each collection of a version, or of the live one (None)."""
     counts = {}
     for collection in COLLECTIONS:
         name = collection.name if version is None else versioned_name(collection.name, version)
@@ -222,11 +221,7 @@ def row_counts(client: MilvusClient, version: str | None = None) -> dict[str, in
 
 
 def check_droppable(client: MilvusClient, version: str) -> None:
-    """Check that a version may be dropped.
-
-    Raises:
-        ConfigError: it is live, in full or in part, or does not exist.
-    """
+    """Raise ConfigError if the version is live, in full or in part, or does not exist."""
     if is_live(client, version):
         raise ConfigError(f"collection version {version!r} is live")
     if not any(client.has_collection(versioned_name(each.name, version)) for each in COLLECTIONS):
@@ -234,11 +229,7 @@ def check_droppable(client: MilvusClient, version: str) -> None:
 
 
 def drop_version(client: MilvusClient, version: str) -> None:
-    """Drop the collections of a version.
-
-    Raises:
-        ConfigError: see `check_droppable`.
-    """
+    """Drop the collections of a version. Raises ConfigError as `check_droppable` does."""
     check_droppable(client, version)
     for collection in COLLECTIONS:
         client.drop_collection(versioned_name(collection.name, version))
@@ -248,7 +239,7 @@ def _create_alias(client: MilvusClient, real: str, name: str) -> None:
     try:
         client.create_alias(real, name)
     except MilvusException:
-        # Several workers start at once; another one was quicker.
+        # another worker may have created it
         if not client.has_collection(name):
             raise
 
@@ -275,8 +266,8 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
         schema=schema,
         index_params=index,
         num_partitions=_PARTITIONS,
-        # The very next query must find a row: a stage reads what it wrote before a rebalance.
+        # A query must find the row just written: a stage reads what was written before a rebalance.
         consistency_level="Strong",
-        # Milvus Lite forgets the schema's description.
+        # Milvus Lite loses the schema's description
         properties={MADE_BY: made_by},
     )

@@ -1,7 +1,7 @@
-"""Serve /metrics, /livez, /readyz and /version of a role over HTTP.
+"""Serve a role's /metrics, /livez, /readyz and /version over HTTP.
 
-The endpoint runs in a thread of its own, so that it answers even while the event loop is blocked. Liveness covers this
-process alone: if it asked the broker or Milvus, an outage there would restart every worker at once.
+A separate thread answers even if the event loop is blocked. Liveness covers this process only: if it depended on broker
+or Milvus, an outage would restart every worker at once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["Readiness", "package_version"]
 log = logging.getLogger(__name__)
 
 _STALL_SECONDS = 60.0
-# Hints wait for the batch under way, so a role whose batch takes longer is not ready.
+# Hints wait for the running batch, so a role with a slower batch is not ready.
 _SLOW_SECONDS = 5.0
 
 
 def package_version() -> str:
-    """Return the version of the installed package; `unknown` in a source tree that is not installed."""
+    """Return the installed package's version, or `unknown` in a source tree."""
     try:
         return version("fleetlore")
     except PackageNotFoundError:
@@ -44,9 +44,9 @@ def package_version() -> str:
 
 
 class Readiness:
-    """State of a role: written by the role, read by the endpoint.
+    """State of a role, written by the role and read by the endpoint.
 
-    The role waits for `parts`, as `("broker", "milvus")`, before it is ready; without any it is ready at once.
+    The role is ready once all `parts`, such as `("broker", "milvus")`, are.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Readiness:
         self._last_beat = self._clock.monotonic()
 
     async def keep_beating(self) -> None:
-        """Beat until cancelled, beside the role's own work, which may wait for longer than a stall lasts."""
+        """Beat until cancelled. The role's own work may wait longer than a stall."""
         while True:
             self.beat()
             await asyncio.sleep(self._beat_seconds)
 
     async def watch(self, part: str, batch: asyncio.Task[None], slow_seconds: float = _SLOW_SECONDS) -> None:
-        """Wait until a batch has ended. The part is not ready while the batch takes longer than `slow_seconds`."""
+        """Wait for a batch. The part is not ready while the batch takes longer than `slow_seconds`."""
         began = self._clock.monotonic()
         _, slow = await asyncio.wait([batch], timeout=slow_seconds)
         if slow:
@@ -85,16 +85,16 @@ class Readiness:
             log.warning("%s: a batch took %.1f s, and hints waited for it", part, self._clock.monotonic() - began)
 
     def fail(self, reason: str) -> None:
-        """Report an error that the role cannot survive."""
+        """Report a fatal error of the role."""
         self._fatal = reason
 
     def ready(self, part: str) -> None:
-        """Report that a part works now."""
+        """Report that a part works."""
         with self._lock:
             self._waiting.pop(part, None)
 
     def unready(self, part: str, reason: str) -> None:
-        """Report that a part stopped working, or that the role drains before its end."""
+        """Report that a part stopped working, or that the role drains."""
         with self._lock:
             self._waiting[part] = reason
 
@@ -115,22 +115,21 @@ class Readiness:
         return "; ".join(waits) or None
 
 
-# A request that is not whole by then is given up, and so many are answered at once; probes and scrapes are few.
+# Seconds until an incomplete request is dropped. Probes and scrapes are short.
 _REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 32
 
 
 class _Server(ThreadingHTTPServer):
-    """Takes at most `MAX_CONNECTIONS` at once, each a thread. The oldest gives way to a new one: a probe is answered
-    within milliseconds, and what is half open stays so.
-    """
+    """Serves at most `MAX_CONNECTIONS`, with a thread each. A new connection replaces the oldest: probes take
+    milliseconds, so an old one is half open."""
 
-    # Behind the five that are usual, a probe that comes beside a burst is dropped and tried again after seconds.
+    # With the default of five, a probe in a burst would be dropped and retried after seconds.
     request_queue_size = 4 * MAX_CONNECTIONS
 
     def __init__(self, request_seconds: float, *args: Any) -> None:
         self._request_seconds = request_seconds
-        self._began: dict[Any, float] = {}  # by connection, the oldest first
+        self._began: dict[Any, float] = {}  # connections, oldest first
         self._lock = Lock()
         super().__init__(*args)
 
@@ -142,16 +141,16 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Of a whole connection: one byte every few seconds would renew a limit of each read."""
+        """Bound the whole connection: slow single bytes would renew a timeout of each read."""
         with self._lock:
             for request, began in list(self._began.items()):
                 if monotonic() - began > self._request_seconds:
                     self._cut(request)
 
     def _cut(self, request: Any) -> None:
-        """End a connection in both directions, which wakes the thread that reads from it."""
+        """Shut a connection down in both directions, which wakes its reader."""
         del self._began[request]
-        with suppress(OSError):  # the client was faster
+        with suppress(OSError):  # the client closed first
             request.shutdown(SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
@@ -160,7 +159,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing: a client that went away, or was cut off."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -197,14 +196,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: a scrape every few seconds would flood the role's log."""
+        """Log no requests: frequent scrapes would flood the role's log."""
 
 
 class Endpoint:
     """The running server. Close it, or use it as a context manager.
 
     Args:
-        request_seconds: after which a request that is not whole is given up.
+        request_seconds: incomplete requests are dropped after this time.
     """
 
     def __init__(
@@ -229,7 +228,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Address without a path, as `http://127.0.0.1:9464`."""
+        """Base URL such as `http://127.0.0.1:9464`."""
         return f"http://{self.host}:{self.port}"
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Keep what was published of adapters in files, so that a broker that lost it can be filled again."""
+"""Keep published adapters in files, so that a broker that lost them can be refilled."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["LocalMirror"]
 class LocalMirror:
     """Published versions as files of one process.
 
-        FOLDER/TENANT/ADAPTER/VERSION.weights   the weights as on the topic: themselves, or the reference to them
+        FOLDER/TENANT/ADAPTER/VERSION.weights   the weights as on the topic: themselves or a reference
         FOLDER/TENANT/ADAPTER/VERSION.json      the signed manifest
         FOLDER/TENANT/ADAPTER/CHANNEL.pointer   the signed pointer
         FOLDER/TENANT/KIND-WHAT.revoked         a signed revocation
 
-    Only the owner may read them, and a file appears whole or not at all.
+    Files are private to the owner and written atomically.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     def records(self, tenant: str, adapter: str) -> Iterator[tuple[str, bytes, bytes]]:
-        """All that is kept (topic, key, value), nothing verified; a version without a manifest is none."""
+        """Yield all (topic, key, value), unverified. Skip versions without a manifest."""
         folder = self.folder / tenant / adapter
         for manifest in sorted(folder.glob("*.json")):
             yield "adapters.manifests", f"{adapter}/{manifest.stem}".encode(), manifest.read_bytes()
@@ -37,14 +37,13 @@ class LocalMirror:
             yield "adapters.pointers", REVOKED.encode(), revocation.read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep a file below the folder."""
         file = self.folder / name
         for folder in reversed((file.parent, *file.parent.parents)):
             if not folder.exists():
-                folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would make those above by the umask
+                folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would create parents with the umask's mode
         write_whole(file, data)
 
     def drop(self, tenant: str, adapter: str, version: str) -> None:
-        """Forget a version; the manifest goes first."""
+        """Delete a version, its manifest first."""
         for suffix in ("json", "weights"):
             (self.folder / tenant / adapter / f"{version}.{suffix}").unlink(missing_ok=True)

@@ -1,11 +1,10 @@
 """List every metric of the pipeline in one typed table.
 
-The body of `Metrics` is the catalogue: one metric a line. The exporter, `docs/reference/metrics.md`, the Grafana
-dashboard and the alert rules are made from this table or checked against it. Names follow the Prometheus conventions:
-one prefix, base units, `_total` for counters.
+The body of `Metrics` has one metric a line. The exporter, `docs/reference/metrics.md`, the Grafana dashboard and the
+alert rules are made from it or checked against it. Names follow the Prometheus conventions.
 
-Labels hold bounded values only (a topic, a stage, a reason from a fixed list). An agent, a session or the text of an
-error as a label would make one series for each of them and exhaust the memory of Prometheus.
+Labels have bounded values only (a topic, a stage, a fixed reason). Agents, sessions or error texts as labels would
+exhaust Prometheus' memory.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ LABELS = {
 
 
 class _Family(Generic[M]):
-    """The series of one metric. Calling it with the label values, in the order of the table, gives one series.
+    """The series of one metric. A call with the label values, in the table's order, returns one series.
 
-    The series are cached: prometheus_client's own `labels()` costs three times as much as the increment itself.
+    Series are cached: prometheus_client's `labels()` costs three times as much as the increment.
     """
 
     def __init__(self, collector: M, labels: tuple[str, ...]) -> None:
@@ -58,11 +57,7 @@ class _Family(Generic[M]):
         self._series: dict[tuple[str | int, ...], M] = {}
 
     def __call__(self, *values: str | int) -> M:
-        """The series with these label values.
-
-        Raises:
-            ValueError: their number is not that of the table.
-        """
+        """Return the series with these label values. Raises ValueError if their number is wrong."""
         series = self._series.get(values)
         if series is None:
             if len(values) != len(self._labels):
@@ -72,21 +67,21 @@ class _Family(Generic[M]):
         return series
 
     def remove(self, *values: str | int) -> None:
-        """Forget one series, so that a partition that moved away does not show its last lag for ever."""
+        """Delete a series, so that a partition that moved away does not keep its last lag."""
         if self._series.pop(values, None) is not None:
             self._collector.remove(*values)
 
     def clear(self) -> None:
-        """Forget every series."""
+        """Delete all series."""
         self._series.clear()
         self._collector.clear()
 
 
 class MetricSpec(Generic[M]):
-    """One line of the catalogue. On an object of the table it reads as the `_Family` made from it.
+    """A line of the catalogue. As an attribute of a `Metrics` object it is a `_Family`.
 
     Attributes:
-        stem: its name without the prefix: that of the attribute, its unit, and `total` of a counter.
+        stem: the name without the prefix: attribute, unit, and `total` of a counter.
         kind: `counter`, `gauge` or `histogram`.
     """
 
@@ -103,11 +98,11 @@ class MetricSpec(Generic[M]):
 
     @property
     def name(self) -> str:
-        """The name as it is scraped; a histogram appends `_bucket`, `_sum` and `_count` to it."""
+        """The scraped name. A histogram appends `_bucket`, `_sum` and `_count`."""
         return PREFIX + self.stem
 
     def build(self, registry: CollectorRegistry) -> _Family[M]:
-        """The metric itself, registered."""
+        """Return the registered metric."""
         return _Family(self._metric(self.name, self.help, self.labels, registry=registry, **self._options), self.labels)
 
     @overload
@@ -133,12 +128,10 @@ def _histogram(
 
 
 class Metrics:
-    """The metrics of one process, in a registry of their own.
+    """The metrics of one process, in their own registry.
 
-    `metrics.dead_letters("bad_json").inc(3)`, `metrics.stage_duration("sessions").observe(0.012)`. Update once a
-    batch and not once an event: an increment can cost more than decoding an event.
-
-    Safe to use from several threads. `role` is the role of the process, shown in `fleetlore_build_info`.
+    `metrics.dead_letters("bad_json").inc(3)`, `metrics.stage_duration("sessions").observe(0.012)`. Update once a batch:
+    an increment can cost more than decoding an event. It is thread-safe. `fleetlore_build_info` shows `role`.
     """
 
     received_records = _counter("traffic", "Kafka records read. Worry when it stands still while agents work.", "topic")
@@ -334,7 +327,7 @@ class Metrics:
     )
 
     def __init__(self, role: str) -> None:
-        # Without this every counter and histogram exports a second series with the time of its creation.
+        # Without this, every counter and histogram exports a second series with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -344,7 +337,7 @@ class Metrics:
         self.build_info(package_version(), platform.python_version(), role).set(1)
 
     def show_adapter(self, adapter: str, adapter_version: str) -> None:
-        """Make this the one version of the adapter that `fleetlore_adapter_info` shows."""
+        """Make this the only version of the adapter in `fleetlore_adapter_info`."""
         shown = self._shown_adapters.get(adapter)
         if shown is not None:
             self.adapter_info.remove(adapter, shown)
@@ -354,7 +347,7 @@ class Metrics:
     def serve(self, port: int, host: str = "127.0.0.1", health: Readiness | None = None) -> Endpoint:
         """Serve /metrics, /livez, /readyz and /version from a thread until the endpoint is closed.
 
-        Port 0 takes a free one; the endpoint says which.
+        Port 0 picks a free port.
 
         Raises:
             ConfigError: the address cannot be used.

@@ -1,10 +1,9 @@
-"""Store failure patterns, judgments and memory items in Milvus, each in its own collection.
+"""Store failure patterns, judgments and memory items in Milvus, one collection each.
 
-Rows have deterministic string ids, `<tenant>/<id>`, and are upserted, so writing twice changes nothing (an `auto_id`
-would make a second row). The tenant is the partition key. `body` is the public form of the row, as JSON; `state` is
-what its single writer needs to merge more into it. All other columns are there to filter by.
+Rows have deterministic ids, `<tenant>/<id>`, so upserts are idempotent. The tenant is the partition key. `body` is the
+row's public form as JSON. `state` is for the row's single writer, to merge more into it. The other columns are filters.
 
-Each name is an alias, so that a backfill can fill collections of its own and take over the names (`sinks.collections`).
+Collection names are aliases, so that a backfill can replace the collections (`sinks.collections`).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ T = TypeVar("T")
 # Milvus Lite writes three times as many rows a second in thousands as in hundreds.
 MAX_ROWS_PER_CALL = 1_000
 _MAX_IDS_PER_GET = 500
-# An id that no row has: each begins with a tenant's name.
+# No row has this id, because ids begin with a tenant.
 _NO_ROW = "/"
 _TIMEOUT_SECONDS = 30.0
 _ROWS_PER_PAGE = 1_000
@@ -62,32 +61,31 @@ RESOLVE_SECONDS = 2.0
 REFRESH_SECONDS = 1.0
 _DETAIL_CHARACTERS = 500
 
-# Error codes of a row that Milvus will never take: invalid, missing or too large parameter, no such field, invalid
-# field name, invalid data; 6 is Milvus Lite's code for all of them. Every other code may pass: no collection, no quota,
-# no leader.
+# Milvus' error codes for a row that it will never accept: invalid, missing or too large parameter, no such field,
+# invalid field name, invalid data. Milvus Lite uses 6 for all of them. Other codes are transient.
 _REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
 
-# Of a collection that is not in memory, as after a restart of the store: a request does not bring it back.
+# The collection is not in memory, as after a restart of the store. Requests do not load it.
 _NOT_LOADED = 101
 
 _COLLECTIONS = {each.name: each for each in COLLECTIONS}
 
 
 def row_id(tenant: str, id: str) -> str:
-    """Return the primary key of a row; a tenant's name has no slash."""
+    """Return the primary key of a row. Tenant names have no slash."""
     return f"{tenant}/{id}"
 
 
 class MilvusStore:
-    """The three collections. Its calls run in threads, because pymilvus blocks.
+    """The three collections. Calls run in threads, because pymilvus blocks.
 
     Args:
-        metrics: that its writes are counted in; none where nobody scrapes them.
-        version: version of the collections to use; None for the live one.
-        write_seconds: the deadline of a write.
-        check: called directly before each write; what it raises, the write raises.
+        metrics: counts writes; None to count none.
+        version: version of the collections; None for the live one.
+        write_seconds: deadline of a write.
+        check: called directly before each write; its errors propagate.
 
-    Every method raises `StoreUnavailable` if Milvus does not answer, or refuses for a reason that may pass.
+    Every method raises `StoreUnavailable` if Milvus does not answer, or refuses for a transient reason.
     """
 
     def __init__(
@@ -120,24 +118,24 @@ class MilvusStore:
     def from_settings(
         cls, settings: Settings, metrics: Metrics | None = None, version: str | None = None, **options: Any
     ) -> MilvusStore:
-        """Make the store that the settings name, with the encoder that all of its vectors are made with."""
+        """Make the settings' store with the encoder of its vectors."""
         return cls(settings.milvus, settings.milvus_token, shared_encoder(), metrics, version, **options)
 
     async def open(self) -> bool:
-        """Connect, and create the missing collections; return whether any was missing.
+        """Connect and create missing collections. Return whether any was missing.
 
         Raises:
-            ConfigError: a collection has another schema, or vectors of another encoder, which mean something else.
+            ConfigError: a collection has another schema or another encoder's vectors.
         """
         return await self.on_client(lambda client: create_collections(client, self._encoder, self._version))
 
     async def open_within(
         self, seconds: float, waiting: Callable[[StoreUnavailable], None] = lambda error: None
     ) -> None:
-        """Open, and try again for so long: Milvus may be starting, or another process be creating the collections.
+        """Open with retries: Milvus may be starting, or another process may be creating the collections.
 
         Args:
-            waiting: called with the error of each try but the last.
+            waiting: called with the error of each attempt except the last.
         """
         last = self._clock.monotonic() + seconds
         while True:
@@ -151,11 +149,10 @@ class MilvusStore:
             await asyncio.sleep(_OPEN_PAUSE_SECONDS)
 
     async def has_collections(self) -> bool:
-        """Whether the live collections are there; none is created."""
+        """Return whether the live collections exist."""
         return await self.on_client(lambda client: all(client.has_collection(each.name) for each in COLLECTIONS))
 
     async def close(self) -> None:
-        """Disconnect."""
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
         self._asked.clear()
         if self._client is not None:
@@ -163,37 +160,35 @@ class MilvusStore:
             self._client = None
 
     async def __aenter__(self) -> Self:
-        """Enter without connecting: the first request, or `open`, does."""
+        """Enter without connecting. `open` or the first request connects."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def on_client(self, work: Callable[[MilvusClient], T]) -> T:
-        """Run a function of `sinks.collections`."""
+        """Run a function of `sinks.collections` on the client."""
         return await self._call(lambda: work(self._open_client()))
 
     async def resolve(self, collection: str) -> str:
-        """Return the collection behind the alias; `get` uses that one until the next call.
+        """Return the collection behind the alias. `get` reads it until the next call.
 
-        A writer calls it before it reads what it will write back, and writes to what it returned. So a row read from
-        one version is never written to another, though the write may be made long after, and a switch reaches every
-        writer with its first batch after `RESOLVE_SECONDS`.
+        A writer resolves before it reads rows that it will write back, and writes to the same collection. So no row
+        moves between versions by mistake. A switch reaches every writer within `RESOLVE_SECONDS` and one batch.
         """
         if self._version is not None:
             return versioned_name(collection, self._version)
         known, asked = self._resolved.get(collection), self._asked.get(collection)
         if asked is not None and asked.done():
             del self._asked[collection]
-            # Stored only here: a row read under one name may not be written under another. An outage shows below.
+            # Set the target only here: a row read from one collection may not be written to another.
             if asked.exception() is None:
                 known = self._resolved[collection] = asked.result()
         age = inf if known is None else self._clock.monotonic() - known[0]
         if known is None or age >= RESOLVE_SECONDS:
             known = self._resolved[collection] = await self._ask(collection)
         elif age >= REFRESH_SECONDS and collection not in self._asked:
-            # Asked before the answer is too old: Milvus may be busy with a write, and a new failure would wait behind
-            # it.
+            # Ask before the answer expires: Milvus may be busy with a write, and a new failure would wait.
             self._asked[collection] = asyncio.create_task(self._ask(collection))
         return known[1]
 
@@ -203,13 +198,13 @@ class MilvusStore:
         return now, described["collection_name"]
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Write rows; `text` of each is what it is found by, where it is. The last of several rows of one id wins.
+        """Upsert rows. `text` is the searchable text of a row, if present. The last of several rows with one id counts.
 
         Args:
-            collection: an alias, or what `resolve` returned for it.
+            collection: an alias, or its `resolve` result.
 
         Raises:
-            RowRefused: Milvus will never take some of the rows; all others are written.
+            RowRefused: Milvus will never accept some rows; all others are written.
         """
         unique = list({row["id"]: row for row in rows}.values())
         refused: list[tuple[str, str]] = []
@@ -223,9 +218,9 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        """Return rows by id, with the fields asked for; missing ids are left out.
+        """Return rows by id with the requested fields. Missing ids are omitted.
 
-        An id that Milvus refuses to look for counts as missing: its session must not stop all others.
+        An id that Milvus refuses counts as missing, so that its session does not stop the others.
         """
         found: list[dict[str, Any]] = []
 
@@ -239,10 +234,10 @@ class MilvusStore:
         return {row["id"]: row for row in found if row["id"] in wanted}
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Delete rows by id; missing ids are passed over.
+        """Delete rows by id. Missing ids are ignored.
 
         Raises:
-            RowRefused: Milvus refuses to look for some of the rows; all others are deleted.
+            RowRefused: Milvus refuses some ids; all other rows are deleted.
         """
 
         def delete(chunk: list[str]) -> None:
@@ -252,12 +247,12 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def _by_ids(self, work: Callable[[list[str]], object], ids: Sequence[str]) -> list[tuple[str, str]]:
-        """Ask for rows by id, a chunk at a time; return (id, reason) of the ids that Milvus refuses."""
+        """Request ids in chunks. Return (id, reason) of the refused ones."""
 
         def ask(chunk: list[str]) -> list[tuple[str, str]]:
             refused = _all_but_refused(work, chunk)
             if refused:
-                work([_NO_ROW])  # if this is refused as well, the ids are not the reason
+                work([_NO_ROW])  # if Milvus refuses this too, the ids are not the reason
             return [(id, message_of(error)[:_DETAIL_CHARACTERS]) for id, error in refused]
 
         possible = [id for id in ids if can_be_id(id)]
@@ -267,9 +262,9 @@ class MilvusStore:
         return refused
 
     async def purge(self) -> bool:
-        """Have Milvus write what it has taken and compact its files, so that deleted rows leave them.
+        """Flush and compact, so that deleted rows leave the files. Return True if it continues in the background.
 
-        The embedded store is through with it then (`streams.embedded.milvus_server`). True: a cluster, which goes on.
+        The embedded store finishes within the call (`streams.embedded.milvus_server`); a cluster continues.
         """
 
         def flush_and_compact(client: MilvusClient) -> bool:
@@ -282,22 +277,22 @@ class MilvusStore:
         return await self.on_client(flush_and_compact)
 
     async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield all rows of a tenant whose columns are `equal` to what is asked for, in no order."""
+        """Yield a tenant's rows whose columns equal the given values, in no order."""
         condition = " and ".join(f"{name} == {quoted(value)}" for name, value in {"tenant": tenant, **equal}.items())
         target = self._target(collection)
         if target in _COLLECTIONS:
-            target = (await self._ask(collection))[1]  # all pages are of one version
+            target = (await self._ask(collection))[1]  # all pages must be of one version
         last = ""
 
         def page() -> list[dict[str, Any]]:
-            # pymilvus' own iterator writes the last id of a page into its next filter unescaped.
+            # pymilvus' own iterator puts ids into its filter without escaping
             found: list[dict[str, Any]] = self._open_client().query(
                 target,
                 filter=f"id > {quoted(last)} and {condition}",
                 output_fields=["id", *fields],
-                # Ids alone are short, and an embedded Milvus scans all rows for every page.
+                # Large pages of ids: an embedded Milvus scans all rows for every page.
                 limit=_ROWS_PER_PAGE if fields else _IDS_PER_PAGE,
-                # The page is the first one in the order of the ids.
+                # return pages in the order of ids
                 iterator="True",
                 reduce_stop_for_best="True",
             )
@@ -309,9 +304,9 @@ class MilvusStore:
             last = rows[-1]["id"]
 
     def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-        """Write rows; return (id, reason) of the refused ones.
+        """Write rows. Return (id, reason) of the refused ones.
 
-        `state` is not compressed: zlib would cost the client more than the larger row costs client and server.
+        `state` is not compressed, because zlib costs more CPU than the larger row.
         """
         shape = _COLLECTIONS[alias_of(collection)]
         ready = [
@@ -338,10 +333,9 @@ class MilvusStore:
         return [{TEXT: text, VECTOR: vector} for text, vector in zip(texts, vectors, strict=True)]
 
     def _send(self, target: str, rows: list[dict[str, Any]]) -> None:
-        """Upsert column by column, by the call under pymilvus' ORM.
+        """Upsert by column, with the call below pymilvus' ORM.
 
-        `MilvusClient.upsert` turns rows into columns itself and takes ten times the CPU for a row of 2 KB, because it
-        checks a string character by character.
+        `MilvusClient.upsert` needs ten times the CPU for a 2 KB row, because it checks strings character by character.
         """
         client = self._open_client()
         if target not in self._schemas:
@@ -365,7 +359,7 @@ class MilvusStore:
 
     def _target(self, collection: str) -> str:
         if collection not in _COLLECTIONS:
-            return collection  # it is resolved
+            return collection  # already resolved
         if self._version is not None:
             return versioned_name(collection, self._version)
         known = self._resolved.get(collection)
@@ -395,7 +389,7 @@ def _among(ids: Sequence[str]) -> str:
 
 
 def _all_but_refused(work: Callable[[list[T]], object], values: list[T]) -> list[tuple[T, Exception]]:
-    """Do work on values and return those that Milvus refuses, which one by one is found out: one stops no other."""
+    """Call `work` on values. Return the refused ones, found one by one so that one stops no other."""
     try:
         work(values)
         return []
@@ -413,11 +407,11 @@ def _is_refusal(error: MilvusException | RpcError) -> bool:
         return True
     if isinstance(error, MilvusException):
         return error.code in _REFUSALS
-    # A message may be too large for the server; half of it may not be.
+    # half of a message may fit
     return error.code() is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or "")
 
 
 def _clip(text: str, limit: int) -> str:
-    """Cut to `limit` bytes of UTF-8, which is what Milvus counts, without splitting a character."""
-    encoded = text.encode("utf-8", "replace")  # half a surrogate pair, which Milvus refuses, becomes a question mark
+    """Cut to `limit` bytes of UTF-8, Milvus' unit, without splitting a character."""
+    encoded = text.encode("utf-8", "replace")  # Milvus refuses lone surrogates, so they become question marks
     return encoded[:limit].decode("utf-8", "ignore")

@@ -31,21 +31,21 @@ from fleetlore.wire.topics import TOPICS, partition_for, topic
 
 __all__ = ["COMPACTED", "POSITION", "BatchProducer", "json_arrays"]
 
-# Header of a record of a compacted topic: how far its writer had read the topic that it was made from.
+# Header of a compacted topic's record: the position up to which its writer had read the source topic.
 POSITION = "fleetlore.position"
 COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
 MAX_RECORD_BYTES = 512 * 1024
 # Kafka's default limit for a message is 1 MiB.
 _MAX_REQUEST_BYTES = 1_000_000
 _DELIVERY_SECONDS = 30.0
-# Kafka's number of the codec. Only arrays are compressed, because only the pipeline reads them: agents read the
-# compacted topics and need no package for zstd. It saves the embedded broker two thirds of its CPU for a batch.
+# Kafka's codec number. Only arrays are compressed: agents, which read the compacted topics, need no zstd package. It
+# saves two thirds of the embedded broker's CPU for a batch.
 _ZSTD = 4
 
-# What a broker says of a record that it will never take.
+# Errors for a record that the broker will never accept.
 _REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, PolicyViolationError, RecordListTooLargeError)
 
-# What a broker says that lost its log, or of a batch behind one that it refused: it would say so of all that follow.
+# Errors of a broker that lost its log, or of a batch behind a refused one. All later batches would fail too.
 _LOST_SEQUENCE = (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -61,7 +61,7 @@ _Prepared = tuple[str, int, bytes | None, bytes | None, _Headers]
 
 
 class _Value(Protocol):
-    """A value for a topic. `key` picks the partition; on a compacted topic it is also the record's key."""
+    """A value for a topic. `key` picks the partition. On a compacted topic it is also the record's key."""
 
     @property
     def tenant(self) -> str: ...
@@ -75,7 +75,7 @@ class _Value(Protocol):
 
 @dataclass(slots=True)
 class _Batch:
-    """Records of one partition that travel together. `acknowledged`: resolves when the broker has answered."""
+    """Records of one partition that are sent together. `acknowledged` resolves with the broker's answer."""
 
     builder: BatchBuilder
     records: list[_Prepared] = field(default_factory=list)
@@ -87,7 +87,7 @@ class BatchProducer:
 
     Args:
         delivery_seconds: longest wait for the acknowledgements of a batch.
-        check: called directly before each batch; what it raises, the call raises.
+        check: called directly before each batch; its errors propagate.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class BatchProducer:
         self._delivery_seconds = min(delivery_seconds, _DELIVERY_SECONDS)
         self._check = check
         self._producer: AIOKafkaProducer | None = None
-        self._lost = False  # the broker takes nothing more of this producer
+        self._lost = False  # the broker rejects this producer's sequence
         self._replacing = asyncio.Lock()
 
     async def start(self) -> None:
         """Connect.
 
         Raises:
-            BrokerUnavailable: no broker answers there.
+            BrokerUnavailable: no broker answers.
         """
         producer = make_producer(
             self._bootstrap,
@@ -126,7 +126,7 @@ class BatchProducer:
 
     async def stop(self) -> None:
         if self._producer is not None:
-            # All acknowledgements were awaited already; a broker that is away must not delay the exit.
+            # All acknowledgements were awaited, so a broken connection must not delay the exit.
             await disconnect(self._producer)
             self._producer = None
 
@@ -140,16 +140,15 @@ class BatchProducer:
     async def deliver(self, values: Sequence[_Value], positions: Mapping[_Place, int] = {}) -> None:
         """Send values and wait for every acknowledgement.
 
-        On a compacted topic each value is a record of its own. Elsewhere the values of one partition share records, as
-        JSON arrays, because a reader pays per record.
+        On a compacted topic each value is a record. Elsewhere the values of a partition share records as JSON arrays,
+        because readers pay per record.
 
         Args:
-            positions: up to which offset the partition of a tenant was read that values for the same partition of a
-                compacted topic were made from.
+            positions: by tenant and partition, the source offset up to which values for a compacted topic were made.
 
         Raises:
-            BrokerUnavailable: at least one was not acknowledged; send all of them again.
-            RecordsRefused: the broker will never take some of them; all others are written.
+            BrokerUnavailable: at least one was not acknowledged; send all again.
+            RecordsRefused: the broker will never accept some; all others are written.
             ConfigError: this process may not write to a topic.
         """
         await self._replace_lost()
@@ -176,10 +175,10 @@ class BatchProducer:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
-        """Send records as they are, mainly dead letters, and wait for every acknowledgement.
+        """Send records unchanged, mainly dead letters, and wait for every acknowledgement.
 
         Raises:
-            BrokerUnavailable: at least one was not acknowledged; send all of them again.
+            BrokerUnavailable: at least one was not acknowledged; send all again.
         """
         await self._replace_lost()
         try:
@@ -200,7 +199,7 @@ class BatchProducer:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a record: {error!r}") from error
 
     async def _replace_lost(self) -> None:
-        """Begin with a new producer where the broker has lost this one's sequence.
+        """Start a new producer if the broker lost this one's sequence.
 
         Raises:
             BrokerUnavailable: no broker answers.
@@ -212,13 +211,13 @@ class BatchProducer:
                 self._lost = False
 
     async def _send(self, records: Iterable[_Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
-        """Send whole batches, with one future each: aiokafka's `send` makes a future and wakes its sender per record.
+        """Send whole batches with one future each: aiokafka's `send` makes one a record.
 
         Args:
             compressed: partitions whose batches are compressed.
 
         Raises:
-            RecordsRefused: the broker will never take some of them; all others are written.
+            RecordsRefused: the broker will never accept some; all others are written.
             ConfigError: this process may not write to a topic.
         """
         producer = self._started()
@@ -253,7 +252,7 @@ class BatchProducer:
     async def _settle(
         self, sent: Sequence[_Batch], answers: Sequence[Any], compressed: Collection[tuple[str, int]]
     ) -> None:
-        """Send what was refused together one by one, so that one record stops no other."""
+        """Send a refused batch's records one by one, so that one stops no other."""
         refused: list[_Prepared] = []
         errors = [each for each in answers if isinstance(each, BaseException)]
         for batch, answer in zip(sent, answers, strict=True):
@@ -287,7 +286,7 @@ class BatchProducer:
 
 
 def json_arrays(parts: Sequence[bytes]) -> Iterable[bytes]:
-    """Pack JSON values into as few arrays as the record size allows, in order, without decoding them again."""
+    """Pack JSON values into as few arrays as the record size allows, in order, without decoding."""
     chunk: list[bytes] = []
     size = 0
     for part in parts:

@@ -1,7 +1,7 @@
-"""Send dead letters back to their source topics, once the cause is fixed.
+"""Send dead letters back to their source topics after the cause is fixed.
 
-A dead letter goes to the topic and partition that it names, with its bytes and its key. All effects of the pipeline are
-idempotent, so one that is sent back twice, because this process was killed before it wrote the mark, does no harm.
+A dead letter keeps its topic, partition, bytes and key. All effects are idempotent, so sending one twice after a crash
+does no harm.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from sinks.producer import BatchProducer
 
 __all__ = ["redrive"]
 
-# A record that lies in a topic was small enough for it, so the topic sets the limit and not this side.
+# The record was in the topic, so the topic sets the limit.
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
-# A dead letter that has come back this often would come back once more.
+# A dead letter that came back this often would come back again.
 _MOST_RETURNS = 3
 _READ_SECONDS = 60.0
-# Topics that the pipeline reads. A compacted topic holds results: an old one sent back would undo a newer one.
+# Topics that the pipeline reads. Redriving results of a compacted topic could overwrite newer ones.
 READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-letters", "adapters.acks"}
 
 
 @dataclass(slots=True)
 class Redriven:
-    """Result of a redrive, or of its dry run.
+    """Result of a redrive or its dry run.
 
     Attributes:
         sent: dead letters sent back.
         refused: (dead letter, reason) of those that cannot be sent back.
-        before: number skipped because they had been sent back before.
+        before: number skipped because they were sent back before.
         beyond: number above the limit.
     """
 
@@ -56,16 +56,16 @@ async def redrive(
     at_once: int = 100,
     self_declared: bool = True,
 ) -> Redriven:
-    """Send dead letters back, the oldest of each partition first, or only return which those are.
+    """Send dead letters back, oldest of each partition first, or only list them.
 
     Args:
-        reasons, places: of which, and their ids; all where none is given.
-        limit: the most to send back.
-        at_once: dead letters that are sent before they are marked as sent.
-        self_declared: whether workers take what nobody signed.
+        reasons, places: filters by reason and id; empty for all.
+        limit: most letters to send back.
+        at_once: letters sent before they are marked as sent.
+        self_declared: whether workers accept unsigned records.
 
     Raises:
-        BrokerUnavailable: no broker answers, or a record was not acknowledged. What was sent until then is marked.
+        BrokerUnavailable: no broker answers, or a record was not acknowledged. Earlier ones are marked.
     """
     marks = {each.place async for each in read_dead_letters(bootstrap, tenant, _READ_SECONDS) if isinstance(each, Mark)}
     done = Redriven()
@@ -77,7 +77,7 @@ async def redrive(
     try:
         async with observer(bootstrap) as consumer:
             chunk: list[tuple[DeadLetterRecord, RawRecord]] = []
-            # Dead letters that come back meanwhile lie beyond the end that is read to, so the loop does end.
+            # Returning dead letters lie beyond the end that is read to, so the loop ends.
             async for letter in read_dead_letters(bootstrap, tenant, _READ_SECONDS):
                 if isinstance(letter, Mark) or letter.identity in seen:
                     continue
@@ -92,7 +92,7 @@ async def redrive(
                     record = await _record(consumer, tenant, letter, partitions)
                     if not self_declared and letter.reason == "unsigned":
                         record = "no principal signed it"
-                    listed = replace(letter, value=b"")  # a thousand values are a quarter of a gigabyte
+                    listed = replace(letter, value=b"")  # a thousand values take 250 MB
                     if isinstance(record, str):
                         done.refused.append((listed, record))
                     else:
@@ -110,14 +110,14 @@ async def redrive(
 async def _send(
     producer: BatchProducer, tenant: str, chunk: Sequence[tuple[DeadLetterRecord, RawRecord]], send: bool
 ) -> None:
-    """Send dead letters back and mark them once they have arrived: sent twice is better than not at all."""
+    """Send dead letters back, then mark them: twice is better than never."""
     if send and chunk:
         await producer.send([record for _, record in chunk])
         await producer.send([mark(letter, topic(tenant, "dead-letters")) for letter, _ in chunk])
 
 
 async def _record(consumer: Any, tenant: str, letter: DeadLetterRecord, partitions: dict[str, int]) -> RawRecord | str:
-    """Return the record to send for a dead letter, or why there is none. `partitions` caches the counts by topic."""
+    """Return the record to send for a dead letter, or why there is none. `partitions` caches counts by topic."""
     if letter.reason == ROW_REFUSED:
         return "it is a row that the store refused, and no record; a backfill writes rows again"
     if letter.reason == UNREADABLE and not letter.value:
@@ -138,14 +138,14 @@ async def _record(consumer: Any, tenant: str, letter: DeadLetterRecord, partitio
             return f"only a part of it is kept here, and the original at {place} is deleted"
         if letter.value not in (original.value or b""):
             return f"only a part of it is kept here, and at {place} lies another record by now"
-        # The whole record, even for one event out of it: the others were seen before and change nothing.
+        # Send the whole record even for one of its events: the others change nothing.
         key, value, headers = original.key, original.value, tuple(original.headers or ())
     sent = [(name, content) for name, content in headers if name != REDRIVEN]
     return RawRecord(letter.topic, letter.partition, key, value, [*sent, (REDRIVEN, b"%d" % (letter.redriven + 1))])
 
 
 def _reads(tenant: str, name: str) -> bool:
-    """Return whether the pipeline reads this topic of the tenant: headers of a dead letter may be forged."""
+    """Return whether the pipeline reads this topic of the tenant. A dead letter's headers may be forged."""
     try:
         return tenant_of(name) == tenant and name in {topic(tenant, each) for each in READ}
     except ConfigError:

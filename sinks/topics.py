@@ -1,6 +1,6 @@
 """Compare a broker's topics with `fleetlore.wire.topics.TOPICS`, and change them to match.
 
-A worker creates missing topics with the code of `fleetlore topics apply`, and changes nothing else.
+A worker creates missing topics like `fleetlore topics apply`, but changes no existing topic.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 
 __all__ = ["Allowed", "Difference", "TopicAdmin", "ensure_topics"]
 
-# Raised by aiokafka if the broker does not know a request; the embedded broker knows neither change.
+# aiokafka's errors for unknown requests. The embedded broker supports neither change.
 _UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
 _NOT_BY_THIS_BROKER = "this broker cannot do it"
-# Source of a setting in `DescribeConfigs`: the topic itself, not a default of the broker or of Kafka.
+# Source of a setting in `DescribeConfigs`: the topic itself, not a default.
 SET_ON_TOPIC = 1
-# Without one more topic that all brokers know.
+# Limit without progress in the topics that all brokers know.
 _VISIBLE_SECONDS = 30.0
-# Kafka refuses a request for more than 10,000 partitions, and one that takes longer than it waits is repeated.
+# Kafka refuses requests above 10,000 partitions, and a request that times out is repeated.
 CHUNK_PARTITIONS = 1_000
 
 _Kind = Literal["create", "partitions", "replication", "config"]
@@ -54,7 +54,7 @@ class Difference:
 
     Attributes:
         setting: name of the setting, for `config`.
-        found: empty if there is none, or if the broker does not return it.
+        found: "" if it is missing or the broker does not return it.
         state: `open`: `apply` changes it; `refused`, `unsupported`: it does not, for the reason `why`.
     """
 
@@ -72,7 +72,7 @@ class Allowed:
     """Risky changes that `apply` may make.
 
     Attributes:
-        grow_keyed: add partitions to keyed topics, whose keys then go to other partitions than before.
+        grow_keyed: add partitions to keyed topics, which moves keys.
         delete: change settings so that the broker may delete records that it keeps now.
     """
 
@@ -81,11 +81,11 @@ class Allowed:
 
 
 class Found(NamedTuple):
-    """A topic as the broker has it."""
+    """The broker's state of a topic."""
 
     partitions: int
     replication: int
-    configs: Mapping[str, str] | None  # None: the broker does not return them
+    configs: Mapping[str, str] | None  # None if the broker does not return them
     set_on_topic: Mapping[str, str]
 
 
@@ -118,7 +118,7 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
             continue
         state, why = "open", ""
         if setting == "min.insync.replicas" and found.replication < new.replication_factor:
-            # Two of one replica would refuse every write.
+            # min.insync.replicas=2 with one replica would refuse every write.
             state, why = "refused", "there are not enough replicas yet"
         elif there is None:
             state, why = "unsupported", "this broker does not return it"
@@ -130,13 +130,13 @@ def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: All
 
 def _may_delete(setting: str, found: str, stated: str) -> bool:
     if setting == "retention.ms":
-        # -1 means for ever.
+        # -1 means unlimited
         return int(found) < 0 or 0 <= int(stated) < int(found)
     return setting == "cleanup.policy"
 
 
 class TopicAdmin:
-    """The topics of the tenants in `settings`, on its broker; use `async with admin.connected()`.
+    """The topics of the settings' tenants; use `async with admin.connected()`.
 
     Every method raises `BrokerUnavailable` if no broker answers or the broker refuses.
     """
@@ -148,7 +148,7 @@ class TopicAdmin:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[TopicAdmin]:
-        """Stay connected as long as the context lasts."""
+        """Stay connected while the context is open."""
         try:
             async with connected(self._client):
                 yield self
@@ -158,28 +158,27 @@ class TopicAdmin:
             raise BrokerUnavailable(f"the broker at {self._settings.broker}: {error!r}") from error
 
     async def create_missing(self) -> list[str]:
-        """Create the missing topics, leave the others as they are; return the names of the new ones."""
+        """Create missing topics and return their names. Existing topics stay unchanged."""
         there = set(await self._client.list_topics())
         missing = [name for name in self._stated if name not in there]
         await self._create(missing)
-        # Also what another worker has created a moment ago.
+        # Include topics that another worker has just created.
         await self._shown_by_all(self._stated)
         return missing
 
     async def grown(self) -> dict[str, tuple[int, int]]:
-        """The partitions that keyed topics had when the group last committed there, and those they have, where the two
-        differ: keys have moved since.
-        """
+        """Return the keyed topics that grew: their partitions at the group's last commit and now. Their keys have
+        moved."""
         commits = await self._commits()
         now = Counter(tp.topic for tp in commits)
         before = {tp.topic: int(each.metadata) for tp, each in commits.items() if (each.metadata or "").isdigit()}
         return {name: (count, now[name]) for name, count in before.items() if count != now[name]}
 
     async def accept(self, grown: Mapping[str, tuple[int, int]]) -> None:
-        """Have the group go on with the partitions that topics have now.
+        """Make the group accept the topics' current partitions.
 
         Raises:
-            ConfigError: a member of it is at work.
+            ConfigError: a member of the group is running.
         """
         group = self._settings.group
         noted = {
@@ -197,7 +196,7 @@ class TopicAdmin:
                 raise ConfigError(f"a worker of the group {group} is at work: stop all, then grow its topics") from None
 
     async def _commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's commit of each partition of the keyed topics; its offset is -1 where there is none."""
+        """Return the group's commit of each partition of the keyed topics; offset -1 without one."""
         keyed = [
             TopicPartition(each["topic"], part["partition"])
             for each in await self._client.describe_topics()
@@ -245,23 +244,19 @@ class TopicAdmin:
             return
         cluster = await self._client.describe_cluster()
         if cluster["controller_id"] not in {broker["node_id"] for broker in cluster["brokers"]}:
-            # aiokafka would fail with an AttributeError, and a topic that the broker creates by itself is not
-            # compacted.
+            # aiokafka would raise AttributeError, and an automatically created topic is not compacted
             raise BrokerUnavailable(
                 f"the cluster at {self._settings.broker} has no controller that could create topics"
             )
         for topics in chunks([new_topic(name, self._stated[name], self._settings) for name in names]):
             response = await self._client.create_topics(topics)
             for name, code, *_ in response.topic_errors:
-                # Another worker may have created it.
+                # another worker may have created it
                 if code and for_code(code) is not TopicAlreadyExistsError:
                     raise self._refused(f"did not create {name}", code)
 
     async def _shown_by_all(self, names: Collection[str]) -> None:
-        """Wait until each broker knows the topics: the controller tells one after another.
-
-        A client asks any broker, and until that one knows it, finds no such topic.
-        """
+        """Wait until every broker knows the topics, because a client may ask any of them."""
         loop, unseen = asyncio.get_running_loop(), set(names)
         last = loop.time() + _VISIBLE_SECONDS
         for delay in backoff():
@@ -277,7 +272,7 @@ class TopicAdmin:
             await asyncio.sleep(delay)
 
     async def _shown(self) -> set[str]:
-        """Names of the topics that all brokers know; one that does not answer misleads no client."""
+        """Return the topics that all brokers know. A broker without an answer misleads no client."""
         cluster = await self._client.describe_cluster()
         answers = await asyncio.gather(*(self._shown_by(each["node_id"]) for each in cluster["brokers"]))
         known = [each for each in answers if each is not None]
@@ -286,16 +281,16 @@ class TopicAdmin:
     async def _shown_by(self, node: int) -> set[str] | None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                # aiokafka lists topics by any broker.
+                # aiokafka's own call asks any broker
                 answer = await self._client._send_request_to_node(node, MetadataRequest())
         except (TimeoutError, KafkaError):
             return None
         return {each["topic"] for each in answer.to_object()["topics"]}
 
     async def read(self) -> dict[str, Found]:
-        """Return the specified topics that exist, as the broker has them.
+        """Return the broker's state of the specified topics that exist.
 
-        Asks for all topics: the embedded broker creates one that is named.
+        It requests all topics, because the embedded broker creates a topic that is named.
         """
         there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
         names = [name for name in self._stated if name in there]
@@ -329,8 +324,8 @@ class TopicAdmin:
         return replace(difference, state="done")
 
     async def _alter(self, name: str, changes: list[Difference]) -> list[Difference]:
-        # The request replaces all settings of the topic, so it must repeat those that others set. They are read again,
-        # because they are not part of the differences.
+        # The request replaces all settings of the topic, so repeat those that others set. Read them again, because the
+        # differences omit them.
         kept = dict((await self.read())[name].set_on_topic)
         kept |= {each.setting: each.stated for each in changes}
         try:
@@ -349,17 +344,17 @@ class TopicAdmin:
 async def ensure_topics(settings: Settings) -> list[str]:
     """Create the missing topics of all tenants; return their names.
 
-    A topic that exists is left as it is, whatever its settings: changing them is the operator's decision.
+    Existing topics stay unchanged: their settings are the operator's decision.
 
     Raises:
-        BrokerUnavailable: no broker answers there, or the broker refuses.
+        BrokerUnavailable: no broker answers, or the broker refuses.
     """
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
 
 
 def chunks(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
-    """Split the topics to be created into requests that a broker takes and answers in time."""
+    """Split the topics into requests that a broker accepts and answers in time."""
     chunk: list[NewTopic] = []
     partitions = 0
     for each in topics:
@@ -373,7 +368,7 @@ def chunks(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
 
 
 def new_topic(name: str, spec: TopicSpec, settings: Settings) -> NewTopic:
-    """Make the request for a topic."""
+    """Return the request for a topic."""
     return NewTopic(
         name=name,
         num_partitions=spec.partitions or settings.partitions,

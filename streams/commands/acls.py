@@ -1,6 +1,6 @@
-"""State what each role of a fleet does on a cluster, and print it as access lists of Apache Kafka.
+"""State each role's rights on a secured cluster, and print them as Apache Kafka ACLs.
 
-Every name is literal: by prefix, whoever may read `fleetlore.a` would read the tenant `ab` too.
+Every name is literal: with prefixes, an agent that may read `fleetlore.a` could read the tenant `ab` too.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from fleetlore.wire.topics import PREFIX, TOPICS, topic
 
 _ALL = tuple(spec.name for spec in TOPICS)
 _VERSIONS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
-# What a role does to the topics of a tenant, besides looking at how they are made, which reading and writing allow.
+# Operations of a role on a tenant's topics. Read and Write include Describe.
 AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", "decisions", *_VERSIONS)}
 _WORKER = {
     "Read": (
         *("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),
-        *("patterns", "items"),  # what a former owner may have written over
+        *("patterns", "items"),  # records of a former owner
     ),
     "Write": ("observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"),
-    # It makes the topics that are missing, and ends where they change.
+    # It creates missing topics, and ends if topics change.
     "Create": _ALL,
     "Describe": _ALL,
     "DescribeConfigs": _ALL,
 }
-# Corrects how sessions ended: no agent may.
+# Corrects how sessions ended. Agents may not.
 _REVIEWER = {"Write": ("feedback",)}
 _TRAINER = {"Read": ("trajectories", "judgments", "erasures", *_VERSIONS, "adapters.acks"), "Write": _VERSIONS}
-# Who runs the commands: topics, backfill, decisions, erase, redrive, rollback.
+# Runs the commands: topics, backfill, decisions, erase, redrive, rollback.
 _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """What one user may do to some topics or groups.
+    """The rights of one user on some topics or groups.
 
     Attributes:
-        user: the name that the cluster knows it by, after `User:`.
-        operations: in Kafka's words.
-        prefixed: the names are beginnings of names; only groups of backfills, which are named as they run.
+        user: the cluster's name for it, after `User:`.
+        operations: Kafka's names.
+        prefixed: names are prefixes; only for the groups of backfills, which are named at run time.
     """
 
     user: str
@@ -52,7 +52,7 @@ class _Access:
 
 
 def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
-    """What a fleet needs: a user for the agents of each tenant and one for its reviewers, one for workers, trainer and
+    """Return the rights of a fleet: one user for each tenant's agents and reviewers, and for workers, trainer and
     operators.
 
     Args:
@@ -65,14 +65,14 @@ def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
     made.append(_Access(worker, ("Read",), "group", (group,)))
     made += _topics(trainer, _TRAINER, tenants)
     made += _topics(operator, _OPERATOR, tenants)
-    # To read where workers are, and to note there that topics were grown.
+    # To read the workers' commits, and to record that topics were grown.
     made.append(_Access(operator, ("Read",), "group", (group,)))
     made.append(_Access(operator, ("Read",), "group", (f"{group}.backfill.",), prefixed=True))
     return made
 
 
 def as_commands(needed: Iterable[_Access], bootstrap: str) -> str:
-    """Lines for a shell that has Kafka's own tools; `admin.properties` says who gives these rights."""
+    """Return shell lines for Kafka's own tool. `admin.properties` names the user that grants the rights."""
     return "\n".join(shlex.join(_command(access, bootstrap)) for access in needed)
 
 

@@ -67,8 +67,8 @@ def switch(
 ) -> None:
     """Make a collection version the live one.
 
-    For readers, workers and, through the lore topics, agents. It refuses if a collection has fewer than half of the
-    live rows or the broker no longer has the oldest events.
+    Readers, workers and agents follow. The command refuses if a collection has fewer than half of the live rows or the
+    broker no longer has the oldest events.
     """
     settings = stack.settings
     from streams.offline.backfill import switch as make_the_switch
@@ -102,7 +102,7 @@ def drop(
 ) -> None:
     """Drop a collection version that is not live.
 
-    It goes with all its rows. It asks first.
+    This deletes its rows. The command asks first.
     """
     settings = connection(None, data, milvus)
     from sinks.collections import check_droppable, drop_version

@@ -34,10 +34,10 @@ def backtest(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Learn from logs and say what other agents would have heard.
+    """Learn from logs and list the advice for other agents.
 
-    Test sessions are made again call by call. They are grouped: A (known task, new agent), T (known agent, new task),
-    AT (both new), K (another session of a known agent on a known task). 22,000 sessions take minutes.
+    Test sessions are replayed call by call. Their groups are A (known task, new agent), T (known agent, new task), AT
+    (both new), and K (another session of a known agent on a known task). 22,000 sessions take minutes.
     """
     from fleetlore.transcripts.read import read_sessions
     from models.backtest.report import split
@@ -70,7 +70,6 @@ async def _report(train: Sequence[LoggedSession], test: Sequence[LoggedSession],
 
 
 def say(doing: str) -> None:
-    """Say on stderr what is done now."""
     typer.echo(doing, err=True)
 
 
@@ -94,7 +93,6 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def cell(figure: float | None) -> str:
-    """A figure in a table."""
     if figure is None:
         return "-"
     return f"{figure:,.0f}" if isinstance(figure, int) or figure >= 100 else f"{figure:.3f}"

@@ -1,4 +1,4 @@
-"""Run `fleetlore console`: serve a page that shows what the fleet has learned."""
+"""Run `fleetlore console`: serve a web page of what the fleet has learned."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def console(
 ) -> None:
     """Serve a page that shows what the fleet has learned.
 
-    Until Ctrl-C.
+    It runs until Ctrl-C.
     """
     settings = with_key(stack.settings, stack.data)
     from fleetlore.http_server.gate import listen
@@ -55,9 +55,9 @@ def console(
             page = Console(sources, token, actions)
             listening = listen(host, port)
             number = listening[0].getsockname()[1]
-            # On every address it is on this one too, and this one can be opened.
+            # A server on every address also listens on loopback, which a browser can open.
             shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host) or (f"[{host}]" if ":" in host else host)
-            # One that was given is known to who may see the page, and a log is read by others too.
+            # Print only a generated token: others may read the log.
             printed = f"?token={token}" if token and not settings.console_token else ""
             typer.echo(f"console http://{shown}:{number}/{printed}")
             await serve_http(page.app, listening)

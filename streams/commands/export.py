@@ -1,4 +1,4 @@
-"""Run `fleetlore export`: write judged sessions and pairs of calls that a language model is trained on."""
+"""Run `fleetlore export`: write judged sessions and preference pairs for training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run `fleetlore dead-letters redrive`: send dead letters back to their source topics, once the cause is fixed."""
+"""Run `fleetlore dead-letters redrive`: send dead letters back to their source topics after the cause is fixed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def redrive(
 ) -> None:
     """Send dead letters back to where they came from.
 
-    To their source topic and partition, oldest first. A dry run unless --yes is given.
+    They go to their source topic and partition, oldest first. Without --yes this is a dry run.
     """
     from sinks.redrive import redrive as redrive_
 

@@ -1,8 +1,6 @@
-"""Run `up`, `worker` and `trainer`, and `doctor`, which examines what they run on.
+"""Run `up`, `worker`, `trainer` and `doctor`. Each is an entry point (see `fleetlore.cli.main`).
 
-Each is an entry point (see `fleetlore.cli.main`).
-
-What is heavy is imported inside a command, because this module is loaded at every start of `fleetlore`.
+Commands import heavy modules themselves, because every start of `fleetlore` loads this module.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ if TYPE_CHECKING:
     from streams.embedded.stack import Stack as Embedded
 
 TO_BE_SEEN_TO = 3
-# Of the stack to its end, after which its processes are killed: two groups of them have 30 seconds each.
+# Time for the stack to end before its processes are killed: two groups with 30 s each.
 _STOP_SECONDS = 60.0
-# Below this `up` warns: Milvus takes tens of MiB from the beginning.
+# `up` warns below this: Milvus needs tens of MiB at start.
 _LITTLE_SPACE_BYTES = 500 * 2**20
 
 _Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat for several.")]
@@ -48,7 +46,7 @@ def _settings(broker: str | None, milvus: str | None, tenants: list[str] | None,
 
 
 async def _reach(settings: Settings) -> None:
-    """Raises BrokerUnavailable, before Faust is there to explain it with a traceback."""
+    """Raise BrokerUnavailable now, because Faust would print a traceback."""
     from fleetlore.kafka.read import observer
 
     async with observer(settings.cluster):
@@ -56,7 +54,6 @@ async def _reach(settings: Settings) -> None:
 
 
 def _say_start(role: str, settings: Settings) -> None:
-    """One line in the log of each start: who began, with what, and when."""
     from sinks.health_endpoint import package_version
 
     served = ", ".join(settings.tenants[:5]) + (", ..." if len(settings.tenants) > 5 else "")
@@ -72,7 +69,7 @@ def worker(
 ) -> None:
     """Run one worker with all stages of the pipeline.
 
-    Until SIGTERM.
+    It runs until SIGTERM.
     """
     settings = _settings(broker, milvus, tenant, metrics_port)
     asyncio.run(_reach(settings))
@@ -85,7 +82,7 @@ def worker(
 def trainer(broker: Broker = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None) -> None:
     """Train adapters from judged sessions and publish versions.
 
-    Signed, until SIGTERM.
+    Versions are signed. It runs until SIGTERM.
     """
     settings = _settings(broker, None, tenant, metrics_port)
     _say_start("trainer", settings)
@@ -94,18 +91,18 @@ def trainer(broker: Broker = None, tenant: _Tenants = None, metrics_port: _Metri
 
     async def train() -> None:
         await run_trainer(settings)
-        leave(0)  # from within, because the end of the loop would wait for an update that was given up
+        leave(0)  # exit here, because closing the loop would wait for an abandoned update
 
     asyncio.run(train())
 
 
 @command
 def doctor(stack: Stack, json: Json = False) -> None:
-    """Examine what fleetlore runs on, and say what to do.
+    """Check what fleetlore runs on, and say what to do.
 
-    One line each for broker, topics, replicas, clock, lag, Milvus, keys and, with --data, the roles.
+    Each line is a check: broker, topics, replicas, clock, lag, Milvus, keys and, with --data, the roles.
 
-    Exit code: 0 if all is well, 3 if something should be seen to, 1 if something is broken.
+    Exit code: 0 if all checks pass, 3 if one needs attention, 1 if one is broken.
     """
     settings = stack.settings
     from streams.offline.doctor import examine, roles_of
@@ -130,7 +127,7 @@ def up(
 ) -> None:
     """Run broker, Milvus, workers, trainer and page on one folder.
 
-    Until Ctrl-C; the event log and what was learned stay in the folder.
+    It runs until Ctrl-C. The folder keeps the event log and all lore.
     """
     if http:
         address(http)

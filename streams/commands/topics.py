@@ -1,4 +1,4 @@
-"""Run `fleetlore topics apply`, `acls` and `principal`: make a broker's topics, access lists and keys as stated."""
+"""Run `fleetlore topics apply`, `acls` and `principal`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetlore.errors import ConfigError
 if TYPE_CHECKING:
     from sinks.topics import Allowed, Difference
 
-# 1 is an error and 2 wrong usage, in every command.
+# In every command, 1 is an error and 2 wrong usage.
 DIFFERENCES_REMAIN = 3
 
 _Tenants = Annotated[
@@ -50,9 +50,7 @@ def apply(
 ) -> None:
     """Create missing topics and correct their settings.
 
-    Those that differ from the documented ones are changed.
-
-    Where a topic of lore is empty, what the vector store knows is published there again.
+    Settings that differ from the documented ones are changed. Empty topics of lore are filled from the vector store.
 
     Exit code: 0 if everything matches in the end; 3 if differences remain, after a dry run or because a change was
     refused or is impossible on the broker.
@@ -84,11 +82,11 @@ def apply(
 
 
 def acls(tenant: _Tenants = None) -> None:
-    """Print what each role needs on a secured cluster, as lines for Kafka's own tool.
+    """Print each role's ACLs for a secured cluster.
 
-    Roles are agents and reviewers of a tenant, workers, trainer and operators. Users are called fleetlore-agent-TENANT,
-    fleetlore-reviewer-TENANT, fleetlore-worker, fleetlore-trainer and fleetlore-operator. Every topic is named in full,
-    so no tenant's list covers another's topics.
+    The lines are commands of Kafka's own tool. Roles are agents and reviewers of a tenant, workers, trainer and
+    operators. Users are called fleetlore-agent-TENANT, fleetlore-reviewer-TENANT, fleetlore-worker, fleetlore-trainer
+    and fleetlore-operator. Every topic is named in full, so no tenant's list covers another's topics.
     """
     from streams.commands.acls import accesses, as_commands
 
@@ -101,7 +99,7 @@ def principal(
 ) -> None:
     """Print the key that a principal signs its events with.
 
-    It is FLEETLORE_PRINCIPAL_KEY of its agents, made of that of the workers, which has to be set here.
+    Its agents need it as FLEETLORE_PRINCIPAL_KEY. The command derives it from the workers' key, which must be set here.
     """
     from fleetlore.wire.principals import Principals
 
@@ -139,7 +137,7 @@ async def _apply(settings: Settings, dry_run: bool, allowed: Allowed) -> list[Di
             return differences
         keyed = [each for each in differences if each.kind == "partitions" and each.state == "open"]
         if allowed.grow_keyed and keyed:
-            # Refused where a worker is at work.
+            # Refused while a worker runs.
             await admin.accept({each.topic: (0, int(each.found)) for each in keyed})
         differences = await admin.apply(differences)
         if allowed.grow_keyed and (grown := await admin.grown()):
@@ -148,7 +146,7 @@ async def _apply(settings: Settings, dry_run: bool, allowed: Allowed) -> list[Di
 
 
 async def _publish(settings: Settings) -> int:
-    """Fill the topics of lore that hold nothing with what the store knows; return the number of records."""
+    """Fill empty topics of lore from the store. Return the number of records."""
     from fleetlore.errors import StoreUnavailable
     from streams.offline.republish import fill_empty
 

@@ -1,8 +1,7 @@
 """Decide who may see the page and who may act on it.
 
-On a loopback address everybody on the machine may; elsewhere a token is asked for, once, and kept in a cookie. An
-action needs besides that its request comes from the page itself: another page in the same browser must not be able to
-send it.
+On loopback, every local user may. Elsewhere the page requires a token once and keeps it in a cookie. An action must
+also come from the page itself, so that another page in the same browser cannot send it.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from fleetlore.loopback import is_loopback
 
 _COOKIE = "fleetlore_console"
-# A probe knows neither the token nor the name, and learns nothing but that the page answers.
+# A probe has neither token nor host name, and learns only that the page answers.
 LIVE = "/livez"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _HEADERS = {
-    # Nothing but the page's own files: texts of others are on it.
+    # Load only the page's own files, because it shows agents' texts.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # Under `no-referrer` a browser says of the page's own forms too that they come from nowhere (`Origin: null`).
+    # Under `no-referrer`, browsers send `Origin: null` even from the page's own forms.
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
@@ -36,13 +35,13 @@ _Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Access:
-    """Args: token: that is asked for; None on a loopback address."""
+    """Args: token: the required token; None on loopback."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
 
     async def __call__(self, request: Request, answer: _Handler) -> Response:
-        """A middleware: answers itself where the request may not pass."""
+        """Middleware that refuses requests without access."""
         response = self._refusal(request) or await answer(request)
         response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})
         return response
@@ -52,7 +51,7 @@ class Access:
             return None
         host = request.url.hostname or ""
         if self._token is None and not is_loopback(host):
-            # A name that somebody else's server gives this address (DNS rebinding) would pass for the page's own.
+            # A foreign name that resolves to this address (DNS rebinding) would count as the page's own.
             return PlainTextResponse(f"this page is not served as {host!r}", 421)
         if request.method not in _SAFE_METHODS and not self._is_own(request):
             return PlainTextResponse("an action has to come from the page itself", 403)
@@ -60,7 +59,7 @@ class Access:
             return None
         given = request.query_params.get("token")
         if given is not None and request.method == "GET" and self._matches(given):
-            # The address holds the token no longer than it must.
+            # Remove the token from the address.
             response = RedirectResponse(request.url.path, 303)
             response.set_cookie(_COOKIE, given, httponly=True, samesite="strict", secure=request.url.scheme == "https")
             return response

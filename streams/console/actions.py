@@ -1,7 +1,7 @@
-"""Do what a person decides on the page: hide lore, distrust an agent, choose an adapter's version.
+"""Carry out decisions made on the page: hide lore, distrust an agent, choose an adapter version.
 
-Each is the command of the same name (`fleetlore revoke`, `fleetlore distrust`, `fleetlore adapters rollback|pin|unpin|
-revoke`). Who decided it and why goes with it to the log of the fleet, and to this process' own log.
+Each is the command of the same name (`fleetlore revoke`, `fleetlore distrust`, `fleetlore adapters
+rollback|pin|unpin|revoke`). The author and the reason go to the fleet's log and to this process' log.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _OF_VERSIONS = {
 
 
 class Actions:
-    """Decides for one tenant. Versions need the signing key, `FLEETLORE_SIGNING_KEY` or that of the stack.
+    """Decides for one tenant. Adapter versions need the signing key (`FLEETLORE_SIGNING_KEY` or the stack's).
 
     Attributes:
-        progress: what became of the decisions about agents that were taken here, by agent; the workers need seconds.
+        progress: state of this page's decisions about agents, by agent; workers need seconds.
     """
 
     def __init__(self, settings: Settings, tenant: str) -> None:
@@ -58,18 +58,18 @@ class Actions:
         self.progress: dict[str, str] = {}
 
     def offered(self, kind: str) -> Mapping[str, str]:
-        """What can be done to an `item`, a `pattern`, an `agent`, or a version of the adapter of that name, each with
-        what it means; empty for what is none of them."""
+        """Return the actions on an `item`, a `pattern`, an `agent`, or a version of the named adapter, each with its
+        meaning. Return {} for another kind."""
         lore = _lore(kind)
         if lore is not None:
             return _OF_LORE[lore]
         return _OF_VERSIONS if self._settings.signing_key and any(each.name == kind for each in ADAPTERS) else {}
 
     async def decide(self, action: str, kind: str, id: str, *, by: str, why: str) -> None:
-        """Do what is offered.
+        """Carry out an offered action.
 
         Raises:
-            ConfigError: there is no such version, or it may not be moved.
+            ConfigError: the version does not exist or may not be moved.
             BrokerUnavailable: no broker answers.
         """
         by, why = redact(by), redact(why)
@@ -86,7 +86,7 @@ class Actions:
         self._under_way[id] = asyncio.create_task(self._reconsider(decided))
 
     async def close(self) -> None:
-        """Give up what is under way; a decision that was written stands, and the same one again finishes it."""
+        """Cancel running decisions. A written decision stays, and repeating it completes it."""
         for task in self._under_way.values():
             task.cancel()
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)

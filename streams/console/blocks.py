@@ -1,4 +1,4 @@
-"""Answer the six questions of the page from a snapshot. Pure: a snapshot in, rows for the templates out."""
+"""Turn a snapshot into the rows of the page's six blocks. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 from streams.console.sources import Snapshot
 
-# Hours in which a failure is called rising or cured, against as many before them.
+# A failure is rising or cured in these hours, compared with as many before.
 WINDOW = Window("hours", 6)
 _DAY = 86_400.0
 ROWS = 8
@@ -25,9 +25,9 @@ _ORDER: dict[_Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
 
 
 class _Failing(NamedTuple):
-    """A kind of failure of a tool: `calls` and `failures` of the window, with the 95 % interval of their share.
+    """A failure kind of a tool: `calls` and `failures` of the window, with the 95 % interval of their ratio.
 
-    `example` is the commonest of its forms, `hint` what agents are told of that one; `estimated`: both counts are.
+    `example` is its commonest form, and `hint` is that form's advice. `estimated`: both counts are estimates.
     """
 
     family: Pattern
@@ -43,7 +43,7 @@ class _Failing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Counts of refused dead letters, adapter versions and items, each by its reason."""
+    """Counts of refused dead letters, adapter versions and items, by reason."""
 
     letters: tuple[tuple[str, int], ...]
     adapters: tuple[tuple[str, int], ...]
@@ -51,7 +51,7 @@ class Refused:
 
 
 def failing(snapshot: Snapshot) -> list[_Failing]:
-    """What breaks: new, then rising, then the most frequent, then cured."""
+    """Return the failures: new, then rising, then most frequent, then cured."""
     patterns = snapshot.index.patterns.values()
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
     tools = tools_of(rows)
@@ -98,7 +98,7 @@ def _change(family: Pattern, now: float, lately: tuple[int, int], before: tuple[
 
 
 def hint(snapshot: Snapshot, pattern: Pattern) -> str:
-    """Return what got others past a failure, in one line; empty if nothing is known."""
+    """Return the resolution of a failure in one line, or "" if unknown."""
     recoveries = snapshot.index.recoveries(pattern.id) if pattern.level == "class" else ()
     for item in recoveries:
         by = f"{count(item.agents, 'agent')} in {count(item.support, 'session')}"
@@ -107,20 +107,20 @@ def hint(snapshot: Snapshot, pattern: Pattern) -> str:
 
 
 def learned(snapshot: Snapshot) -> list[MemoryItem]:
-    """What was learned in the last 24 hours, the newest first."""
+    """Return the items of the last 24 hours, newest first."""
     since = snapshot.now - _DAY
     found = [each for each in snapshot.index.items.values() if each.first_seen >= since]
     return sorted(found, key=lambda each: (-each.first_seen, each.id))
 
 
 def helped(snapshot: Snapshot) -> Counter[str]:
-    """Calls that advice was `given` for, or `withheld` from."""
+    """Count the calls with advice `given` or `withheld`."""
     sample = snapshot.figures.sample
     return sample.by("advised_calls_total", "advice") if sample is not None else Counter()
 
 
 def versions(snapshot: Snapshot) -> list[Listed]:
-    """Who runs what: the newest version first."""
+    """Return the adapter versions and their agents, newest first."""
     return sorted(snapshot.adapters.versions(), key=lambda each: (-each.created, each.adapter, each.version))
 
 

@@ -1,4 +1,4 @@
-"""Serve the page: six blocks that stay up to date, and a page for each thing that a row names."""
+"""Serve the page: six live blocks, and a page for each item that a row names."""
 
 from __future__ import annotations
 
@@ -37,28 +37,26 @@ __all__ = ["Console"]
 
 _FOLDER = Path(__file__).parent
 _BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
-# How often the blocks are looked at anew while somebody watches.
+# Seconds between updates of the blocks while a browser watches.
 _EVERY_SECONDS = 1.0
 _ROWS_PER_PAGE = 100
-# Characters of a reason, as of `fleetlore revoke --why`, and of a name; bytes of a form that holds both.
+# Characters of a reason (as in `fleetlore revoke --why`) and of a name; bytes of their form.
 _MAX_WHY = 500
 _MAX_BY = 100
 _MAX_FORM = 16_384
-# How long a page waits for the log to give back what was decided.
+# Seconds that a page waits to read a decision back from the log.
 _HEARD_SECONDS = 3.0
 WIDTH, HEIGHT = 320, 48
-# More points than pixels cost bytes and show nothing.
+# Points of a chart: one a pixel.
 _POINTS = 160
 
 
 def line_chart(values: Sequence[float], label: str) -> Markup:
-    """A line over a common base of 0 as SVG, which needs no script; nothing of fewer than two values. `label` is read
-    aloud.
-    """
+    """Return an SVG line over a base of 0, or "" for fewer than two values. `label` is for screen readers."""
     if len(values) < 2:
         return Markup("")
     step = -(-len(values) // _POINTS)
-    # Each point is the mean of its values, counted from the newest.
+    # Each point is the mean of its values, grouped from the newest.
     groups = [values[max(0, end - step) : end] for end in range(len(values), 0, -step)][::-1]
     means = [sum(group) / len(group) for group in groups]
     top = max(means) or 1.0
@@ -76,8 +74,8 @@ class Console:
     """The application.
 
     Args:
-        token: that is asked for; None where only this machine reaches the page.
-        actions: None where the page may only be read.
+        token: the required token; None on loopback.
+        actions: None for a read-only page.
     """
 
     def __init__(self, source: Sources, token: str | None = None, actions: Actions | None = None) -> None:
@@ -99,7 +97,7 @@ class Console:
             figure=figure,
             failed_of=failed_of,
         )
-        # Who reaches a page without a token is who started it.
+        # Without a token, the page's user is the one who started it.
         self._by = _user() if token is None else ""
         self.app = Starlette(
             routes=[
@@ -151,7 +149,7 @@ class Console:
         return PlainTextResponse("ok\n")
 
     async def _live(self, request: Request) -> Response:
-        """Server-sent events: the blocks that have changed, as JSON of their names and their HTML."""
+        """Send server-sent events: JSON of the changed blocks' names and HTML."""
         return StreamingResponse(self._changes(), media_type="text/event-stream")
 
     async def _changes(self) -> AsyncIterator[bytes]:
@@ -161,11 +159,11 @@ class Console:
                 now = self._blocks()
                 changed = {name: html for name, html in now.items() if sent.get(name) != html}
                 sent = now
-                # A comment says that the connection lives where nothing has changed.
+                # An SSE comment keeps an unchanged connection alive.
                 yield b"data: " + orjson.dumps(changed) + b"\n\n" if changed else b":\n\n"
                 await asyncio.sleep(_EVERY_SECONDS)
 
-    # --- what a row leads to ---
+    # --- details ---
 
     async def _patterns(self, request: Request) -> Response:
         snapshot, words = self._source.snapshot(), _words(request)
@@ -237,7 +235,7 @@ class Console:
             raise HTTPException(404, f"of no agent {agent!r} is a session judged or a version known")
         return self._page("agent", snapshot, agent=agent, acks=acks, sessions=sessions, decided=decided)
 
-    # --- what a person decides ---
+    # --- decisions ---
 
     def _offered(self, kind: str) -> Mapping[str, str]:
         return {} if self._actions is None else self._actions.offered(kind)
@@ -249,7 +247,7 @@ class Console:
         return self._page("decisions", snapshot, decisions=found, progress=progress)
 
     async def _decide(self, request: Request) -> Response:
-        """Ask once (GET), then do it (POST): what is in the address, why and by whom in the form."""
+        """Confirm (GET), then act (POST). The address names the action; the form holds reason and author."""
         action, kind = request.path_params["action"], request.query_params.get("kind", "")
         id = request.query_params.get("id", "")
         if self._actions is None or action not in self._offered(kind) or not id:
@@ -273,7 +271,7 @@ class Console:
         return RedirectResponse("/decisions", 303)
 
     async def _heard(self, key: str, before: Decision | None) -> None:
-        """Wait a little until the page itself has heard of a decision, so that the next one shows it."""
+        """Wait briefly for a decision to arrive on the log, so that the next page shows it."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HEARD_SECONDS):
                 while self._source.snapshot().decisions.get(key) == before:
@@ -295,7 +293,7 @@ class Console:
 
 
 def deciding(action: str, kind: str, id: str) -> str:
-    """The address that asks for a decision."""
+    """Return the address of the confirmation page."""
     return f"/decide/{action}?{urlencode({'kind': kind, 'id': id})}"
 
 
@@ -314,7 +312,7 @@ async def _form(request: Request) -> dict[str, str]:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # a container's user id may have no name
         return ""
 
 

@@ -1,7 +1,7 @@
-"""Keep what the page shows at hand: the lore, the adapters, the dead letters, the figures of the processes.
+"""Follow what the page shows: lore, adapters, dead letters, metrics.
 
-Nothing here belongs to a worker. The page follows the topics as an agent does and asks the store only for a session,
-so it runs beside `fleetlore up`, in compose or in a cluster, and slows none of them.
+The page follows the topics as an agent does and queries the store only for a session. So it runs anywhere and does not
+slow the workers.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _FETCH_WAIT_MS = 1_500
 _TIMEOUT_SECONDS = 2.0
 MAX_BYTES = 4 << 20
 _EVERY_SECONDS = 2.0
-# What the page draws.
+# Time span of the charts.
 KEPT_SECONDS = 900.0
-# Over which a rate or a quantile is taken: shorter ones jump, longer ones hide what happens now.
+# Window of rates and quantiles: shorter ones jump, longer ones hide the present.
 _WINDOW_SECONDS = 60.0
 
 _PREFIX = "fleetlore_"
-# The first stage handles every event; the second makes a failure known to all.
+# The first stage handles every event. The second publishes failures to all agents.
 FIRST_STAGE, LORE_STAGE = "sessions", "patterns"
 
 _Labels = tuple[tuple[str, str], ...]
 
 
 class _Sample(NamedTuple):
-    """All values of all endpoints at one moment; those with the same name and labels are added up."""
+    """All values of all endpoints at one moment. Values with equal names and labels are added up."""
 
     at: float
     values: Mapping[str, Mapping[_Labels, float]]
@@ -76,15 +76,15 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the endpoints say now.
+    """Current figures of the endpoints.
 
     Attributes:
-        answering, endpoints: how many of them answered, of how many.
-        events_per_second: that the first stage finished, over the window.
-        lag_records: read by no stage yet. lag_seconds: how long they take at the rate of the last minute.
-        latency: (median, 99th percentile) in seconds from an event to the lore that it changed; None without one.
+        answering, endpoints: number that answered, and in all.
+        events_per_second: events finished by the first stage, over the window.
+        lag_records: records that no stage has read. lag_seconds: time to read them at the last minute's rate.
+        latency: (median, 99th percentile) in seconds from an event to its lore; None without events.
         rates: events a second over time, oldest first, for a chart.
-        sample: the values themselves; None before the first answer.
+        sample: all values; None before the first answer.
     """
 
     answering: int = 0
@@ -99,7 +99,7 @@ class Figures:
 
 @dataclass(slots=True)
 class Scraper:
-    """Asks the endpoints every `_EVERY_SECONDS`, as long as `run()` runs."""
+    """Polls the endpoints every `_EVERY_SECONDS` while `run()` runs."""
 
     urls: Sequence[str]
     clock: Clock
@@ -113,7 +113,7 @@ class Scraper:
             await asyncio.sleep(_EVERY_SECONDS)
 
     def take(self, texts: Sequence[str]) -> None:
-        """Take what the endpoints that answered said."""
+        """Add the answers of the endpoints."""
         if texts:
             now = self.clock.monotonic()
             self._samples.append(_Sample(now, read_metrics(texts)))
@@ -123,7 +123,7 @@ class Scraper:
 
 
 def read_metrics(texts: Iterable[str]) -> dict[str, dict[_Labels, float]]:
-    """Values by name (without `fleetlore_`) and labels. Endpoints that say something else are left out."""
+    """Return values by name (without `fleetlore_`) and labels. Skip endpoints with other content."""
     values: dict[str, dict[_Labels, float]] = {}
     for text in texts:
         try:
@@ -159,7 +159,7 @@ def _figures_of(samples: Sequence[_Sample], answering: int, endpoints: int) -> F
 
 
 def _gained(start: _Sample, end: _Sample, name: str, **labels: str) -> float:
-    # A process that was restarted counts from 0 again.
+    # a restarted process counts from 0
     return max(0.0, end.total(name, **labels) - start.total(name, **labels))
 
 
@@ -169,7 +169,7 @@ def _rate(start: _Sample, end: _Sample) -> float:
 
 
 def _latency(start: _Sample, end: _Sample) -> tuple[float, float] | None:
-    """Median and 99th percentile of the window; of all time where nothing came in it."""
+    """Return median and 99th percentile of the window, or of all time if the window is empty."""
     after, before = _buckets(end), _buckets(start)
     lately = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
     counts = lately if max(lately.values(), default=0.0) > 0 else after
@@ -189,7 +189,7 @@ def _buckets(sample: _Sample) -> dict[float, float]:
 
 
 def _quantile(cumulative: Mapping[float, float], share: float) -> float:
-    """The upper bound of the bucket that holds the quantile; of the last one, which has none, its lower bound."""
+    """Return the upper bound of the quantile's bucket. The last bucket has only a lower bound."""
     bounds = sorted(cumulative)
     wanted = share * cumulative[bounds[-1]]
     place = next(place for place, bound in enumerate(bounds) if cumulative[bound] >= wanted)
@@ -206,9 +206,8 @@ def _get(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known at one moment. `letters`: the newest dead letters, oldest first. `decisions`: the newest about each
-    item, pattern and agent, by its key. `loaded`: whether all lore that existed when the page started is known.
-    `self_declared`: whether agents are who they say."""
+    """The page's data at one moment. `letters`: newest dead letters, oldest first. `decisions`: the newest by key.
+    `loaded`: the lore that existed at start is read. `self_declared`: agents need not prove their names."""
 
     tenant: str
     now: float
@@ -230,10 +229,10 @@ class Judged(NamedTuple):
 
 
 class Sources:
-    """Follows everything from entering to leaving its context; survives outages of the broker and the endpoints.
+    """Follows all sources while its context is open, across outages of broker and endpoints.
 
     Args:
-        metrics: addresses of the metrics endpoints of workers and trainer, without `/metrics`.
+        metrics: URLs of the metrics endpoints of workers and trainer, without `/metrics`.
     """
 
     def __init__(self, settings: Settings, tenant: str, metrics: Sequence[str]) -> None:
@@ -283,7 +282,7 @@ class Sources:
         )
 
     async def session(self, id: str) -> SessionState | None:
-        """The row of a session, as the judging stage keeps it; None where there is none.
+        """Return the judging stage's row of a session, or None.
 
         Raises:
             StoreUnavailable: Milvus does not answer.
@@ -293,7 +292,7 @@ class Sources:
         return SessionState.from_json(rows[0]["state"]) if rows else None
 
     async def sessions_of(self, agent: str) -> list[Judged]:
-        """Judged sessions of an agent, by their ids; at most 100 of them.
+        """Return up to 100 judged sessions of an agent, by id.
 
         Raises:
             StoreUnavailable: Milvus does not answer.
@@ -323,7 +322,7 @@ class Sources:
     async def _take_decisions(self, fetched: Fetched) -> None:
         for records in fetched.values():
             for record in records:
-                with contextlib.suppress(ValueError):  # of a release that says it in another way
+                with contextlib.suppress(ValueError):  # another release's format
                     taken = Decision.from_json(record.value or b"")
                     self._decisions[taken.key] = taken
 

@@ -1,19 +1,17 @@
-"""Process the events again, with today's code, into a new version of the collections that then becomes the live one.
+"""Process all events again with today's code into new collections, which then go live.
 
-It reads under a group of its own, so the live group's offsets stay where they are, and hands values from stage to stage
-in memory (`streams.offline.memory_pipeline`), so the live topics see none of them. The switch loses nothing and lets no
-two writers write one row:
+A backfill reads with its own group and passes values between stages in memory (`streams.offline.memory_pipeline`), so
+live offsets and topics are untouched. The switch loses no event and gives each row a single writer:
 
-1. The version catches up with the end of `events`, forgets what operators have erased or distrusted since it was
-   filled, and its position is committed. It is not written by the backfill again.
-2. The aliases move. A live worker follows with its first batch after `RESOLVE_SECONDS`, and forgets what it remembers
-   of the old collections; batches that had begun before still write there.
-3. So what was read since the commit of 1 may lie in the old collections only. It goes through the first stage once
-   more, and its values onto the topics of the live workers, which merge them into the new collections. What they know
-   already changes nothing.
-4. The compacted topics are brought to what the new collections hold.
+1. The version catches up with `events` and with the decisions of operators. Its position is committed, and the backfill
+writes to it no more.
+2. The aliases move. A live worker follows with its first batch after `RESOLVE_SECONDS` and drops its cached states.
+Batches that started earlier still write to the old collections.
+3. So the events since step 1 may be in the old collections only. The first stage processes them again and sends its
+values to the live workers' topics. Repeated values change nothing.
+4. The compacted topics are updated from the new collections.
 
-If a process dies in between, the same command does the rest.
+After an interruption, the same command completes the rest.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ __all__ = ["Backfill", "run_backfill", "switch"]
 _BATCH_RECORDS = 256
 _COORDINATOR_SECONDS, _COORDINATOR_PAUSE_SECONDS = 60.0, 0.2
 
-# Milvus takes letters, digits and underscores in the name of a collection.
+# Milvus allows letters, digits and underscores in a collection's name.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
 
 _Offsets = dict[TopicPartition, int]
@@ -67,7 +65,7 @@ class BackfillReport:
     """Result of a run.
 
     Attributes:
-        event_seconds: from the oldest event to the newest, by their own time.
+        event_seconds: event time from the oldest to the newest event.
     """
 
     name: str
@@ -87,15 +85,14 @@ class BackfillReport:
 async def run_backfill(
     settings: Settings, name: str, *, time: float | None = None, offset: int | None = None
 ) -> BackfillReport:
-    """Fill collection version `name` up to the end of the events, from where an earlier run of it ended or else from
-    the beginning.
+    """Fill collection version `name` up to the end of the events, from where its last run ended or from the beginning.
 
     Args:
-        time, offset: start there instead: in seconds since the Unix epoch, or of every partition.
+        time, offset: start there instead: seconds since the epoch, or an offset of every partition.
 
     Raises:
-        ConfigError: the version is live, or it has begun already and a start is given.
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
+        ConfigError: the version is live, or it has begun and a start is given.
+        StoreUnavailable, BrokerUnavailable: run it again to continue.
     """
     async with Backfill(settings, name) as backfill:
         if await backfill.is_live():
@@ -105,11 +102,11 @@ async def run_backfill(
 
 
 async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> None:
-    """Make collection version `name` the live one, as the module describes. Call it again after an error to finish.
+    """Make collection version `name` live (see the module). Call it again after an error.
 
     Raises:
-        ConfigError: there is no such version, or the switch loses lore (`Backfill.check_loss`) and `allow_loss` is not
-        set. StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
+        ConfigError: the version does not exist, or the switch loses lore (`Backfill.check_loss`) without `allow_loss`.
+        StoreUnavailable, BrokerUnavailable: run it again to continue.
     """
     async with Backfill(settings, name) as backfill:
         if name not in await backfill.store.on_client(list_versions):
@@ -117,15 +114,15 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
         await backfill.begin()
         if not await backfill.is_live():
             await backfill.fill()
-            # Once more, for what came in meanwhile: the shorter the distance, the less is merged twice.
+            # Fill again: the closer to the end, the fewer events are merged twice.
             await backfill.fill()
             if not allow_loss:
                 await backfill.check_loss()
-            # An erasure that is written later looks at the rows 2 s later, and finds those of this version.
+            # A later erasure waits 2 s, then finds this version's rows.
             await backfill.heed()
         await backfill.store.on_client(lambda client: make_live(client, name))
         await asyncio.sleep(RESOLVE_SECONDS)
-        # Also of tenants that no worker serves, who have events and may have no more.
+        # Include tenants without a worker, whose events may have expired.
         of_all = settings.with_(tenants=backfill.tenants)
         await ensure_topics(of_all)
         await backfill.hand_over()
@@ -133,11 +130,11 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
 
 
 class Backfill:
-    """One collection version and the events it is made of; an async context manager.
+    """A collection version and its source events; an async context manager.
 
     Attributes:
         store: store of the version.
-        tenants: all that have events on the broker, because a version holds all of them, and `others`.
+        tenants: all tenants with events on the broker and `others`, because a version holds every tenant.
     """
 
     def __init__(self, settings: Settings, name: str, others: Iterable[str] = ()) -> None:
@@ -179,36 +176,36 @@ class Backfill:
         await self._opened.aclose()
 
     async def is_live(self) -> bool:
-        """Return whether at least one alias points to this version: then live workers write to it."""
+        """Return whether an alias points to this version, so that live workers write to it."""
         return await self.store.on_client(lambda client: is_live(client, self.name))
 
     async def begin(self, time: float | None = None, offset: int | None = None) -> None:
-        """Create what is missing and go to the committed offsets, or to the start of a new version.
+        """Create missing collections and seek the committed offsets, or the start of a new version.
 
         Raises:
-            ConfigError: the version has begun already, and a start is given.
+            ConfigError: the version has begun, and a start is given.
         """
         created = await self.store.open()
         self._reader.assign(self._partitions)
         commits = await self._committed()
         committed = {partition: at.offset for partition, at in commits.items()}
-        # Commits of an earlier version of this name say nothing about collections that were empty a moment ago.
+        # Commits of an earlier version of this name do not apply to new collections.
         if created or all(each < 0 for each in committed.values()):
             committed = dict(await self._start_offsets(time, offset))
             await self._commit(committed)
         elif time is not None or offset is not None:
             raise ConfigError(f"collection version {self.name!r} has begun already; drop it to begin elsewhere")
         for partition, at in committed.items():
-            # A partition that was added since has no commit, and is read from its beginning.
+            # A new partition has no commit and is read from its beginning.
             self._reader.seek(partition, max(0, at))
 
     async def remaining(self) -> int:
-        """Return the number of offsets between the position and the current end of the topics."""
+        """Return the number of offsets left to the topics' current end."""
         ends = await end_offsets(self._watcher, self._partitions)
         return sum([ends[each] - await self._reader.position(each) for each in self._partitions])
 
     async def process(self, events: Iterable[Event]) -> None:
-        """Process events that do not come from the log, and wait until their rows are acknowledged."""
+        """Process events from outside the log, and wait until their rows are acknowledged."""
         values: dict[str, list[bytes]] = {}
         for event in events:
             name = topic(event.tenant, "feedback" if event.kind == "feedback" else "events")
@@ -220,17 +217,17 @@ class Backfill:
         await self._chain.settle()
 
     async def fill(self, progress: Callable[[int], object] = lambda events: None) -> BackfillReport:
-        """Process all events up to the current end of the topics.
+        """Process all events up to the topics' current end.
 
         Args:
-            progress: called after each batch with the number of events processed.
+            progress: called after each batch with the number of events.
         """
         clock = SystemClock()
         started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
         done: _Offsets = {}
         async for batch in self._batches():
             effects = await self._chain.run(batch)
-            # The rows of this batch are still being written, those of the one before are acknowledged.
+            # The previous batch is acknowledged; this batch's rows are still being written.
             await self._commit(done)
             done = await self._committable()
             events += effects.processed
@@ -248,10 +245,10 @@ class Backfill:
         )
 
     async def heed(self) -> None:
-        """Bring the version to what operators have decided up to now.
+        """Apply operators' decisions to the version.
 
         Raises:
-            StackError: states still know what was erased; run it again.
+            StackError: states still hold erased sessions; run it again.
         """
         await self._read_operators()
         erased, distrusted = self._operators.topics
@@ -262,10 +259,10 @@ class Backfill:
                 await publish_again(self._settings, self.store, tenant, decision, deliver)
 
     async def check_loss(self) -> None:
-        """Check that the version holds about what the live one does.
+        """Compare the version's size with the live one.
 
         Raises:
-            ConfigError: a collection holds fewer than half of the live rows, or the oldest events have left the broker.
+            ConfigError: a collection has fewer than half of the live rows, or the broker lost the oldest events.
         """
         new = await self.store.on_client(lambda client: row_counts(client, self.name))
         live = await self.store.on_client(row_counts)
@@ -276,7 +273,7 @@ class Backfill:
             )
 
     async def hand_over(self) -> None:
-        """Let the live workers merge the events and feedback since the last commit."""
+        """Send the events and feedback since the last commit to the live workers."""
         async with BatchProducer(self._settings.cluster) as producer:
             async for batch in self._batches():
                 for stage, records in self._chain.first_of(batch):
@@ -288,7 +285,7 @@ class Backfill:
             await each.read(self._settings.cluster, self.tenants)
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
-        """Yield the records up to the current end of the topics, and an empty batch if a session is still open."""
+        """Yield the records up to the topics' current end, and empty batches while a session is open."""
         ends = await end_offsets(self._watcher, self._partitions)
         async for records in read_until(self._reader, ends, most=_BATCH_RECORDS):
             yield [Record.of(each) for each in records]
@@ -301,7 +298,7 @@ class Backfill:
         if time is not None:
             moment = int(time * 1000)
             found = await self._watcher.offsets_for_times(dict.fromkeys(self._partitions, moment))
-            # Where no record is as new as that it begins at the end. Kafka says so by None, tansu by a timestamp of -1.
+            # Start at the end if no record is that recent. Kafka returns None then, and tansu a timestamp of -1.
             return {
                 each: at.offset if (at := found.get(each)) and at.timestamp >= 0 else ends[each]
                 for each in self._partitions
@@ -311,11 +308,11 @@ class Backfill:
         return first
 
     async def _committable(self) -> _Offsets:
-        """Return the offsets that may be committed: never past the first event of an open session."""
+        """Return the offsets to commit, at most up to the first event of an open session."""
         return {each: self._sessions.committable(each, await self._reader.position(each)) for each in self._partitions}
 
     async def _committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed. A broker that has just started takes seconds to name a coordinator."""
+        """Return the group's commits. A fresh broker takes seconds to name a coordinator."""
         deadline = SystemClock().monotonic() + _COORDINATOR_SECONDS
         async with connected(make_admin(self._settings.cluster)) as admin:
             while True:
@@ -334,7 +331,7 @@ class Backfill:
 
 
 def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Iterable[int]) -> str:
-    """Say what a switch from `live` to `new` rows loses; empty where it loses nothing."""
+    """Describe what a switch from `live` to `new` rows loses, or return ""."""
     found = [f"it has {new[each]:,} {each}, the live one {live[each]:,}" for each in live if 2 * new[each] < live[each]]
     if any(first_offsets):
         found.append("the oldest events are no longer on the broker")

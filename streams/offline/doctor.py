@@ -1,6 +1,4 @@
-"""Examine what a fleet runs on: broker, topics, replicas, clock, Milvus, keys, lag, and the roles whose addresses are
-known. Nothing is written or created.
-"""
+"""Check a fleet's broker, topics, replicas, clock, Milvus, keys, lag and roles, without writing."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _State = Literal["ok", "look", "broken"]
 _CHECK_SECONDS = 20.0
 _ROLE_SECONDS = 5.0
 _TRIES = 4
-# A broker that far ahead of this host has stamped a record that it cannot have yet.
+# A record from the future beyond this tolerance means that the clocks differ.
 _SKEW_SECONDS = 5.0
 LAG_RECORDS = 10_000
 _SELF_DECLARED = "agents are self-declared: one process can be three agents"
@@ -48,11 +46,11 @@ _SELF_DECLARED = "agents are self-declared: one process can be three agents"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """Result of one check.
 
     Attributes:
-        state: `look`: the fleet works and something should be seen to; `broken`: it does not work.
-        todo: what to do; empty where it is `ok`.
+        state: `ok`; `look`: it works but needs attention; `broken`: it does not work.
+        todo: what to do, or "".
     """
 
     check: str
@@ -64,11 +62,11 @@ class Finding:
 async def examine(
     settings: Settings, clock: Clock | None = None, roles: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """Run all checks, one after the other; a check that fails is a finding too.
+    """Run all checks in order. A check that fails is a finding too.
 
     Args:
-        clock: of this host.
-        roles: addresses of the roles' endpoints by name (`roles_of`), where they are known.
+        clock: this host's clock.
+        roles: URLs of the roles' endpoints by name (`roles_of`), if known.
     """
     of_host = partial(_clock, clock or SystemClock())
     found = [await _safely("broker", _broker, settings)]
@@ -84,7 +82,7 @@ async def examine(
 
 
 def roles_of(data: Path) -> dict[str, str]:
-    """Addresses of the endpoints of the roles of the stack that runs on a folder."""
+    """Return the URLs of the endpoints of a folder's running stack."""
     return dict(orjson.loads((data / STACK_FILE).read_bytes()).get("metrics", {}))
 
 
@@ -98,7 +96,7 @@ async def _safely(name: str, check: Callable[[Settings], Awaitable[Finding]], se
         except ConfigError as error:
             return Finding(name, "broken", str(error), "correct what it names")
         except (FleetloreError, KafkaError, OSError) as error:
-            # Of three brokers with one away every third question goes to that one.
+            # With one of three brokers down, every third request goes to it.
             if not left:
                 return Finding(name, "broken", str(error) or repr(error), _cure(f"{error} {error!r}"))
     raise AssertionError("the last try returns")
@@ -163,7 +161,7 @@ async def _replicas(settings: Settings) -> Finding:
 
 
 async def _clock(clock: Clock, settings: Settings) -> Finding:
-    """Only one side can be seen without writing: the broker's time of the newest events, if it is in our future."""
+    """Report a broker clock ahead of ours, seen in the newest events. A clock behind ours shows only by writing."""
     newest = 0.0
     async with observer(settings.cluster) as consumer:
         ends = await end_offsets(
@@ -181,7 +179,7 @@ async def _clock(clock: Clock, settings: Settings) -> Finding:
 
 
 async def _lag(settings: Settings) -> Finding:
-    # The judgments have a reader only where a language model gives opinions on them.
+    # Judgments have a reader only with a language model.
     read = (*FLOW, OpinionsStage.reads) if settings.llm_url else FLOW
     async with observer(settings.cluster, settings.group) as consumer:
         lags = {

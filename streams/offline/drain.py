@@ -1,8 +1,8 @@
 """Wait until the pipeline has processed everything that was sent.
 
-Topics are checked in the order of the flow. A stage commits only after its values were acknowledged on the next topic.
-So once it has committed its whole topic, all values that it will ever make of that lie on the topics checked later. The
-opinions of a language model (`streams.stages.s5_opinions`) are not waited for: they may come much later.
+Topics are checked in the order of the flow. A stage commits after its values are acknowledged on later topics, so once
+it has committed its topic, all its values are there. Opinions of a language model (`streams.stages.s5_opinions`) are
+not awaited, because they may come much later.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from streams.stages.pipeline import FLOW
 
 __all__ = ["BEHIND", "wait_drained"]
 
-# Without the first stage's, whose commits wait for sessions that are still open.
+# Without the first stage, whose commits wait for open sessions.
 BEHIND = FLOW[1:]
 _POLL_SECONDS = 0.05
-# What is left may be markers of transactions and records of aborted ones, which nobody reads or commits. That is looked
-# up where a commit has not moved for so long.
+# The remaining offsets may be transaction markers and aborted records, which no stage commits. Check for them once a
+# commit has not moved for this many seconds.
 _STILL_SECONDS = 1.0
 
-_Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and when it moved or was last looked at
+_Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and the time of its last move or check
 
 
 async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, flow: Sequence[str] = FLOW) -> None:
-    """Wait until the workers have committed all records on the tenant's topics and all that follow from them.
+    """Wait until the workers have committed all records on the tenant's topics, and all that follow from them.
 
     Args:
-        flow: the topics to wait for, in the order of the flow.
+        flow: topics to wait for, in the order of the flow.
 
     Raises:
         BrokerUnavailable: the broker does not answer.
-        StackError: the time is up; the text names the topic and its records that are left.
+        StackError: time-out. The text names the topic and its remaining records.
     """
     name, left = "", 0
     moves: _Moves = {}
@@ -48,7 +48,7 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, 
         try:
             async with asyncio.timeout(timeout_seconds):
                 for name in flow:
-                    # Up to what is there now: a fleet that goes on never comes to an end.
+                    # Wait only up to the current end: a running fleet never reaches its end.
                     ends = await end_offsets(consumer, await partitions_of(consumer, topic(tenant, name)))
                     while left := await _remaining(consumer, ends, moves):
                         await asyncio.sleep(_POLL_SECONDS)
@@ -59,12 +59,12 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, 
 
 
 async def remaining(consumer: Any, name: str) -> int:
-    """How many records of a topic the consumer's group has not committed."""
+    """Count a topic's records that the consumer's group has not committed."""
     return await _remaining(consumer, await end_offsets(consumer, await partitions_of(consumer, name)), None)
 
 
 async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: _Moves | None) -> int:
-    """Take out the partitions that are done. `consumer` is assigned to them; without `moves` it is not waited for."""
+    """Remove finished partitions and count the rest. `consumer` is assigned to them. Without `moves`, do not wait."""
     left = 0
     for partition, end in list(ends.items()):
         committed = await consumer.committed(partition) or 0

@@ -1,7 +1,7 @@
 """Ask for advice as the agents of logged sessions would have.
 
-Each session is made again, call by call, through the session of a real agent: advice at its start, before each call and
-after each call that failed. Nothing is learned from it.
+Each session is replayed call by call through a real agent's session: advice at its start, before each call and after
+each failed call. The replay does not change the lore.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "un
 
 
 def call_log(logged: LoggedSession) -> CallLog:
-    """The calls of a logged session, each with the messages before it."""
+    """Return the calls of a logged session, each with the preceding messages."""
     calls: list[Call] = []
     messages: list[str] = []
     for kind, data in logged.events:
@@ -38,7 +38,7 @@ def call_log(logged: LoggedSession) -> CallLog:
 
 
 async def hear(learned: OfflineRun, sessions: Sequence[LoggedSession]) -> list[Heard]:
-    """What each of these sessions would have been told by a fleet that has learned this, in the order given."""
+    """Return the advice that a fleet with this lore would give to each session, in the given order."""
     memory = MemoryPipeline(learned.ended, learn=False)
     memory.call_model = CallModel.from_bytes(learned.calls) if learned.calls else None
     for pattern in learned.patterns:

@@ -1,8 +1,7 @@
-"""Run the pipeline's stages in one process: no topics between them, and for backtests no broker, Milvus or real time.
+"""Run the pipeline's stages in one process without topics; for backtests also without Milvus and real time.
 
-A backfill uses the `Chain` with Milvus behind it: by way of the topics its values would mix with those of the live
-workers. A `MemoryPipeline` has a store and a clock of its own besides; its agents' sessions and their advice are the
-real ones. `run_logs` learns from logged sessions.
+A backfill runs a `Chain` over Milvus, because topics would mix its values with the live workers'. A `MemoryPipeline`
+adds a store and a clock in memory, with the real sessions and advice. `run_logs` learns from logged sessions.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ BATCH_SESSIONS = 128
 
 
 class Chain:
-    """Runs stages, given in the order of the flow: the values of one are the next one's batch. Writes their rows.
+    """Runs stages in the order of the flow: each stage's values are the next one's batch.
 
-    Values for the compacted topics and dead letters are dropped: the live workers publish those.
+    It drops values for compacted topics and dead letters, which the live workers publish.
     """
 
     def __init__(self, stages: Sequence[Stage], store: Store) -> None:
@@ -58,20 +57,18 @@ class Chain:
         self._writes: list[asyncio.Task[None]] = []
 
     async def run(self, batch: Sequence[Record]) -> Effects:
-        """Process a batch of the first stage's topic, and of feedback; return the first stage's effects, which
-        count both.
+        """Process a batch of events and feedback. Return the first stage's effects, with the counts of both.
 
-        The rows of the batch are still being written then, beside the next batch's first stage; those of all batches
-        before it are acknowledged.
+        The batch's rows are still being written on return. All earlier rows are acknowledged.
 
         Raises:
-            StoreUnavailable: the last batch whose rows are known to be acknowledged is the one before the previous.
+            StoreUnavailable: the rows of the previous batch may be missing.
         """
         first, *later = self._stages
         came = dict(self.first_of(batch))
         waiting = {stage.reads: records for stage, records in came.items() if stage is not first}
         effects = await first.process(came.get(first, []))
-        await self.settle()  # the later stages read what they wrote
+        await self.settle()  # later stages read these rows
         self._hand_on(effects.outgoing, waiting)
         self._write(effects)
         for stage in later:
@@ -88,14 +85,14 @@ class Chain:
         return effects
 
     async def deliver(self, values: Sequence[Outgoing]) -> None:
-        """Process values as the topics would bring them, and wait until their rows are acknowledged."""
+        """Process values as if they came from topics, and wait until their rows are acknowledged."""
         waiting: dict[str, list[Record]] = {}
         self._hand_on(values, waiting)
         await self.run([record for records in waiting.values() for record in records])
         await self.settle()
 
     def first_of(self, batch: Sequence[Record]) -> list[tuple[Stage, list[Record]]]:
-        """The stages that read the topics of a batch, each with its records."""
+        """Return the stages that read the batch's topics, each with its records."""
         by_topic: dict[str, list[Record]] = {}
         for record in batch:
             by_topic.setdefault(record.topic.split(".", 2)[2], []).append(record)
@@ -122,12 +119,12 @@ class Chain:
             try:
                 await self._store.upsert(collection, rows)
             except RowRefused as error:
-                log.warning("%s", error)  # the live workers have it among their dead letters
+                log.warning("%s", error)  # the live workers make the dead letter
         if effects.acknowledged is not None:
             effects.acknowledged()
 
     def _hand_on(self, values: Sequence[Outgoing], waiting: dict[str, list[Record]]) -> None:
-        """Pack values as the topics would carry them, so that the next stage reads them as ever."""
+        """Pack values into records as topics would, for the next stage."""
         packed: dict[tuple[str, str], list[bytes]] = {}
         for value in values:
             if value.topic in self._read and value.value is not None:
@@ -138,11 +135,11 @@ class Chain:
 
 
 class MemoryStore:
-    """A `streams.stage.base.Store` of dictionaries; `tests/contract/test_store.py` holds it to Milvus.
+    """An in-memory `streams.stage.base.Store`. `tests/contract/test_store.py` compares it with Milvus.
 
     Attributes:
         collections: rows by collection and id.
-        written: (collection, id) of the rows written since this was last cleared, in the order of their first write.
+        written: (collection, id) of rows written since the last clear, in order of their first write.
     """
 
     def __init__(self) -> None:
@@ -150,7 +147,7 @@ class MemoryStore:
         self.written: dict[tuple[str, str], None] = {}
 
     def bodies(self, collection: str) -> list[bytes]:
-        """The public rows, in the order of their ids: a row with an empty body holds a state alone."""
+        """Return the public rows in the order of their ids. A row with an empty body holds state only."""
         rows = self.collections.get(collection, {})
         return [rows[id]["body"].encode() for id in sorted(rows) if rows[id]["body"]]
 
@@ -186,7 +183,7 @@ def _fields_of(row: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
 
 
 class EventClock:
-    """A run's own time: each event takes a second, so that nothing depends on how fast the machine is."""
+    """The run's own time: an event takes one second, on any machine."""
 
     def __init__(self, now: float = _START_SECONDS) -> None:
         self._now = now
@@ -197,7 +194,7 @@ class EventClock:
     monotonic = now
 
     def tick(self) -> float:
-        """Let an event's second pass and return its time."""
+        """Advance by one event and return its time."""
         self._now += _EVENT_SECONDS
         return self._now
 
@@ -206,11 +203,11 @@ class MemoryPipeline:
     """The stages of one tenant, their lore, and agents that read it.
 
     Args:
-        learn: with all stages, else with the first alone.
+        learn: run all stages; otherwise only the first.
 
     Attributes:
         index: the lore of every agent.
-        call_model: of every agent; None until it is set.
+        call_model: every agent's call model, or None.
     """
 
     def __init__(self, started: float = _START_SECONDS, *, learn: bool = True) -> None:
@@ -223,14 +220,14 @@ class MemoryPipeline:
         self._offset = 0
 
     def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event], *, place: str = "") -> Session:
-        """Make a session that puts its events into `emitted`; `take` them when it has ended."""
+        """Make a session that appends its events to `emitted`. Pass them to `take` when it has ended."""
         fleet = _Fleet(agent, self)
         fleet.emitter = fleet.reviews = _Emitter(emitted, self.clock)
         fleet.replica = _Replica(self.index)
         return fleet.session(goal, task, id, place=place)
 
     async def take(self, events: Sequence[Event]) -> list[Trajectory]:
-        """Process events; all agents know of them from then on. Returns the sessions that they close."""
+        """Process events and return the sessions that they close. Agents know the new lore afterwards."""
         closed = await self.run(events)
         await self._chain.settle()
         index = self.index
@@ -246,7 +243,7 @@ class MemoryPipeline:
         return closed
 
     async def run(self, events: Iterable[Event]) -> list[Trajectory]:
-        """Process events and return the sessions that they close. Secrets are masked, as an agent masks them."""
+        """Process events with secrets masked, as an agent masks them. Return the sessions that they close."""
         values: dict[str, list[bytes]] = {"events": [], "feedback": []}
         for event in events:
             values["feedback" if event.kind == "feedback" else "events"].append(encode_event(event))
@@ -268,7 +265,7 @@ class MemoryPipeline:
 class _Fleet(Fleet):
     def __init__(self, agent: str, pipeline: MemoryPipeline) -> None:
         super().__init__(agent, broker=_NO_BROKER, tenant=DEFAULT_TENANT, clock=pipeline.clock)
-        self._lifetime.enter()  # nothing is to be sent
+        self._lifetime.enter()  # events stay in this process
         self._pipeline = pipeline
 
     @property
@@ -298,10 +295,10 @@ class OfflineRun:
     """The result of `run_logs`.
 
     Attributes:
-        trajectories: in the order of the stream, each with the ending and reward that the log gave.
-        patterns, items, calls: what the fleet knows in the end, `calls` being bytes of the call model
-            (`CallModel.from_bytes`); none unless it learned.
-        ended: event time of the last event, in seconds since the Unix epoch.
+        trajectories: in the order of the stream, with the log's endings and rewards.
+        patterns, items, calls: the final lore; `calls` is the serialised call model (`CallModel.from_bytes`). Empty
+            unless the run learned.
+        ended: event time of the last event, in seconds since the epoch.
     """
 
     trajectories: list[Trajectory]
@@ -314,7 +311,7 @@ class OfflineRun:
 async def run_logs(
     sessions: Sequence[LoggedSession], *, seed: int, learn: bool, started: float = _START_SECONDS
 ) -> OfflineRun:
-    """Process logged sessions, in an order drawn from `seed`, by all stages, or (not `learn`) by the first alone."""
+    """Process logged sessions in an order drawn from `seed`. Run all stages, or only the first if not `learn`."""
     order = sorted(sessions, key=lambda each: each.session)
     Random(seed).shuffle(order)
     memory = MemoryPipeline(started, learn=learn)
@@ -330,7 +327,7 @@ async def run_logs(
 
 
 def events_of(session: LoggedSession, clock: EventClock) -> list[Event]:
-    """The events of a logged session, each with a time of its own."""
+    """Return the events of a logged session, each with its own time."""
     return [
         Event(kind, DEFAULT_TENANT, session.agent, session.session, sequence, clock.tick(), data)
         for sequence, (kind, data) in enumerate(session.all_events())

@@ -1,10 +1,8 @@
-"""Rebuild the collections of an embedded stack's folder that another release filled.
+"""Rebuild an embedded stack's collections that another release filled.
 
-Rows of another schema or encoder mean something else, so nothing is converted: a backfill fills a version of its own
-beside the live one. Sessions whose events have left the log, or were kept in memory alone, come back from the digests
-that lie beside their judgments. The aliases move last. A process that dies before is continued by the next start.
-
-No worker runs meanwhile, so no row is written to the live version.
+Rows of another schema or encoder are not converted: a backfill fills a new version beside the live one. Sessions that
+are no longer on the log come back from the digests in their judgments. The aliases move last, and the next start
+continues an interrupted migration. No worker runs meanwhile, so the live version does not change.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class _Digests:
     Attributes:
         sessions: trajectories by tenant and session, in the order of their parts.
         unreadable: number of judgments that this release cannot read.
-        cut: number of sessions whose digest leaves calls out.
+        cut: number of sessions whose digest omits calls.
     """
 
     sessions: dict[tuple[str, str], list[Trajectory]] = field(default_factory=dict)
@@ -58,14 +56,14 @@ class _Digests:
 
 
 async def migrate(settings: Settings, say: Say) -> bool:
-    """Make the live collections again if they are of another release or missing; return whether that was needed.
+    """Rebuild the live collections if another release made them or one is missing. Return whether it was needed.
 
     Args:
-        say: called with a line for people: what is made again, how far it is, and what cannot come back.
+        say: called with lines for the user: the task, its progress, and what cannot be restored.
 
     Raises:
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again to go on.
-        StackError: states still know what was erased; run it again.
+        StoreUnavailable, BrokerUnavailable: run it again to continue.
+        StackError: states still hold erased sessions; run it again.
     """
     async with MilvusStore.from_settings(settings) as live:
         found = await live.on_client(lambda client: look_at_collections(client, shared_encoder()))
@@ -81,7 +79,7 @@ async def migrate(settings: Settings, say: Say) -> bool:
                 f"{_reason(found)}: its lore is made again from {events:,} events; nothing is deleted before it is done"
             )
             await backfill.fill(_Progress(say, "events", events))
-        # With stages that remember nothing of the log: the digests have no offsets.
+        # Its stages do not know the log, because digests have no offsets.
         async with Backfill(settings, found.target, tenants) as backfill:
             lost = await _bring_back(live, backfill, say)
             await backfill.heed()
@@ -113,7 +111,7 @@ def _tenants_of_rows(client: MilvusClient) -> frozenset[str]:
 
 
 async def _bring_back(live: MilvusStore, backfill: Backfill, say: Say) -> int:
-    """Process the sessions that the log no longer holds from their digests; return how many cannot be read."""
+    """Process the sessions that left the log from their digests. Return the number that cannot be read."""
     digests = _Digests()
     for tenant in backfill.tenants:
         await _collect(live, backfill.store, tenant, digests)
@@ -139,7 +137,7 @@ async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _D
         return
     async for row in live.rows("judgments", tenant, "state"):
         if row["id"].endswith("/"):
-            continue  # a judge's record, which the sessions make again
+            continue  # a record of a judge of older releases, which is not needed
         try:
             trajectory = SessionState.from_json(row["state"]).trajectory
         except ValueError:
@@ -152,7 +150,7 @@ async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _D
 
 
 async def _processed(backfill: Backfill, digests: _Digests) -> AsyncIterator[int]:
-    """Process the digests in batches; yield the number of sessions in each, once its rows are acknowledged."""
+    """Process the digests in batches. Yield each batch's number of sessions once its rows are acknowledged."""
     sessions = list(digests.sessions.values())
     for start in range(0, len(sessions), _BATCH_SESSIONS):
         batch = sessions[start : start + _BATCH_SESSIONS]
@@ -161,7 +159,7 @@ async def _processed(backfill: Backfill, digests: _Digests) -> AsyncIterator[int
 
 
 def _events_of(parts: list[Trajectory]) -> list[Event]:
-    """Make the events of a session again, and its correction, from the digests of its parts."""
+    """Rebuild a session's events and its correction from the digests of its parts."""
     first, last = parts[0], parts[-1]
     started: dict[str, Any] = {ev.GOAL: first.goal, ev.TASK: first.task, ev.PLACE: first.place, ev.USER: first.user}
     made: list[tuple[Kind, int, float, dict[str, Any]]] = [("session.started", 0, first.started, _given(started))]
@@ -189,7 +187,7 @@ def _data_of(step: Step) -> dict[str, Any]:
         return {ev.ROLE: step.role, ev.CONTENT: step.result}
     try:
         arguments = orjson.loads(step.arguments)
-    except orjson.JSONDecodeError:  # no JSON, or cut
+    except orjson.JSONDecodeError:  # not JSON, or truncated
         arguments = step.arguments
     shown = {ev.ADVICE: list(step.advice), ev.WITHHELD: list(step.withheld), ev.ADAPTER: step.adapter}
     error = {ev.ERROR_TYPE: step.error_type, ev.ERROR_MESSAGE: step.error_message}
@@ -202,7 +200,7 @@ def _given(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Progress:
-    """Says how far something is, every `_SAY_SECONDS`."""
+    """Reports progress every `_SAY_SECONDS`."""
 
     def __init__(self, say: Say, what: str, total: int) -> None:
         self._say, self._what, self._total = say, what, total

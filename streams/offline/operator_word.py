@@ -1,4 +1,4 @@
-"""Take an operator's decision, and ask the owners of the states that it is about: to forget, or to publish again."""
+"""Write an operator's decision, and ask the owners of affected states to forget sessions or publish again."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from streams.stage.operators import Forget, Reconsider
 
 __all__ = ["Deliver", "decide", "is_known", "publish_again", "reconsider"]
 
-# The second finds what was under way at the first.
+# The second round finds states that were in flight during the first.
 _ROUNDS = 2
 
 _CHUNK = 1_000
 
-# Brings values to the owners of the states: by way of the topics, or to stages in this process.
+# Sends values to the states' owners: through topics, or to stages in this process.
 Deliver = Callable[[Sequence[Outgoing]], Awaitable[object]]
 _Request = Callable[[str, tuple[int, ...]], Forget | Reconsider]
 
 
 @dataclass(slots=True)
 class States:
-    """What knows the sessions that the word is about: by id, the hashes of those.
+    """The affected states: the hashes of the affected sessions by state id.
 
     Attributes:
-        empty: by collection, ids of rows in which nothing is left.
+        empty: by collection, ids of rows without content.
     """
 
     patterns: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -56,11 +56,11 @@ class States:
 async def beside_workers(
     settings: Settings, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[tuple[MilvusStore, BatchProducer]]:
-    """A store and a producer for a job in which the workers have their part.
+    """Open a store and a producer for a job that needs running workers.
 
     Raises:
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
-        StackError: the workers did not do their part in time; run it again.
+        StoreUnavailable, BrokerUnavailable: run it again.
+        StackError: the workers did not finish in time; run it again.
     """
     try:
         async with (
@@ -78,10 +78,10 @@ async def beside_workers(
 async def states_that(
     know: Callable[[PatternState | ItemState], Collection[int]], store: ListedStore, tenant: str
 ) -> States:
-    """Look through all patterns and items of a tenant.
+    """Scan a tenant's patterns and items for affected states.
 
     Args:
-        know: the hashes of the sessions in a state that the word is about.
+        know: returns the hashes of a state's affected sessions.
 
     Raises:
         StoreUnavailable: Milvus does not answer.
@@ -103,7 +103,7 @@ async def states_that(
 
 
 def requests(tenant: str, found: States, request: _Request) -> list[Outgoing]:
-    """Make a request to the owner of each state, from the state's id and the sessions that it knows."""
+    """Make a request to the owner of each state."""
     topics = (("observations", found.patterns), ("candidates", found.items))
     return [Outgoing(tenant, name, id, request(id, known).to_json()) for name, of in topics for id, known in of.items()]
 
@@ -116,7 +116,7 @@ async def ask_owners(
     request: _Request,
     gone: Collection[int] = (),
 ) -> None:
-    """Send a request to the owner of each state, then what the log holds for its items without sessions (hashes)."""
+    """Send a request to each state's owner, then the log's contributions to its items without `gone` sessions."""
     await deliver(requests(tenant, found, request))
     chunk: list[Outgoing] = []
     async for record in records_of(settings.cluster, topic(tenant, "candidates")):
@@ -136,7 +136,7 @@ _read = msgspec.json.Decoder(_Contribution).decode
 
 
 def contributed(tenant: str, value: bytes, items: Collection[str], gone: Collection[int]) -> Iterator[Outgoing]:
-    """Of a record of `candidates`, what all but some sessions (hashes) have contributed to items."""
+    """Yield the contributions to `items` in a record of `candidates`, except those of `gone` sessions (hashes)."""
     with suppress(InvalidEvent):
         for part in split(value):
             with suppress(msgspec.DecodeError):
@@ -150,23 +150,21 @@ def _id(row: str) -> str:
 
 
 async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
-    """Write a decision to the log, where agents and workers hear it.
+    """Write a decision to the log for agents and workers.
 
     Raises:
-        BrokerUnavailable: the broker does not take it.
+        BrokerUnavailable: the broker does not accept it.
     """
     async with BatchProducer(settings.cluster) as producer:
         await producer.deliver([Outgoing(tenant, DECISIONS, decided.key, decided.to_json())])
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
-    """Write a decision about an agent, and wait until all that it contributed to is published anew.
-
-    Returns to what it contributed.
+    """Write a decision about an agent, wait until the affected states are published again, and return them.
 
     Raises:
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
-        StackError: the workers did not do their part in time; run it again.
+        StoreUnavailable, BrokerUnavailable: run it again.
+        StackError: the workers did not finish in time; run it again.
     """
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         await decide(settings, tenant, decided)
@@ -179,10 +177,10 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
 async def publish_again(
     settings: Settings, store: ListedStore, tenant: str, decided: Decision, deliver: Deliver
 ) -> States:
-    """Ask the owners of the states to which an agent contributed to publish them again; return those states.
+    """Ask the owners of the states to which an agent contributed to publish them again. Return the states.
 
     Raises:
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
+        StoreUnavailable, BrokerUnavailable: run it again.
     """
     known = await known_to(store, tenant, decided.id)
     await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, decided))
@@ -190,7 +188,7 @@ async def publish_again(
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
-    """Whether an agent of that name had a session or contributed to anything.
+    """Return whether the agent had a session or contributed to a state.
 
     Raises:
         StoreUnavailable: Milvus does not answer.
@@ -205,7 +203,7 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
 
 
 async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
-    """Look through all states of a tenant for those to which an agent contributed.
+    """Return the states to which an agent contributed.
 
     Raises:
         StoreUnavailable: Milvus does not answer.

@@ -1,4 +1,4 @@
-"""Publish the rows of Milvus and the folder of published adapters to the compacted topics again."""
+"""Publish the rows of Milvus and the folder of adapters to the compacted topics again."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ __all__ = ["fill_empty"]
 
 _CHUNK = 1_000
 _LORE = ("patterns", "items")
-# Number of passes over the rows while workers write, and the pause between two. A worker may publish a newer row
-# between our reading and our sending it: without a second pass agents would keep the older one.
+# Passes over the rows while workers write. A worker may publish a newer row between our read and our send, so a second
+# pass repairs what the first overwrote.
 _PASSES = 3
 _PASS_SECONDS = 1.0
 _OPEN_SECONDS = 20.0
-# How long an answer of the store may take where it is asked besides.
+# Seconds for the store's answer if it is asked in addition.
 _STORE_SECONDS = 5.0
 
 _Place = tuple[str, str, str]  # tenant, topic, key
 
 
 async def _restore_topics(settings: Settings) -> int:
-    """Fill the topics of a fresh broker with all patterns, memory items and adapters of the tenants.
-
-    Returns the number of patterns and items.
+    """Fill a fresh broker's topics with the tenants' patterns, items and adapters. Return the number of patterns and
+    items.
 
     Raises:
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer.
+        StoreUnavailable, BrokerUnavailable: the call can be repeated.
     """
     async with MilvusStore.from_settings(settings) as store:
         await store.open_within(_OPEN_SECONDS)
@@ -48,12 +47,10 @@ async def _restore_topics(settings: Settings) -> int:
 
 
 async def fill_empty(settings: Settings) -> int:
-    """Publish what the store knows of the tenants whose topics of patterns or items hold nothing, as new ones do.
-
-    Returns the number of records sent.
+    """Fill empty topics of patterns and items from the store. Return the number of records.
 
     Raises:
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer.
+        StoreUnavailable, BrokerUnavailable: the call can be repeated.
     """
     async with observer(settings.cluster) as consumer:
         names = {topic(tenant, name): tenant for tenant in settings.tenants for name in _LORE}
@@ -65,17 +62,16 @@ async def fill_empty(settings: Settings) -> int:
         return 0
     async with MilvusStore.from_settings(settings, timeout_seconds=_STORE_SECONDS) as store:
         if not await store.has_collections():
-            return 0  # nothing was ever learned
+            return 0  # the store is empty
         return await republish(settings.with_(tenants=empty), store)
 
 
 async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSES) -> int:
-    """Publish every pattern and item whose topic differs from its row, and delete those without a row.
-
-    Returns the number of records sent.
+    """Publish patterns and items whose topics differ from their rows, and delete those without a row. Return the number
+    of records.
 
     Raises:
-        StoreUnavailable, BrokerUnavailable: one of the two does not answer.
+        StoreUnavailable, BrokerUnavailable: the call can be repeated.
     """
     total = 0
     async with BatchProducer(settings.cluster) as producer:
@@ -116,7 +112,7 @@ async def _lore(store: MilvusStore, tenants: Iterable[str]) -> AsyncIterator[Out
     for tenant in tenants:
         for collection in _LORE:
             async for row in store.rows(collection, tenant, "body"):
-                if row["body"]:  # an incomplete item is stored for its state only
+                if row["body"]:  # an incomplete item has only state
                     yield Outgoing(tenant, collection, row["id"].partition("/")[2], row["body"].encode())
 
 

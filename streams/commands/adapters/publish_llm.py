@@ -1,4 +1,4 @@
-"""Run `fleetlore adapters publish-llm`: put a LoRA over the agents' own language model on the adapters' channel."""
+"""Run `fleetlore adapters publish-llm`: publish a LoRA of the agents' own language model."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def publish_llm(
 ) -> None:
     """Publish a LoRA over your language model.
 
-    It is checked, signed, and followed by its servers. `rollback`, `pin` and `revoke` then decide about its versions.
-    End a canary with `rollback VERSION`.
+    The command checks and signs it, and the model's servers follow it. `rollback`, `pin` and `revoke` then apply to its
+    versions. End a canary with `rollback VERSION`.
     """
     metrics = read_gate(gate)
     sessions, agents = ((), 0) if dataset is None else _learned_from(dataset)
@@ -108,7 +108,7 @@ async def _publish(
 
 
 def read_gate(file: Path) -> dict[str, float]:
-    """The figures of the report of a gate that a version has passed: how it is made is its owner's own matter.
+    """Return the figures of a gate's report that passed. The owner decides how it is made.
 
     Raises:
         ConfigError: it cannot be read, has not passed, or has no figures.

@@ -1,6 +1,6 @@
-"""Run `fleetlore adapters rollback | pin | unpin | revoke | revoke-key`: decide about versions and keys by hand.
+"""Run `fleetlore adapters rollback | pin | unpin | revoke | revoke-key`.
 
-They sign with the trainer's key, so they run where that key is.
+The commands sign with the trainer's key, so they run where that key is.
 """
 
 from __future__ import annotations
@@ -88,10 +88,13 @@ def revoke_key(
     key_id: Annotated[str, typer.Argument(help="Id of the signing key, 16 hex digits, as `adapters show` prints it.")],
     reason: Why = "revoked",
 ) -> None:
-    """Revoke a signing key for ever, with all that it signed. Run this where the new key is."""
+    """Revoke a signing key and every version that it signed.
+
+    This cannot be undone. Run it where the new key is.
+    """
 
     async def act(publishers: list[Publisher]) -> None:
-        await publishers[0].revoke_key(asked.tenant, key_id, reason)  # which is of all adapters
+        await publishers[0].revoke_key(asked.tenant, key_id, reason)  # which covers all adapters
 
     ask(_with(asked, None, act))
     if asked.json:

@@ -1,4 +1,4 @@
-"""Run `fleetlore revoke`, `fleetlore distrust` and `fleetlore decisions`: an operator's decisions about lore."""
+"""Run `fleetlore revoke`, `fleetlore distrust` and `fleetlore decisions`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 class Lore(StrEnum):
-    """What can be revoked."""
+    """Kinds of lore that can be revoked."""
 
     item = "item"
     pattern = "pattern"
@@ -56,8 +56,8 @@ def revoke(
 ) -> None:
     """Hide a memory item or a failure pattern from all agents.
 
-    From now on, and whatever is learned of it. Agents hear it within a second, without a worker. It stays in Milvus and
-    goes on counting, so `--undo` brings it back as it is then.
+    Agents stop showing it within a second, without a worker. It stays in Milvus and collects evidence, so `--undo`
+    restores its current state.
     """
     settings, tenant = reader.settings, reader.tenant
     from streams.offline.operator_word import decide
@@ -87,11 +87,10 @@ def distrust(
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
-    """Take an agent's word out of patterns and items.
+    """Remove an agent's contributions from patterns and items.
 
-    Now and from now on: what it alone taught is gone. Agents hear it within a second and are told nothing more in its
-    words. The workers, which must be running, then count without it, and say in the words of others what others back.
-    What it sends is kept and counts for nothing, until `--undo`.
+    Its words disappear from agents within a second. The workers, which must be running, then recompute patterns and
+    items without it and drop what only it supported. Its new events are stored without effect until `--undo`.
     """
     settings = stack.settings
     from streams.offline.operator_word import is_known, reconsider
@@ -115,7 +114,7 @@ def distrust(
 def decisions(reader: Reader) -> None:
     """List the newest decision about each item, pattern and agent.
 
-    What was decided, by whom, when and why.
+    Each row shows the decision, its author, its time and its reason.
     """
     from fleetlore.kafka.read import read_to_end
     from fleetlore.wire.topics import topic
@@ -123,7 +122,7 @@ def decisions(reader: Reader) -> None:
     records = ask(read_to_end(reader.settings.cluster, [topic(reader.tenant, DECISIONS)], reader.timeout))
     newest: dict[str, Decision] = {}
     for record in records:
-        with suppress(ValueError):  # of a release that says it in another way
+        with suppress(ValueError):  # another release's format
             decided = Decision.from_json(record.value or b"")
             newest[decided.key] = decided
     found = sorted(newest.values(), key=lambda each: (-each.time, each.key))
@@ -156,5 +155,5 @@ def _decision(kind: DecisionKind, id: str, undo: bool, by: str, why: str) -> Dec
 def _own_name() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container may run as a number that has no name
+    except (KeyError, OSError, ImportError):  # a container's user id may have no name
         raise typer.BadParameter("you have no name on this machine: give --by") from None

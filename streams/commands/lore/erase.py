@@ -1,4 +1,4 @@
-"""Run `fleetlore erase`: forget what a session, an agent, a user or a tenant has left."""
+"""Run `fleetlore erase`: erase what a session, an agent, a user or a tenant contributed."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def erase(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Erase sessions from all that was learned.
+    """Erase sessions from everything the fleet has learned.
 
-    As if they had never been, while the fleet goes on. Patterns and items are changed by the workers, which must be
-    running. What lies on the log is taken up no more and ages out; the report says when the last of it is gone.
+    The fleet keeps running. The workers, which must be running, remove the sessions from patterns and items. Events on
+    the log are ignored and expire; the report says when the last one does.
     """
     everything = tenant is not None and not (session or agent or user)
     name = check_tenant(tenant or DEFAULT_TENANT)
