@@ -23,7 +23,7 @@ from fleetlore.cli.options import Asked, Joined, command, extra
 from fleetlore.cli.output import moment, print_json
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.transcripts.read import FORMS, Form, files_of, groups_of, read_files
-from fleetlore.transcripts.session import LoggedSession, timed_events
+from fleetlore.transcripts.session import SEEN, LoggedSession, timed_events
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import MAX_EVENTS, Event, checked_name
 
@@ -206,6 +206,7 @@ async def _send_sessions(
         found.left_out += session.left_out
         if session.left_out and not session.events:
             found.unanswered += session.unanswered
+            found.unreadable += session.left_out.keys() != {SEEN}
             continue
         session.agent, session.task = agent or session.agent, task or session.task
         events = list(timed_events(session, tenant, end_time))

@@ -109,7 +109,10 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
         goal=str(about.get("goal") or ""),
     )
     for message in messages:
-        take_message(talk, message, seconds_of(message.get("timestamp", message.get("created_at"))))
+        try:
+            take_message(talk, message, seconds_of(message.get("timestamp", message.get("created_at"))))
+        except MALFORMED:
+            talk.pass_over("message that cannot be read")
     reward, succeeded = about.get("reward"), about.get("success", about.get("resolved"))
     if about.get("outcome") in ("success", "failure"):
         succeeded = about["outcome"] == "success"

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,14 +30,16 @@ _ROLES = {
     "model": "assistant", "response": "assistant", "developer": "system", "system-prompt": "system",
 }  # fmt: skip
 _ANSWERS = ("tool", "function")
-_CALLS = (
-    "function_call", "custom_tool_call", "mcp_call", "tool_use", "server_tool_use", "mcp_tool_use", "tool-call",
-    "tool_call", "functionCall", "toolUse",
-)  # fmt: skip
+_CALLS = ("tool_use", "tool-call", "tool_call", "function_call", "functionCall", "toolUse")
 _RESULTS = (
-    "function_call_output", "custom_tool_call_output", "tool_result", "mcp_tool_result", "tool-result",
-    "tool_call_response", "tool-return", "retry-prompt", "functionResponse", "function_response", "toolResult",
+    "tool_result", "tool-result", "tool_call_response", "tool-return", "retry-prompt", "functionResponse",
+    "function_response", "toolResult",
 )  # fmt: skip
+# Calls of tools that the maker itself runs, such as `web_search_call`, end so.
+_CALL_ENDS, _RESULT_ENDS = ("_call", "_tool_use"), ("_call_output", "_tool_result")
+# Fields of a message that are read, or that repeat what is read.
+_READ = ("tool_calls", "invalid_tool_calls", "tool_call_chunks", "function_call", "toolInvocations")
+_LIKE_CALLS = re.compile(r"tool|call|function|action|observation", re.IGNORECASE)
 # Parts that hold no call and no word: what the model thought, and files.
 _SILENT = (
     "thinking", "redacted_thinking", "reasoning", "refusal", "image", "image_url", "input_image", "audio", "file",
@@ -45,7 +48,7 @@ _SILENT = (
 )  # fmt: skip
 _ID = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "toolUseId", "id")
 _NAME = ("name", "tool_name", "toolName")
-_ARGUMENTS = ("arguments", "args", "input", "parameters")
+_ARGUMENTS = ("arguments", "args", "input", "parameters", "action")
 _RESULT = ("output", "content", "response", "result", "errorText")
 # What the Vercel AI SDK writes around a result.
 _ERROR_OUTPUTS = {"error-text": True, "error-json": True, "text": None, "json": None, "content": None}
@@ -69,18 +72,24 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     kind = str(message.get("type") or message.get("kind") or "")
     role = str(message.get("role") or kind)
     role = _ROLES.get(role, role)
-    if "role" not in message and kind in (*_CALLS, *_RESULTS):  # an item of OpenAI's responses
+    if "role" not in message and (_is_call(kind) or _is_result(kind)):  # an item of OpenAI's responses
         _take_part(talk, message, role, time)
         return
     content = message.get("content", message.get("parts"))
+    content = [content] if isinstance(content, dict) else content
     if role in _ANSWERS and not _holds_results(content):
         _take_result(talk, {**message, "output": content}, time)
         return
-    made = [*(message.get("tool_calls") or ()), *(message.get("invalid_tool_calls") or ())]
+    made = list(message.get("tool_calls") or ())
     made += [message["function_call"]] if isinstance(message.get("function_call"), dict) else []
-    if content is None and not made and kind not in _SILENT:
+    invoked = message.get("toolInvocations") or ()  # of the Vercel AI SDK before its parts
+    unread = [
+        name
+        for name, value in message.items()
+        if name not in _READ and value and isinstance(value, list | dict) and _LIKE_CALLS.search(name)
+    ]
+    if unread or (content is None and not made and not invoked and kind not in _SILENT):
         _pass_over(talk, "message", message)
-        return
     if isinstance(content, str):
         _say(talk, role, content, time)
     for part in content if isinstance(content, list) else ():
@@ -88,7 +97,12 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     # LangChain has the calls of Anthropic's models in the content, too.
     if not _holds_calls(content):
         for call in made:
-            _take_call(talk, call)
+            _take_call(talk, call, time)
+    for call in message.get("invalid_tool_calls") or ():  # LangChain could not read the arguments
+        _take_call(talk, call, time)
+        talk.result(_text(call, _ID), call.get("error") or "the arguments are no JSON", True, time)
+    for each in invoked:
+        _take_part(talk, {"type": "dynamic-tool", **each}, role, time)
 
 
 def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float) -> None:
@@ -96,14 +110,18 @@ def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float)
     wrapped = next((name for name in (*_CALLS, *_RESULTS) if isinstance(part.get(name), dict)), "")
     if wrapped:
         kind, part = wrapped, part[wrapped]
-    if kind in _CALLS:
-        _take_call(talk, part)
-    elif kind in _RESULTS:
+    if _is_call(kind):
+        _take_call(talk, part, time, kind)
+        error, output = part.get("error"), part.get("output")
+        if error is not None or output is not None:  # the maker ran the tool
+            failed = error is not None
+            talk.result(_text(part, _ID), error if failed else output, failed or None, time)
+    elif _is_result(kind):
         _take_result(talk, part, time)
     elif kind.startswith("tool-") or kind == "dynamic-tool":  # the Vercel AI SDK
         id, tool = str(part.get("toolCallId") or ""), str(part.get("toolName") or kind.removeprefix("tool-"))
-        talk.call(id, tool, part.get("input"))
-        if str(part.get("state", "")).startswith("output-"):
+        talk.call(id, tool, _first(part, _ARGUMENTS), time)
+        if str(part.get("state", "")).startswith(("output-", "result")):
             talk.result(id, _first(part, _RESULT), "errorText" in part or None, time, tool)
     elif isinstance(said := part.get("text", part.get("content")), str) and kind not in _SILENT:
         _say(talk, _ROLES.get(kind, role), said, time)
@@ -111,11 +129,17 @@ def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float)
         _pass_over(talk, "part", part)
 
 
-def _take_call(talk: Conversation, call: dict[str, Any]) -> None:
+def _is_call(kind: str) -> bool:
+    return kind in _CALLS or kind.endswith(_CALL_ENDS)
+
+
+def _is_result(kind: str) -> bool:
+    return kind in _RESULTS or kind.endswith(_RESULT_ENDS)
+
+
+def _take_call(talk: Conversation, call: dict[str, Any], time: float, kind: str = "") -> None:
     made = next((call[name] for name in ("function", "custom") if isinstance(call.get(name), dict)), call)
-    talk.call(_text(call, _ID), _text(made, _NAME), _first(made, _ARGUMENTS))
-    if call.get("error") and isinstance(call["error"], str):  # arguments that LangChain could not read
-        talk.result(_text(call, _ID), call["error"], True)
+    talk.call(_text(call, _ID), _text(made, _NAME) or kind, _first(made, _ARGUMENTS), time)
 
 
 def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
@@ -138,13 +162,15 @@ def _say(talk: Conversation, role: str, text: str, time: float) -> None:
 
 
 def _holds_calls(content: object) -> bool:
-    return isinstance(content, list) and any(isinstance(part, dict) and part.get("type") in _CALLS for part in content)
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and _is_call(str(part.get("type"))) for part in content
+    )
 
 
 def _holds_results(content: object) -> bool:
     """Whether the parts of a message are results with ids of their own, as in the Vercel AI SDK."""
     return isinstance(content, list) and any(
-        isinstance(part, dict) and (part.get("type") in _RESULTS or any(name in part for name in _RESULTS))
+        isinstance(part, dict) and (_is_result(str(part.get("type"))) or any(name in part for name in _RESULTS))
         for part in content
     )
 

@@ -28,9 +28,10 @@ LATEST = 1e11
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
 # Reasons under which parts of a log are counted that become no event.
 _NEVER_MADE, _NO_CALL, _OTHER_REASON = "call that was never made", "result without a call", "other parts"
-_SEEN = "call or message that another transcript holds"
-# Characters of an id that is unique in the world, as `toolu_` and 24 more.
-_UNIQUE_ID = 20
+#: The reason of what is history.
+SEEN = "call or message that another transcript holds"
+# Ids that are unique in the world: those of Anthropic, and those of so many characters.
+_UNIQUE, _UNIQUE_ID = "toolu_", 20
 _MAX_REASONS = 32
 
 
@@ -83,7 +84,7 @@ class LoggedSession:
 
 
 class _Call(NamedTuple):
-    """A call without its result. `key` tells it from every other call in the world; None if its id is too short."""
+    """A call without its result. `key` tells it from every other call in the world."""
 
     tool: str
     arguments: object
@@ -117,6 +118,7 @@ class Conversation:
         self._seen = seen
         # Calls of this session, and ids of those that are history.
         self._made, self._history = set[object](), set[str]()
+        self._ended: list[object] = []
 
     def say(self, role: str, text: str, time: float = 0.0) -> None:
         """A message; the empty one is none."""
@@ -126,22 +128,23 @@ class Conversation:
                 self._open.end_turn()
             if self._seen is not None and time:
                 if (role, time, text) in self._seen:
-                    self.pass_over(_SEEN)
+                    self.pass_over(SEEN)
                     return
                 self._seen.add((role, time, text))
             self._add("message", {ev.ROLE: role, ev.CONTENT: text}, time)
 
-    def call(self, id: str, tool: str, arguments: object) -> None:
+    def call(self, id: str, tool: str, arguments: object, time: float = 0.0) -> None:
         """A call is made; arguments in JSON text are parsed."""
         # Code and commands are texts of their own; an exception for each would be a twentieth of an import.
         if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
             arguments = json_or_text(arguments)
         key = None
-        if self._seen is not None and len(id) >= _UNIQUE_ID:
-            key = id, tool, arguments_text(arguments)
-            if key in self._seen or key in self._made:
+        is_unique = id.startswith(_UNIQUE) or len(id) >= _UNIQUE_ID
+        if self._seen is not None and (is_unique or time):
+            key = id, 0.0 if is_unique else time, tool, arguments_text(arguments)
+            if key in self._seen or (is_unique and key in self._made):
                 self._history.add(id)
-                self.pass_over(_SEEN)
+                self.pass_over(SEEN)
                 return
             self._made.add(key)
         self._open.add(id, tool, _Call(tool, arguments, key))
@@ -160,8 +163,8 @@ class Conversation:
         if called is None or not verdict.made:
             self.pass_over(_NO_CALL if called is None else _NEVER_MADE)
             return
-        if self._seen is not None and called.key is not None:
-            self._seen.add(called.key)
+        if called.key is not None:
+            self._ended.append(called.key)
         data: dict[str, Any] = {ev.TOOL: ev.fitting_name(called.tool), ev.ARGUMENTS: called.arguments}
         if verdict.error is not None:
             data |= {ev.ERROR_TYPE: ev.OTHER_ERROR, ev.ERROR_MESSAGE: verdict.error}
@@ -176,6 +179,8 @@ class Conversation:
 
     def done(self) -> LoggedSession:
         self._open.close()
+        if self._seen is not None:
+            self._seen.update(self._ended)
         if not any(self.session.times):
             self.session.times = []
         return self.session

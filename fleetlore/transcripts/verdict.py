@@ -36,8 +36,10 @@ _NEVER_MADE = re.compile(
 )
 # JSON that may say in its fields that a call failed.
 _MAY_SAY = re.compile(r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"error"|"error"\s*:\s*(?!null|false|"")')
-# How LangChain's traces write a message of a tool.
-_TOOL_MESSAGE = re.compile(r"""content=(['"])(.*?)\1 .*\btool_call_id=.*\bstatus=['"]error['"]""", re.DOTALL)
+# How Python writes a message of LangChain or a result of MCP, and the text in it.
+_PYTHON = re.compile(r"(?:\w+\()?(?:_?meta|content)=")
+_PYTHON_ERRORS = ("isError=True", "is_error=True", "status='error'", 'status="error"')
+_PYTHON_TEXT = re.compile(r"""\b(?:text|content)=(['"])(.*?)(?<!\\)\1""", re.DOTALL)
 # Fields under which a result lies as its tool gave it: Google's ADK, LangChain's own JSON, JSON-RPC.
 _WITHIN = ("result", "response", "output", "kwargs")
 _MAX_WITHIN = 4
@@ -83,8 +85,10 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
             found = json_or_text(result)
             said = _stated_error(found, depth, weak=weak) if isinstance(found, dict) else None
             return result if said is not None and said[:1] == "{" else said
-        named = _TOOL_MESSAGE.match(result)
-        return named[2] if named else None
+        if not _PYTHON.match(result) or not any(each in result for each in _PYTHON_ERRORS):
+            return None
+        named = _PYTHON_TEXT.search(result, 0, _BEGINNING)
+        return named[2] if named else result
     if not isinstance(result, dict) or depth > _MAX_WITHIN:
         return None
     is_marked = result.get("isError") is True or result.get("is_error") is True

@@ -7,9 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fleetlore.transcripts.messages import take_message
 from fleetlore.transcripts.read import read_files
-from fleetlore.transcripts.session import LoggedSession
+from fleetlore.transcripts.session import Conversation, LoggedSession
 from fleetlore.wire import events as ev
 
 Q, ERROR = {"q": "x"}, "no index x"
@@ -82,6 +85,21 @@ CHATS: dict[str, list[dict[str, Any]]] = {
         {"role": "assistant", "parts": [{"type": "step-start"}, {"type": "tool-search", "toolCallId": "c1", "input": Q,
                                                                  "state": "output-error", "errorText": ERROR}]},
     ],
+    "Vercel AI SDK, tool invocations": [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "", "toolInvocations": [
+            {"state": "result", "toolCallId": "c1", "toolName": "search", "args": Q, "result": {"error": ERROR}}]},
+    ],
+    "OpenAI responses, a tool of MCP": [
+        {"role": "user", "content": "go"},
+        {"type": "mcp_call", "id": "m1", "name": "search", "arguments": '{"q": "x"}', "output": None, "error": ERROR},
+    ],
+    "Anthropic, a tool of the server": [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [
+            {"type": "server_tool_use", "id": "c1", "name": "search", "input": Q},
+            {"type": "search_tool_result", "tool_use_id": "c1", "is_error": True, "content": ERROR}]},
+    ],
     "pydantic-ai": [
         {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "go"}]},
         {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_name": "search", "args": Q,
@@ -122,6 +140,48 @@ def test_messages_and_parts_in_no_known_form_are_counted_with_their_keys(tmp_pat
     }
 
 
+@pytest.mark.parametrize("name", ["actions", "toolUses", "tool_uses", "functionCalls", "observations"])
+def test_a_message_whose_calls_are_in_a_field_of_another_name_is_counted(name: str, tmp_path: Path) -> None:
+    odd = {"role": "assistant", "content": "I search.", name: [{"tool": "search"}]}
+    [session] = read(tmp_path, {"messages": [{"role": "user", "content": "go"}, odd]})
+    assert session is not None and len(session.events) == 2
+    [(reason, count)] = session.left_out.items()
+    assert count == 1 and reason.startswith("message of type assistant") and name in reason
+
+
+@pytest.mark.parametrize(
+    "odd", [{"role": "assistant", "tool_calls": [3]}, {"role": "assistant", "tool_calls": 3}, {"role": 3, "content": 3}]
+)
+def test_a_malformed_message_costs_only_itself(odd: dict[str, Any], tmp_path: Path) -> None:
+    [session] = read(tmp_path, {"messages": [*CHATS["OpenAI chat"], odd]})
+    assert session is not None and len(session.events) == 2 and session.left_out.total() <= 1
+
+
+@given(st.lists(st.sampled_from([part for chat in CHATS.values() for part in chat]), max_size=12))
+def test_every_call_and_result_of_a_mixed_chat_is_accounted_for(messages: list[dict[str, Any]]) -> None:
+    made, answered, talk = 0, 0, Conversation("messages", "s")
+    call, result = talk.call, talk.result
+
+    def counted_call(*given: Any) -> None:
+        nonlocal made
+        made += 1
+        call(*given)
+
+    def counted_result(*given: Any) -> None:
+        nonlocal answered
+        answered += 1
+        result(*given)
+
+    talk.call, talk.result = counted_call, counted_result  # type: ignore[method-assign]
+    for message in messages:
+        take_message(talk, message, 0.0)
+    session = talk.done()
+    outcomes = sum(kind == "outcome" for kind, _ in session.events)
+    never_made, no_call = (session.left_out[reason] for reason in ("call that was never made", "result without a call"))
+    assert made == outcomes + never_made + session.unanswered
+    assert answered == outcomes + never_made + no_call
+
+
 def test_names_of_keys_are_bounded_and_printable(tmp_path: Path) -> None:
     odd = [{f"{number}\x1b[31m" * 100: 1, **dict.fromkeys(map(str, range(100)))} for number in range(100)]
     [session] = read(tmp_path, {"messages": odd})
@@ -130,7 +190,7 @@ def test_names_of_keys_are_bounded_and_printable(tmp_path: Path) -> None:
 
 
 def test_arguments_that_could_not_be_read_are_a_failed_call(tmp_path: Path) -> None:
-    call = {"name": "search", "args": '{"q": ', "id": "c1", "error": "Unterminated string"}
+    call = {"name": "search", "args": '{"q": ', "id": "c1", "error": "Unterminated string", "type": "invalid_tool_call"}
     [session] = read(
         tmp_path, [{"type": "human", "content": "go"}, {"type": "ai", "content": "", "invalid_tool_calls": [call]}]
     )

@@ -453,7 +453,8 @@ def transcript(path: Path, session: str, calls: Sequence[str], **more: Any) -> P
     lines = []
     for number, call in enumerate(calls):
         about = {"sessionId": session, "timestamp": f"2026-01-01T00:00:{number:02}Z", "uuid": call, **more}
-        use = {"type": "tool_use", "id": f"toolu_{call:0>24}", "name": "Bash", "input": {"command": call}}
+        id = f"toolu_{call}" if len(calls) > 1 else f"call_{call}"
+        use = {"type": "tool_use", "id": id, "name": "Bash", "input": {"command": call}}
         done = {"type": "tool_result", "tool_use_id": use["id"], "content": f"done {call}"}
         said = ("user", [{"type": "text", "text": f"do {call}"}]), ("assistant", [use]), ("user", [done])
         lines += [{**about, "type": role, "message": {"role": role, "content": content}} for role, content in said]
@@ -478,11 +479,25 @@ def test_history_that_a_resumed_branched_or_copied_transcript_holds_counts_once(
     assert [set(group) for group in groups_of(files)] == [set(files)]
 
 
+def test_calls_whose_ids_are_not_unique_are_known_again_by_their_times(tmp_path: Path) -> None:
+    """Behind a gateway to another model the ids of Claude Code begin anew in each session."""
+    first, copy = (transcript(tmp_path / f"{name}.jsonl", name, ["1"]) for name in "ab")
+    other = tmp_path / "c.jsonl"
+    other.write_bytes(first.read_bytes().replace(b"2026-01-01", b"2026-01-02").replace(b'"a"', b'"c"'))
+    untimed = [tmp_path / f"{name}.jsonl" for name in "de"]
+    for path in untimed:
+        path.write_bytes(
+            first.read_bytes().replace(b'"timestamp"', b'"at"').replace(b'"a"', path.stem.join('""').encode())
+        )
+    found = [each for each in read_files("claude-code", [first, copy, other, *untimed]) if each is not None]
+    assert [sum(kind == "outcome" for kind, _ in each.events) for each in found] == [1, 0, 1, 1, 1]
+
+
 def test_a_call_whose_result_is_in_the_copy_alone_is_not_lost(tmp_path: Path) -> None:
     """A session is sent to the background while a call runs: its result comes in the copy."""
     first = transcript(tmp_path / "a.jsonl", "a", ["1", "open"])
     lines = first.read_bytes().splitlines()
-    done = {"type": "tool_result", "tool_use_id": f"toolu_{'open':0>24}", "content": "done"}
+    done = {"type": "tool_result", "tool_use_id": "toolu_open", "content": "done"}
     lines.append(orjson.dumps({"type": "user", "sessionId": "b", "message": {"role": "user", "content": [done]}}))
     (tmp_path / "b.jsonl").write_bytes(b"\n".join(lines))
     kept, copy = [each for each in read_files("claude-code", [first, tmp_path / "b.jsonl"]) if each is not None]

@@ -78,6 +78,19 @@ def test_a_result_says_that_it_failed(result: object, error: str, form: str) -> 
     assert verdict_of(given) == Verdict(error)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "content='no rule' name='f' tool_call_id='c' status='error'",
+        "meta=None content=[TextContent(type='text', text='no rule')] structuredContent=None isError=True",
+        "CallToolResult(_meta=None, content=[TextContent(type='text', text=\"no rule\")], isError=True)",
+    ],
+)
+def test_a_result_that_python_wrote_says_that_it_failed(text: str) -> None:
+    assert verdict_of(text) == Verdict("no rule")
+    assert verdict_of(text.replace("isError=True", "isError=False").replace("'error'", "'success'")) == Verdict()
+
+
 @pytest.mark.parametrize("text", ['{"error": "no rule"}', '{"rows": [], "status": "error", "error": {"code": 5}}'])
 def test_json_with_an_error_is_kept_whole(text: str) -> None:
     assert verdict_of(text) == Verdict(text)
