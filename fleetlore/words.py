@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NAME", "PART", "PLAIN_WORD", "TOKEN", "WORD", "names_of", "parts_of", "words"]
+__all__ = ["NAME", "PART", "PLAIN_WORD", "TOKEN", "WORD", "count", "names_of", "parts_of", "words"]
 
 # Of a text in any language; a name of several words (`order_id`) is one.
 WORD = re.compile(r"\w+")
@@ -38,3 +38,8 @@ def words(text: str, kind: re.Pattern[str] = PART) -> list[str]:
 def parts_of(name: str) -> list[str]:
     """The words that a name is made of, in lower case: `http`, `server` of `HTTPServer`."""
     return [part.lower() for part in _PARTS.findall(name)]
+
+
+def count(number: int, noun: str) -> str:
+    """1 session, 12 sessions, 1,200 sessions."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

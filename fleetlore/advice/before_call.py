@@ -31,7 +31,6 @@ from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in
-from fleetlore.recall.hints import transient_weight
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import Pattern
@@ -48,6 +47,10 @@ _NAME_MASK = "<name>"
 _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _ELSE = "…"
+# A transient error counts its agents, halved every minute. Below this it has passed: one agent's after two minutes.
+_TRANSIENT_HALF_LIFE_SECONDS = 60.0
+_TRANSIENT_PASSED = 0.25
+_TRANSIENT_SECONDS = 300.0
 
 
 def changed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
@@ -129,7 +132,7 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 def passing(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     """A fault of a tool at hand that passes by itself: once a tool, and not of one endpoint among others that work."""
     for tool in (at.tool,) if at.tool is not None else at.tools:
-        now = [each for each in index.transient_of_tool(tool) if transient_weight(each, at.now)]
+        now = [each for each in index.transient_of_tool(tool) if _transient_weight(each, at.now)]
         if now and _is_of_whole_tool(index, tool, now):
             fault, id = _error_parts(now[0]), now[0].id
             parts = (f"Wait and send {tool} calls again: it has a passing fault (", *fault, ").")
@@ -143,6 +146,15 @@ def _is_of_whole_tool(index: LoreIndex, tool: str, passing: Collection[Pattern])
         return True
     _, calls, failures = health.hours[0]
     return 2 * min(failures, met) >= calls
+
+
+def _transient_weight(pattern: Pattern, now: float) -> float:
+    """Weight of a transient pattern: the agents that met it lately, halved every minute; 0 once it has passed."""
+    age = max(0.0, now - pattern.last_seen)
+    if not pattern.transient or age > _TRANSIENT_SECONDS:
+        return 0.0
+    weight = max(pattern.agents_lately, 1) * 0.5 ** (age / _TRANSIENT_HALF_LIFE_SECONDS)
+    return weight if weight >= _TRANSIENT_PASSED else 0.0
 
 
 def _error_parts(pattern: Pattern) -> tuple[Part, ...]:

@@ -245,7 +245,7 @@ def _show_pattern(pattern: Pattern, tool: Pattern | None, json: bool) -> None:
 
 
 def _backed(sessions: int, agents: int) -> str:
-    from fleetlore.recall.hints import count
+    from fleetlore.words import count
 
     return f"{count(sessions, 'session')}, {count(agents, 'agent')}"
 

@@ -37,9 +37,7 @@ _CACHED_CHARACTERS = 2048
 # By how a value begins: the stream may get it without its end.
 _CLASSED_CHARACTERS = 1024
 
-_PLAIN_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _COMMAND = re.compile(r"word|path(?:\(\..{0,8}\))?")
-_MAX_NAME = 96
 # Larger than any event. Lists that share members can stand for any number of them.
 _MAX_WEIGHT = 256 * 1024
 _LONGEST = 8192

@@ -14,7 +14,6 @@ from math import inf
 from fleetlore.advice.gate import Tip
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.loops import Loop, LoopDetector
-from fleetlore.recall.hints import way_out_of_loop
 
 __all__ = ["Budget", "Watchdog"]
 
@@ -22,6 +21,13 @@ STALL_SECONDS = 120.0
 _WARN_SHARE = 0.8
 _LOOP_CAUTION = "guard:loop"
 _FIGURES = re.compile(r"[\d.,%]+")
+# What leads out of each kind of loop, by a part of its template (`fleetlore.fingerprint.loops.LoopPattern`).
+_OUT_OF_LOOPS = {
+    "the same call": "Use that result, or ask something else; to wait for a change, wait longer between the calls.",
+    " calls in turn": "Take a step that is not one of them.",
+    "small changes": "Small changes do not help: look up what the tool takes, or use another tool.",
+}
+_OUT_OF_FAILURES = "It will fail again: change what the error is about, or do something else."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +121,19 @@ class Watchdog:
             if limit is not None and (caution := _of_budget(name, used, limit, unit)) is not None
         ]
         if self.loop is not None:
-            helps = way_out_of_loop(self.loop.pattern.template, failed=self.loop.failed)
+            helps = _way_out(self.loop.pattern.template, failed=self.loop.failed)
             found.insert(0, _caution(_LOOP_CAUTION, f"{helps} This session goes in circles: {self.loop}", "loop"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:
             text = f"Nothing has happened in this session for {silent:.0f} seconds; what it waits for may not come."
             found.append(_caution("guard:stall", text))
         return tuple(found)
+
+
+def _way_out(template: str, *, failed: bool) -> str:
+    """Return what leads out of a loop, from its template. `failed`: every call of the loop fails."""
+    kind = next((kind for kind in _OUT_OF_LOOPS if kind in template), "small changes")
+    return _OUT_OF_FAILURES if failed and kind == "the same call" else _OUT_OF_LOOPS[kind]
 
 
 def _caution(id: str, text: str, source: str = "budget") -> Tip:

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 from fleetlore.adapters.listing import Listed
 from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import all_of
-from fleetlore.recall.hints import count
 from fleetlore.stats.health import Window, is_estimated, tools_of, trend
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.words import count
 from streams.console.sources import Snapshot
 
 # A failure is rising or cured in these hours, compared with as many before.

@@ -25,9 +25,9 @@ from starlette.staticfiles import StaticFiles
 from fleetlore.adapters.listing import Listed
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
-from fleetlore.recall.hints import count
 from fleetlore.stats.health import failed_of, figure, tools_of
 from fleetlore.wire.lore import PATTERN_LEVELS, Decision, MemoryItem, Pattern
+from fleetlore.words import count
 from streams.console import blocks
 from streams.console.access import LIVE, Access
 from streams.console.actions import Actions

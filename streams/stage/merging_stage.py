@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
@@ -18,11 +18,10 @@ from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, yielding
 from streams.stage.operators import Forget, Operators, Reconsider
 
-__all__ = ["BoundedCache", "Key", "MergingStage"]
+__all__ = ["Key", "MergingStage"]
 
 _State = TypeVar("_State")
 _Value = TypeVar("_Value")
-_Key = TypeVar("_Key", bound=Hashable)
 Key = tuple[str, str]  # tenant, id
 # Seconds a batch spends on rows while another may wait. With 1,500 busy states, all rows take 0.3 s.
 _SLICE_SECONDS = 0.01
@@ -181,50 +180,10 @@ class MergingStage(Stage, Generic[_State, _Value]):
         effects.acknowledged = changes.write()
 
 
-class BoundedCache(Generic[_Key, _State]):
-    """An LRU cache bounded in bytes. Values may change, so each `put` weighs its value again.
-
-    Args:
-        weigh: returns a value's approximate size in bytes.
-        most_bytes: the limit. Only `trim` enforces it, so no value in use is evicted.
-    """
-
-    def __init__(self, weigh: Callable[[_State], int], most_bytes: int) -> None:
-        self._weigh = weigh
-        self._most_bytes = most_bytes
-        self._values: OrderedDict[_Key, tuple[_State, int]] = OrderedDict()
-        self.bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def get(self, key: _Key) -> _State | None:
-        found = self._values.get(key)
-        return None if found is None else found[0]
-
-    def items(self) -> list[tuple[_Key, _State]]:
-        """Return all items, the most recently put last."""
-        return [(key, value) for key, (value, _) in self._values.items()]
-
-    def put(self, key: _Key, value: _State) -> None:
-        _, before = self._values.pop(key, (None, 0))
-        weight = self._weigh(value)
-        self._values[key] = value, weight
-        self.bytes += weight - before
-
-    def trim(self) -> None:
-        """Evict the least recently used values until the rest fits the limit."""
-        while self.bytes > self._most_bytes:
-            _, (_, weight) = self._values.popitem(last=False)
-            self.bytes -= weight
-
-    def clear(self) -> None:
-        self._values.clear()
-        self.bytes = 0
-
-
 class StateCache(Generic[_State]):
     """LRU cache of one collection's states, by tenant and id. It asks the store for missing ids.
+
+    A state is weighed again whenever it is put. Only `load` evicts states, so none in use is evicted.
 
     It asks by primary key once a batch, also for new states. Listing all ids instead would take minutes at a million
     rows. The cache is dropped when partitions move or the collection's alias moves.
@@ -244,7 +203,10 @@ class StateCache(Generic[_State]):
         self._store = store
         self._collection = collection
         self._restore = restore
-        self._states: BoundedCache[str, _State] = BoundedCache(weigh, most_bytes)
+        self._weigh, self._most_bytes = weigh, most_bytes
+        # By row, the most recently used last: the state and its approximate bytes.
+        self._states: OrderedDict[str, tuple[_State, int]] = OrderedDict()
+        self._bytes = 0
         self.source = ""
 
     async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:
@@ -258,8 +220,10 @@ class StateCache(Generic[_State]):
         if source != self.source:
             self.forget()
             self.source = source
-        self._states.trim()
-        known = {row: state for row in rows if (state := self._states.get(row)) is not None}
+        while self._bytes > self._most_bytes:
+            _, (_, weight) = self._states.popitem(last=False)
+            self._bytes -= weight
+        known = {row: self._states[row][0] for row in rows if row in self._states}
         unknown = [row for row in rows if row not in known]
         if unknown:
             for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
@@ -268,16 +232,23 @@ class StateCache(Generic[_State]):
         found: dict[Key, _State] = {}
         for row, key in rows.items():
             if row in known:
-                self._states.put(row, known[row])
+                self._put(row, known[row])
                 found[key] = known[row]
         return found
 
     def remember(self, tenant: str, id: str, state: _State) -> None:
         """Cache a new state, which `load` did not find, before the caller writes it."""
-        self._states.put(row_id(tenant, id), state)
+        self._put(row_id(tenant, id), state)
 
     def forget(self) -> None:
         self._states.clear()
+        self._bytes = 0
+
+    def _put(self, row: str, state: _State) -> None:
+        _, before = self._states.pop(row, (None, 0))
+        weight = self._weigh(state)
+        self._states[row] = state, weight
+        self._bytes += weight - before
 
 
 class WriteBuffer(Generic[_State]):

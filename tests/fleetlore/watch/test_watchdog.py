@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore import ConfigError
-from fleetlore.watch.watchdog import Budget, Watchdog
+from fleetlore.watch.watchdog import Budget, Watchdog, _way_out
 
 
 def ids(guardian: Watchdog, now: float) -> list[str]:
@@ -87,3 +87,17 @@ def test_a_loop_is_told_while_it_lasts_and_counted_once() -> None:
     for _ in range(3):
         guardian.took_place("start", {}, None, "no such job")
     assert ids(guardian, 0.0)[0] == "guard:loop" and guardian.loops == 2
+
+
+@pytest.mark.parametrize(
+    ("template", "failed", "advice"),
+    [
+        ("the same call gives the same result", True, "It will fail again"),
+        ("the same call gives the same result", False, "Use that result"),
+        ("3 calls in turn give the same results", False, "Take a step that is not one of them"),
+        ("3 calls in turn give the same results", True, "Take a step that is not one of them"),
+        ("small changes to the call do not help", True, "Small changes do not help"),
+    ],
+)
+def test_each_kind_of_loop_has_a_way_out(template: str, failed: bool, advice: str) -> None:
+    assert _way_out(template, failed=failed).startswith(advice)

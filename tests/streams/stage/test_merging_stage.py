@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition, yielding
-from streams.stage.merging_stage import BoundedCache, WriteBuffer
+from streams.stage.merging_stage import StateCache, WriteBuffer
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import ItemsStage, _Item
 from tests.candidates import candidate
@@ -185,23 +186,39 @@ async def test_what_changes_with_every_batch_is_written_in_time() -> None:
     assert written >= 5
 
 
+class Bytes(MemoryStore):
+    """A store whose rows are sizes, and which says what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
+        self.asked += ids
+        return {}
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 50))), st.integers(0, 100))
 def test_what_was_used_last_stays_within_the_bound(puts: list[tuple[str, int]], most: int) -> None:
-    cache: BoundedCache[str, int] = BoundedCache(lambda value: value, most)
+    store = Bytes()
+    cache: StateCache[int] = StateCache(store, "items", lambda row: 0, lambda value: value, most)
     for key, value in puts:
-        cache.put(key, value)
-        assert cache.get(key) == value
+        cache.remember("t", key, value)
     newest = dict(puts)
-    order = list(dict.fromkeys(key for key, _ in reversed(puts)))[::-1]
-    assert cache.items() == [(key, newest[key]) for key in order]
-    cache.trim()
-    kept = [value for _, value in cache.items()]
-    assert cache.bytes == sum(kept) <= most
-    assert kept == [newest[key] for key in order][len(order) - len(kept) :]
-    if len(kept) < len(order):
-        assert cache.bytes + newest[order[-len(kept) - 1]] > most
-    cache.clear()
-    assert (len(cache), cache.bytes) == (0, 0)
+    order = list(dict.fromkeys(key for key, _ in reversed(puts)))  # the one that was used last comes first
+    kept = 0
+    while kept < len(order) and sum(newest[key] for key in order[: kept + 1]) <= most:
+        kept += 1
+
+    async def load() -> dict[tuple[str, str], int]:
+        await cache.load([])  # finds the collection
+        for key, value in puts:
+            cache.remember("t", key, value)
+        return await cache.load([("t", key) for key in order])
+
+    # What does not fit is let go of from the one that was used longest ago, and asked of the store.
+    assert asyncio.run(load()) == {("t", key): newest[key] for key in order[:kept]}
+    assert set(store.asked) == {f"t/{key}" for key in order[kept:]}
 
 
 def taken_up(make: Callable[[int], object], count: int) -> float:

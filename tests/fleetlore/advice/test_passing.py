@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.advice.before_call import _TRANSIENT_SECONDS, _transient_weight
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.recall.hints import TRANSIENT_SECONDS, transient_weight, way_out_of_loop
 from fleetlore.recall.index import worth_showing
 from fleetlore.wire.lore import Pattern
 
@@ -36,17 +36,17 @@ def test_weather_is_told_while_it_lasts_and_is_never_a_lesson() -> None:
         return pattern("http", "HTTP 503 Service Unavailable", agents_lately=agents, last_seen=NOW - seconds_ago)
 
     assert not worth_showing(met(1))
-    assert transient_weight(met(119, agents=1), NOW) and not transient_weight(met(121, agents=1), NOW)
-    assert not transient_weight(met(TRANSIENT_SECONDS + 1, agents=10_000), NOW)
-    assert transient_weight(met(60), NOW) == pytest.approx(transient_weight(met(0), NOW) / 2)
-    assert transient_weight(pattern(error="exit code 1"), NOW) == 0
+    assert _transient_weight(met(119, agents=1), NOW) and not _transient_weight(met(121, agents=1), NOW)
+    assert not _transient_weight(met(_TRANSIENT_SECONDS + 1, agents=10_000), NOW)
+    assert _transient_weight(met(60), NOW) == pytest.approx(_transient_weight(met(0), NOW) / 2)
+    assert _transient_weight(pattern(error="exit code 1"), NOW) == 0
 
 
 @given(st.floats(0, 600), st.floats(0, 600), st.integers(0, 5_000))
 def test_weather_only_fades(earlier: float, later: float, agents: int) -> None:
     earlier, later = sorted((earlier, later))
     met = pattern("http", "HTTP 503", agents_lately=agents, last_seen=NOW)
-    assert transient_weight(met, NOW + later) <= transient_weight(met, NOW + earlier)
+    assert _transient_weight(met, NOW + later) <= _transient_weight(met, NOW + earlier)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,3 @@ def test_a_harmless_pattern_is_not_worth_a_warning(
     assert (
         worth_showing(pattern(error="user not found", sessions_ended=ended, sessions_failed=failed), of_tool) is shown
     )
-
-
-@pytest.mark.parametrize(
-    ("template", "failed", "advice"),
-    [
-        ("the same call gives the same result", True, "It will fail again"),
-        ("the same call gives the same result", False, "Use that result"),
-        ("3 calls in turn give the same results", False, "Take a step that is not one of them"),
-        ("3 calls in turn give the same results", True, "Take a step that is not one of them"),
-        ("small changes to the call do not help", True, "Small changes do not help"),
-    ],
-)
-def test_each_kind_of_loop_has_a_way_out(template: str, failed: bool, advice: str) -> None:
-    assert way_out_of_loop(template, failed=failed).startswith(advice)
