@@ -1,8 +1,8 @@
 """Make training data of judged sessions: chats with their labels, and pairs of calls, in the form that TRL reads.
 
-A pair is two calls from one state, of which `chosen` worked and `rejected` failed. A recovery is a call that failed and
-the next one that worked, if that was another attempt at the same. A contrast is two sessions with one goal that saw the
-same results up to a call: one made a call that worked and succeeded, the other a call that failed and did not.
+A pair is two calls from one state: `chosen` worked and `rejected` failed. A recovery is a failed call and the next call
+that worked, if both attempt the same. A contrast comes from two sessions with one goal and the same results so far. The
+session that succeeded then made a call that worked, and the other session made a call that failed.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _is_usable(call: Step) -> bool:
 
 
 def _chat(session: Trajectory, calls: int) -> list[_Row]:
-    """Return the chat up to the first `calls` calls, without what the model said of the next one."""
+    """Return the chat up to the first `calls` calls, without the model's words before the next call."""
     messages: list[_Row] = []
     if session.goal and not any(step.role == "user" for step in session.steps[:2]):
         messages.append({"role": "user", "content": session.goal})

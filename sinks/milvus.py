@@ -47,16 +47,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Milvus Lite writes three times as many rows a second in thousands as in hundreds.
-MAX_ROWS_PER_CALL = 1_000
+MAX_ROWS_PER_CALL = 1_000  # Milvus Lite writes three times as many rows a second as in hundreds
 _MAX_IDS_PER_GET = 500
 # No row has this id, because ids begin with a tenant.
 _NO_ROW = "/"
 _TIMEOUT_SECONDS = 30.0
 _ROWS_PER_PAGE = 1_000
 _OPEN_PAUSE_SECONDS = 0.2
-# Milvus returns at most 16,384 rows a page.
-_IDS_PER_PAGE = 16_000
+_IDS_PER_PAGE = 16_000  # Milvus returns at most 16,384 rows a page
 RESOLVE_SECONDS = 2.0
 REFRESH_SECONDS = 1.0
 _DETAIL_CHARACTERS = 500
@@ -106,8 +104,7 @@ class MilvusStore:
         self._timeout_seconds = timeout_seconds
         self._write_seconds = min(write_seconds, timeout_seconds)
         self._check = check
-        self._encoder = encoder
-        self._metrics = metrics or Metrics("store")
+        self._encoder, self._metrics = encoder, metrics or Metrics("store")
         self._version = version
         self._client: MilvusClient | None = None
         self._schemas: dict[str, dict[str, Any]] = {}

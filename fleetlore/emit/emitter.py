@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 _HEADERS = list(BATCH_HEADERS)  # the client insists on a list
 
-# A batch of records is one write at the broker. Under a broker's default limit of 1 MiB; of so many events at the most,
-# because the agent's own work stands still for as long as it takes to mask and pack them, some two milliseconds.
+# A batch of records is one write at the broker, below its default limit of 1 MiB. To mask and pack so many events takes
+# about two milliseconds, in which the agent's own work stands still.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
 _BATCH_EVENTS = 8 * MAX_EVENTS
 # A batch of so many events waits for no more. The cost of a batch hardly depends on how many events it holds, and an
@@ -55,7 +55,7 @@ _Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the
 
 
 class _PartitionQueue:
-    """What waits for one partition, oldest first; an entry leaves only once the broker has it."""
+    """The events that wait for one partition, oldest first. An entry leaves once the broker has acknowledged it."""
 
     __slots__ = ("entries", "flush_now", "limit", "not_empty")
 

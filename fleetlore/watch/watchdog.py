@@ -21,7 +21,7 @@ STALL_SECONDS = 120.0
 _WARN_SHARE = 0.8
 _LOOP_CAUTION = "guard:loop"
 _FIGURES = re.compile(r"[\d.,%]+")
-# What leads out of each kind of loop, by a part of its template (`fleetlore.fingerprint.loops.LoopPattern`).
+# The way out of each kind of loop, by a part of its template (`fleetlore.fingerprint.loops.LoopPattern`).
 _OUT_OF_LOOPS = {
     "the same call": "Use that result, or ask something else; to wait for a change, wait longer between the calls.",
     " calls in turn": "Take a step that is not one of them.",
@@ -32,7 +32,7 @@ _OUT_OF_FAILURES = "It will fail again: change what the error is about, or do so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a session may use; None: as much as it likes.
+    """The limits of a session; None means no limit.
 
     Attributes:
         tokens: of the model.
@@ -107,7 +107,7 @@ class Watchdog:
         self._money += money
 
     def cautions(self, now: float) -> tuple[Tip, ...]:
-        """What there is to warn of at this moment, the most pressing first."""
+        """Return the warnings that hold now, the most pressing first."""
         budget = self._budget
         if budget is _UNLIMITED and self.loop is None and now - self._last_event < self._stall_seconds:
             return ()  # as before nearly every call

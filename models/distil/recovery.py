@@ -4,7 +4,7 @@ A case is a failed call and the next attempt at the same thing with other argume
 the failure is gone and a changed call worked. A session backs a change that helped more often than not, and contradicts
 it otherwise. The environment itself showed what works, so the verdict on the session is not needed.
 
-An item's id is made of all that it says, so its evidence is of that very text. Pure and deterministic.
+An item's id is a hash of its whole text, so its evidence belongs to that very text. Pure and deterministic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from models.memory.quality import ERROR
 
 __all__ = ["LESS"]
 
-# Candidates of one session: an agent that is stuck tries everything. What helped comes first.
+# Candidates of one session: an agent that is stuck tries everything. Changes that helped come first.
 _MAX_RECOVERIES = 48
 _MIN_NAME = 3
 
@@ -36,7 +36,7 @@ _REJECTS = re.compile(
     r"no attribute|cannot|extra|too many",
     re.I,
 )
-# What leaves out a part of what was asked for, or hides that it failed.
+# These parts of a command leave out a part of the task, or hide that it failed.
 LESS = re.compile(
     r"\|\| *(?:true|:)|2> */dev/null|(?:^|\s)(?:-k|--ignore|--deselect|--exclude|--skip|--no-verify)\b|\bset \+e"
 )
@@ -61,7 +61,7 @@ class _Way(NamedTuple):
 
 @dataclass(slots=True)
 class _Tried:
-    """What one session tried.
+    """The attempts of one session.
 
     Attributes:
         failed: the call that failed first; `by`: the changed call.
@@ -124,8 +124,8 @@ def _change(
     by = calls[min(sizes)[1]] if helped and sizes else after
     if failed.is_cut or by.is_cut or (helped and not sizes):
         return None
-    # Of a value many sessions decide. Of all else: where another tool was called *and* the call was changed, either may
-    # have helped; and a failed attempt may have failed for another reason, so it contradicts nothing.
+    # Many sessions decide whether another value helps. For other changes one session must be clear: if another tool was
+    # called as well, either may have helped, and a failed attempt may have failed for another reason.
     of_value_alone = not helped or any(calls[at].tool != failed.tool for at in between)
     # Asked first: to compare two texts takes as long as all else does, and most attempts meet the error again.
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
@@ -150,7 +150,7 @@ def _tries_the_same(call: Step, other: Step) -> bool:
 def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
     """Whether the call worked because less was asked of it: that solves another task, not this one.
 
-    What was only dropped was wrong if the error rejects it by name.
+    A part that was only dropped was wrong if the error rejects it by name.
     """
     if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
         return True
@@ -162,9 +162,10 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
 
 
 def _is_authors(failed: Step, change: Difference) -> bool:
-    """Whether a change mends what only its author knows: a check of the program's own, its signs, or a name that was
-    not defined and is set to some number or exchanged for another. What brings the name from elsewhere (`import math`,
-    `math.pi` for `pi`) helps others too.
+    """Return whether a change mends a mistake that only its author could make.
+
+    Such mistakes are its own assertion, its punctuation, or an undefined name that is then set to some number.
+    Code that brings the name from elsewhere (`import math`, `math.pi` for `pi`) helps others too.
     """
     if (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
         return True

@@ -30,10 +30,10 @@ from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Side,
 __all__ = ["ItemState"]
 
 SAMPLED_SESSIONS = 64
-# Of a recovery all say the same; of a strategy each may show another way.
+# All examples of a recovery have one text; each example of a strategy may show another way.
 EXAMPLES = 3
 _STRATEGY_EXAMPLES = 6
-# Of two sides of one session and revision the first counts, as where `Contributor`s are compared.
+# If one session and revision has two sides, the first here counts, as `Contributor`s compare.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
 
@@ -148,7 +148,7 @@ class ItemState:
         }
 
     def without(self, agents: Collection[int]) -> ItemState:
-        """What is left where some agents have said nothing: this state itself where they have not."""
+        """Return the state without the contributions of some agents; itself if there are none."""
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self
@@ -282,7 +282,7 @@ class ItemState:
 
 
 class _Said(NamedTuple):
-    """What most agents say.
+    """The wording that most agents back.
 
     Attributes:
         shown: the examples that say it, best first.

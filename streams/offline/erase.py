@@ -49,10 +49,8 @@ _BY_TIME = {
 }
 # What a further part of a session adds to its id (`fleetlore.agent.session`).
 _PART = re.compile(r"\.[0-9a-f]{12}")
-# A worker hears of an erasure within a fetch.
-_HEARD_SECONDS = 2.0
-# Rounds in which what was under way at the first is found.
-_ROUNDS = 5
+_HEARD_SECONDS = 2.0  # a worker reads an erasure within a fetch
+_ROUNDS = 5  # later rounds find what was under way at the first
 # The label of rows that earlier releases kept beside the judgments. They hold hashes of sessions, so they are deleted.
 _OF_JUDGES = "judge"
 
@@ -62,7 +60,7 @@ _Means = Callable[[str, str, str, float], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to erase: one of a session, an agent and a user, or all that the tenant has.
+    """The scope of an erasure: one session, agent or user, or everything of the tenant.
 
     Raises:
         ConfigError: not exactly one of them is given.
@@ -93,7 +91,6 @@ class Wanted:
 
     @property
     def scope(self) -> str:
-        """What it is, for people."""
         names = {"session": self.session, "agent": self.agent, "user": self.user}
         return next((f"{kind} {name}" for kind, name in names.items() if name), f"tenant {self.tenant}")
 
@@ -127,7 +124,6 @@ class Found:
     others: frozenset[int] = frozenset()
 
     def add(self, session: str, part: int, ended: float) -> None:
-        """A session, or one of its parts, is meant."""
         self.parts[session] = max(self.parts.get(session, 0), part + 1)
         self.ended[session] = max(self.ended.get(session, 0.0), ended)
 
@@ -146,7 +142,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasing:
-    """What was, or (of a dry run) would be, erased.
+    """The result of an erasure, or the forecast of a dry run.
 
     Attributes:
         sessions: how many.
@@ -269,7 +265,7 @@ async def _knowing(store: ListedStore, tenant: str, found: Found) -> States:
 
 
 def remaining(settings: Settings, *, compacting: bool) -> dict[str, str]:
-    """Where bytes lie on of which no date is known, and how long; `compacting`: a cluster still holds deleted rows."""
+    """Return where bytes remain and until when. `compacting`: a cluster still holds deleted rows."""
     left = {
         "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its "
         "partition"
@@ -315,7 +311,7 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
 
 
 def has_learned(version: AdapterManifest, found: Found) -> bool:
-    """Whether a version has learned of an erased session, for all that is known.
+    """Return whether a version has learned from an erased session, as far as is known.
 
     A version of the call model or of the retrieval adapter says which records it learned from, a LoRA of a language
     model which sessions. Where that is not known of a session, because its records have left the log, a version that
