@@ -117,7 +117,8 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
     if about.get("outcome") in ("success", "failure"):
         succeeded = about["outcome"] == "success"
     talk.session.end(
-        float(reward) if isinstance(reward, int | float) else None, succeeded if isinstance(succeeded, bool) else None
+        ev.finite(reward) if isinstance(reward, int | float) else None,
+        succeeded if isinstance(succeeded, bool) else None,
     )
     return talk.done()
 
@@ -257,7 +258,9 @@ def _sample(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:
 
 def _reward(scores: dict[str, Any]) -> float | None:
     value = next(iter(scores.values())).get("value") if scores else None
-    return float(value) if isinstance(value, int | float) else _GRADES.get(value) if isinstance(value, str) else None
+    return (
+        ev.finite(value) if isinstance(value, int | float) else _GRADES.get(value) if isinstance(value, str) else None
+    )
 
 
 def _whole(value: Any, attached: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from fleetlore.wire.events import Event, Kind
 # Seconds between two events if the log has no times.
 _TICK_SECONDS = 0.001
 #: What reading a log raises that is not of its form: no JSON, or JSON of another shape.
-MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError)
+MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError)
 
 _MAX_GOAL = 2_000
 # Seconds, milliseconds, microseconds, nanoseconds: a time of today is in one of them before the year 5138.
@@ -195,7 +195,7 @@ class Conversation:
 
 def seconds_of(time: object) -> float:
     """A time of a log, in seconds since the Unix epoch; 0 where it has none. One without an offset is UTC."""
-    if isinstance(time, int | float):
+    if isinstance(time, int | float) and abs(time) < LATEST * _UNITS[-1]:
         return next((time / unit for unit in _UNITS if 0 <= time / unit < LATEST), 0.0)
     if isinstance(time, str):
         try:

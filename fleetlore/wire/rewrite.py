@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fleetlore.wire.decode import read_json
+from fleetlore.wire.decode import read_json, well_formed
 
 __all__ = ["rewritten"]
 
@@ -32,8 +32,9 @@ def _merged(given: Any, before: Any, after: Any) -> Any:
         return given
     if isinstance(before, dict) and isinstance(after, dict):
         members = msgspec.json.decode(given, type=dict[str, msgspec.Raw]) if isinstance(given, msgspec.Raw) else given
+        names = {well_formed(name): name for name in members}
         return {
-            name: _merged(members[name], before[name], value) if name in before else value
+            names.get(name, name): _merged(members[names[name]], before[name], value) if name in before else value
             for name, value in after.items()
         }
     if isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):

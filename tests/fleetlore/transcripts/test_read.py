@@ -550,3 +550,13 @@ def test_calls_without_a_result_are_left_out_of_the_own_form(tmp_path: Path) -> 
     (tmp_path / "steps.jsonl").write_bytes(b"\n".join(map(orjson.dumps, steps)))
     [session] = read_sessions(tmp_path)
     assert [ev.ERROR_MESSAGE in data for _, data in session.events] == [False, True] and session.unanswered == 1
+
+
+@pytest.mark.parametrize("name", ["timestamp", "reward", "id", "created_at"])
+def test_a_number_beyond_every_count_costs_no_session(name: str, tmp_path: Path) -> None:
+    huge = "1" + "0" * 400
+    message = f'{{"role": "user", "content": "go", "{name}": {huge}}}'
+    (tmp_path / "x.jsonl").write_text(f'{{"messages": [{message}], "{name}": {huge}}}')
+    [session] = read_files("messages", [tmp_path / "x.jsonl"])
+    assert session is not None and len(session.events) == 1 and session.outcome == "unknown"
+    assert list(timed_events(session, "t", 1e9))
