@@ -158,9 +158,13 @@ def _transient_weight(pattern: Pattern, now: float) -> float:
 
 
 def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
+    """Class and text of a failure, or the text alone if the class is made of its words."""
     text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
     class_ = Quote(pattern.error_class, pattern.agents, "class")
-    return (class_, ": ", Quote(text, pattern.agents, "error")) if text and pattern.error_class else (class_,)
+    if not text:
+        return (class_,)
+    quote = Quote(text, pattern.agents, "error")
+    return (class_, ": ", quote) if pattern.error_class[:1].isupper() else (quote,)
 
 
 def need_tip(of: Need) -> Tip:

@@ -28,6 +28,8 @@ __all__ = ["INVISIBLE", "PROVEN", "Part", "Quote", "Reader", "Tip", "all_of", "c
 # Principals that must have made a call that could do harm. All that the call model holds has its quorum.
 PROVEN = 3
 _LEFT_OUT = "…"
+# An error of which no word may be shown.
+_UNSAID = re.compile(rf": {_LEFT_OUT}(?=[.)])")
 _UNNAMED = "an error"
 _STATUS = re.compile(r"(?:http|errno|exit|code|signal|sqlstate)_?(?:E[A-Z]{2,12}|(?=\w*\d)[0-9A-Z]{1,8})", re.ASCII)
 # Words of which programs make classes of errors. A class of other words may be a sentence.
@@ -155,7 +157,7 @@ def tell(tip: Tip, reader: Reader) -> Tip | None:
             return None
         shown.append(text)
     agents = min([quote.agents for quote in tip.quotes], default=tip.agents)
-    return tip._replace(text=clean("".join(shown)), agents=agents)
+    return tip._replace(text=clean(_UNSAID.sub("", "".join(shown))), agents=agents)
 
 
 def _allowed(quote: Quote, reader: Reader) -> str | None:

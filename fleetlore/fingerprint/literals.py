@@ -33,6 +33,11 @@ _FILE = (
     r"(?:txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|html?|css|ipynb|py|js|ts|rb|go|rs|java|cpp|sh|sql|sqlite3?|md|pdf|"
     r"png|jpe?g|gif|svg|zip|tar|gz|tgz|docx?|xlsx?|xml|parquet|npy|pkl)"
 )
+# Names of schemas and programs that hold three digits or a year: `orders_2026`, `python311`; but not `user_812`.
+_NAME_WITH_DIGITS = (
+    r"(?!(?:req|request|usr|user|cust|customer|ord|order|item|ticket|case|run|job|task|msg|session|trace|id)_?\d)"
+    r"(?:[A-Za-z]+_)*(?:[a-z]{2,}\d{3}|[A-Za-z]{2,}_(?:19[89]\d|20[0-4]\d)(?:_?(?:0[1-9]|1[0-2]))?)(?:_[A-Za-z]+)*\b"
+)
 _LITERAL = (
     r"(?P<pair>\"(?P<key>[^\"\\\n]{1,64})\"\s*:\s*\"(?P<value>(?:\\.|[^\"\\])*)\"?)"
     # A word that no literal begins with is passed at once.
@@ -44,7 +49,7 @@ _LITERAL = (
     rf"|(?<![./@+-])(?=[\w/@+-]{{0,200}}+\.)[\w./@+-]{{1,200}}?\.{_FILE}\b(?!\()(?:::\w+)*))"
     r"|(?P<id>\#(?=\w*\d)\w{2,}|(?<!\w)(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"
     r"|(?=[0-9a-fA-F]{8})(?=\w*[a-fA-F])(?=\w*\d)[0-9a-fA-F]{8,}\b"
-    r"|(?=[^\W\d]*+\d)\w*[A-Za-z_]\d{3,}\w*))"
+    rf"|(?!{_NAME_WITH_DIGITS})(?=[^\W\d]*+\d)\w*[A-Za-z_]\d{{3,}}\w*))"
     r"|(?P<number>(?<![\w.])\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?%?(?!\w))"
 )
 _LITERALS = re.compile(_LITERAL, re.MULTILINE)
