@@ -8,44 +8,25 @@ the logged runs was put aside before the masks were written and never looked at.
 how each part fared before it was looked at.
 
 Drain3 runs with its defaults and the masks of its example over the same head lines, with one miner per tool.
+`benchmarks.reported` adds pairs of texts in the shapes of public bug reports.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 
-from benchmarks import peers
+from benchmarks import peers, reported
+from benchmarks.labelled import LOGS, Labelled, read_logged, read_texts
 from benchmarks.report import Report, Row
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.normal_form import head_line
 
-DATA = Path(__file__).parent / "data"
-LOGS = Path(__file__).parents[2] / "shared" / "data" / "dev"
 BAR = 0.97
-LOGGED, HELD_OUT = "logged runs", "logged runs, held out"
-
-
-@dataclass(frozen=True, slots=True)
-class Labelled:
-    """An error text and which failure it is; texts of different tools are different failures.
-
-    Attributes:
-        part: of the labels; those of `HELD_OUT` were not looked at while the masks were written.
-    """
-
-    tool: str
-    label: str
-    error_type: str | None
-    text: str
-    part: str
 
 
 class Score(NamedTuple):
@@ -53,44 +34,6 @@ class Score(NamedTuple):
 
     precision: float
     recall: float
-
-
-def read_texts(path: Path = DATA / "error_texts.txt") -> list[Labelled]:
-    """The texts of common tools. The head of the file explains its form."""
-    found, part = [], ""
-    for block in path.read_text().split("\n\n"):
-        name, *lines = block.splitlines() or [""]
-        if name.startswith("## "):
-            part = name.removeprefix("## ")
-        if not name.startswith("["):
-            continue
-        tool, _, label = name[1:].partition("] ")
-        for line in lines:
-            kind, bar, text = line.partition(" | ")
-            typed = bool(bar) and " " not in kind
-            text = (text if typed else line).replace("\\n", "\n").replace("\\t", "\t")
-            found.append(Labelled(tool, label, kind if typed else None, text, part))
-    return found
-
-
-def read_logged(folder: Path = LOGS, labels: Path = DATA / "logged_errors.csv") -> list[Labelled]:
-    """The texts of the logged runs; none where the folder is missing."""
-    with labels.open(newline="") as file:
-        wanted = {
-            (line["source"], line["session"], int(line["step"])): int(line["label"]) for line in csv.DictReader(file)
-        }
-    found = []
-    for source in sorted({source for source, _, _ in wanted}):
-        path = folder / source / "steps.jsonl.gz"
-        if not path.exists():
-            continue
-        with gzip.open(path) as lines:
-            for line in map(orjson.loads, lines):
-                label = wanted.get((source, line["session"], line["step"]))
-                if label is not None:
-                    part = HELD_OUT if label % 3 == 0 else LOGGED
-                    found.append(Labelled(f"{source}/{line['tool']}", str(label), None, line["error"], part))
-    return found
 
 
 def score(labels: list[str], clusters: list[str]) -> Score:
@@ -150,6 +93,7 @@ def run(quick: bool) -> Report:
             note = f"{len(places)} texts of {len({labels[place] for place in places})} failures"
             rows.append(Row(name=f"{name}, {who}: precision", figure=reached.precision, unit="of pairs", note=note))
             rows.append(Row(name=f"{name}, {who}: recall", figure=reached.recall, unit="of pairs"))
+    reported_rows, reported_reports = reported.measure(ours, drain3)
     total, peer = score(labels, found), score(labels, drained)
     note = "" if logged else f"without the logged runs: no {LOGS}"
     recall = Report(
@@ -167,7 +111,7 @@ def run(quick: bool) -> Report:
         unit="of pairs (precision)",
         peers={"drain3": peer.precision},
         reference="drain3",
-        rows=tuple(rows),
-        also=(recall,),
+        rows=(*rows, *reported_rows),
+        also=(recall, *reported_reports),
         note=note,
     )

@@ -25,7 +25,7 @@ _MAX_STRIPPED = 4
 _MAX_DEPTH, _MAX_FIELDS = 8, 6
 
 
-_Kind = Literal["strip", "drop", "sums", "names", "raises", "cause", "join"]
+_Kind = Literal["strip", "drop", "sums", "mark", "names", "raises", "cause", "join"]
 
 
 class Frame(NamedTuple):
@@ -36,6 +36,7 @@ class Frame(NamedTuple):
             `strip`: the match is removed from the line.
             `drop`: the line says nothing.
             `sums`: the line sums up what failed. The first one counts before all others.
+            `mark`: the line behind the match names what failed. The first one counts before those below.
             `names`: the line names a failure. The first one counts.
             `raises`: the same, but the last one of a traceback counts.
             `cause`: the text behind the match, or else the next line, is the cause of the lines before.
@@ -71,9 +72,10 @@ FRAMES = tuple(
         ("strip", r"#\d+ (?:\d+\.\d+ |(?=ERROR))", "#12 0.345 jq: not found"),
         ("strip", r"(?:\[(?:ERROR|FATAL|error)\]|##\[error\])\s+", "[ERROR] jq: not found"),
         ("strip", r"npm (?:ERR!|error)(?: |$)", 'npm ERR! Missing script: "x"'),
+        ("strip", r"(?:ERROR: )?(?:target \S+: )?failed to solve: |docker: (?=Error)", "docker: Error: no such image"),
         ("strip", r"psql:\S+:\d+: ", 'psql:/tmp/q.sql:3: ERROR:  column "x" does not exist'),
         # Tracebacks of Python.
-        ("strip", r"E {2,}", "E   boom"),
+        ("mark", r"E {2,}", "==== FAILURES ====\nE   boom"),
         # Stacks of other languages.
         ("drop", r"at (?:.*[:(]\S*\d+\)?$|[\w.$<>/ ]+\()", "at main (/a.js:3:1)\nboom"),
         ("drop", r"\.\.\. \d+ (?:more|common)", "... 3 more\nboom"),
@@ -93,6 +95,8 @@ FRAMES = tuple(
         ("drop", r"\d+: ", "5: port = x\nboom"),
         ("drop", r"\S+: In (?:function|member function|constructor|file)\b|In file included",
          "a.c: In function 'f':\nboom"),
+        ("drop", r"Auto-merging |Unable to find image ", "Auto-merging a.py\nboom"),
+        ("drop", r"[=_-]{2,} .* [=_-]{2,}$", "==== FAILURES ====\nboom"),
         ("drop", r"make(?:\[\d+\])?: ", "make: *** [all] Error 2\nboom"),
         ("drop", r"# [\w./-]+$", "# example.com/app\nboom"),
         # Failures that only say that something within them failed.
@@ -118,27 +122,28 @@ FRAMES = tuple(
          "boom\nValueError: one"),
         ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
         # Lines that lead to others.
+        ("cause", r"\* What went wrong:", "FAILURE: Build failed.\n* What went wrong:\nboom"),
         ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
         ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
         ("join", r"Error (?:executing|calling|invoking) .{0,500}:$", "Error executing tool x:\nboom"),
         ("join", r"(?:[\w.]+: )?\d+ validation errors? for ", "1 validation error for Order\nsize\nField required"),
         ("join", r"ORA-06550: ", "ORA-06550: line 1, column 7:\nPLS-00201: identifier 'X' must be declared"),
-        ("join", r"(?:[\w.]+: )?(?:\([\w.]+\) )?(?:\d+ \(\w+\): )?SQL compilation error:",
+        ("join", r"(?:[\w.]+: )?(?:\([\w.]+\) )?(?:\d+ \(\w+\): )?(?:[0-9a-f-]{36}: )?SQL compilation error:",
          "SQL compilation error:\nObject 'A' does not exist"),
         ("join", r"Error: [A-Z][a-z]+(?: [a-z]+){1,6}$", "Error: Unsupported argument\nNo argument named \"x\"."),
-        ("join", r"--- FAIL: |● .+ › ", "--- FAIL: TestA\nwanted 3"),
     )
 )  # fmt: skip
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _TAG = re.compile(r"<[^<>]*>")
+_TAGGED = re.compile(r"<(\w{1,40})>([^<].*)</\1>", re.S)
 _HTML = re.compile(r"<(?:!doctype html|html)\b", re.I)
 _TITLE = re.compile(r"<(title|h1|pre)\b[^>]*>(.*?)</\1>", re.I | re.S)
 _EMPTY_TITLE = re.compile(r"\W*(?:error|bad request)?\W*", re.I)
 _TRACEBACK = ("Traceback (most recent call last)", "During handling of the above", 'File "')
 _EXCEPTION = re.compile(r"(?:Exception in thread \"[^\"]*\" )?((?:[A-Za-z_$][\w$]*\.)*[A-Z]\w*(?:Error|Exception))\b")
-# Lines that name a failure hold a colon, begin with a sign or are one word. Asked first, because most lines do not.
-_MAY_SPEAK = re.compile(r"[^:]*:|[^\w\s]|\S+$").match
+# Lines that name a failure hold a colon or wide blanks, begin with a sign or are one word. Most lines do not.
+_MAY_SPEAK = re.compile(r"[^:]*:|[^\w\s]|\S+(?:$|  )").match
 # A line that is only a name: what is said about it stands on the next one.
 _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 
@@ -168,7 +173,8 @@ class FrameReader:
         self._strip, self._drop, self._join, self._cause = (
             re.compile(joined[kind]).match for kind in ("strip", "drop", "join", "cause")
         )
-        speaking = ("sums", "names", "raises", "cause")
+        self._mark = re.compile(joined["mark"]).match
+        speaking = ("sums", "mark", "names", "raises", "cause")
         self._speaks = re.compile("|".join(f"(?P<{kind}>{joined[kind]})" for kind in speaking)).match
 
     def line(self, message: str) -> str:
@@ -178,16 +184,16 @@ class FrameReader:
         if len(raw) > 2 * _MAX_LINES:
             raw = raw[:_MAX_LINES] + raw[-_MAX_LINES:]
         lines = [line for each in raw if (line := self._stripped(each))]
-        if len(lines) < 2:
-            return lines[0] if lines else ""
+        if not lines:
+            return ""
         found = [
             (match.lastgroup, place)
             for place, line in enumerate(lines)
             if _MAY_SPEAK(line) and (match := self._speaks(line))
         ]
-        cause = next((place for kind, place in reversed(found) if kind == "cause"), 0)
+        cause = next((place for kind, place in reversed(found) if kind == "cause"), -1)
         place = self._place(lines, found, is_traceback=any(map(text.__contains__, _TRACEBACK)))
-        return self._caused(lines, place, cause) if cause > place else self._joined(lines, place)
+        return self._caused(lines, place, cause) if cause >= place else self._joined(lines, place)
 
     def _stripped(self, line: str) -> str:
         line = line.strip()
@@ -199,9 +205,10 @@ class FrameReader:
 
     def _place(self, lines: list[str], found: list[tuple[str | None, int]], *, is_traceback: bool) -> int:
         """Number of the line that names the failure."""
-        for kind, place in found:
-            if kind == "sums":
-                return place
+        for wanted in ("sums", "mark"):
+            for kind, place in found:
+                if kind == wanted:
+                    return place
         if is_traceback:
             return next((place for kind, place in reversed(found) if kind == "raises"), len(lines) - 1)
         for kind, place in found:
@@ -210,6 +217,8 @@ class FrameReader:
         return next((place for place, line in enumerate(lines) if not self._drop(line)), 0)
 
     def _joined(self, lines: list[str], place: int) -> str:
+        if mark := self._mark(lines[place]):
+            return lines[place][mark.end() :]
         if not self._join(lines[place]):
             return lines[place]
         following = [line for line in lines[place + 1 : place + 6] if not self._drop(line)]
@@ -236,6 +245,8 @@ def _plain(message: str) -> str:
 def _unpacked(text: str) -> str:
     """A text with its JSON or HTML replaced by what they say."""
     text = text.strip()
+    if tagged := _TAGGED.fullmatch(text):
+        return tagged[2].strip()
     if text[:1] in ("{", "["):
         start = 0
     elif (start := text.find("{\n")) < 0:

@@ -31,7 +31,9 @@ _MAX_LINE = 600
 
 # What was searched for in vain: there it is not the instance but the failure.
 _SOUGHT = re.compile(
-    rf"\bno (?:match(?:es)?|occurrences?|references?)(?: \w+)? (?:for|of):? ({QUOTED}|.{{1,80}}?)(?= in |$)", re.I
+    rf"\bno (?:match(?:es)?|occurrences?|references?)(?: \w+)? (?:for|of):? ({QUOTED}|.{{1,80}}?)(?= in |$)"
+    r"|\bprovides package ([^\s;:]+)",
+    re.I,
 )
 _KEPT = "\x1a"
 # Chinese, Japanese and Korean put no blank between words and numbers, and the masks look for the ends of words.
@@ -71,7 +73,9 @@ _GLUE = frozenset(
 
 # Characters of a template in which its code begins.
 _MAX_BEFORE_CODE = 48
-_TWO_WORDS = re.compile(r"[a-z]{3,}.*?[^a-z][a-z]{3,}")
+_PLAIN = re.compile(r"\b[a-z]{2,}\b")
+# With three words outside quotes a class adds nothing to the text, and depends on who hands the error over.
+_ENOUGH_WORDS = 3
 
 MAX_CLASS = 128
 _SEARCHED = 2_000
@@ -85,12 +89,6 @@ _WRAPPERS = frozenset(
     toolfailederror toolinvocationerror toolretryerror unknown unknownerror
     """.split()  # noqa: SIM905
 ) | {""}
-# Classes by which database drivers hand over what the server says; its own shell says the same without a class.
-_DRIVERS = re.compile(
-    r"(?:Operational|Programming|Integrity|Internal|Interface|Data|Database|NotSupported|Postgres|MySQL|QueryFailed"
-    r"|SequelizeDatabase|Undefined\w+)Error|Undefined(?:Column|Table|Function|Object|Schema)|\w+Violation|\w*SQL\w*Exception"
-    r"|StatementInvalid"
-)
 # A code that names the failure, whatever the language of the words behind it.
 _CODED = re.compile(
     r"(\[(?:errno|winerror) \d+\])|((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):"
@@ -185,8 +183,8 @@ def _without_sought(line: str) -> tuple[str, str]:
     found = _SOUGHT.search(line) if "no " in line.lower() else None
     if found is None:
         return line.replace(_KEPT, ""), ""
-    start, end = found.span(1)
-    return line[:start].replace(_KEPT, "") + _KEPT + line[end:].replace(_KEPT, ""), found[1]
+    start, end = found.span(found.lastindex or 1)
+    return line[:start].replace(_KEPT, "") + _KEPT + line[end:].replace(_KEPT, ""), found[found.lastindex or 1]
 
 
 def _quoted(match: re.Match[str]) -> str:
@@ -255,15 +253,17 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     text = template(line)
     folded = line.lower()
     status = _HTTP.search(line) if _has_any(folded, _HTTP_WORDS) else None
-    named = error_class
-    error_class = named or _class_by_text(message, line, status, text)
+    stated = error_class
+    error_class = stated or _class_by_text(message, line, status, text)
     transient = (
         (status is not None and _group(status) in _PASSING_STATUS)
         or error_class.removeprefix("http_") in _PASSING_STATUS
         or _passes(f"{error_class}: {line}")
     )
-    by_words = (not named or _is_driver(named)) and _TWO_WORDS.search(text) is not None
-    identity = f"{'' if by_words else error_class[:MAX_CLASS]}\x1f{_without_language(text)}"
+    key = _without_language(text)
+    words = len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text)))
+    by_words = key != text or words >= (_ENOUGH_WORDS if stated else 1)
+    identity = f"{'' if by_words else error_class[:MAX_CLASS]}\x1f{key}"
     return _NormalForm(error_class[:MAX_CLASS], text, transient, identity)
 
 
@@ -273,10 +273,6 @@ def _repeats(error_class: str, message: str) -> bool:
         return False
     message = message.lower()
     return all(word in message for word in error_class.split("_"))
-
-
-def _is_driver(error_class: str) -> bool:
-    return _DRIVERS.fullmatch(error_class) is not None
 
 
 def _without_language(text: str) -> str:
@@ -314,16 +310,16 @@ def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
             break
         name = named[2].rpartition(".")[2]
         own = not _is_wrapper(name)
-        if own and error_class not in ("", name) and not (_is_driver(name) and _is_driver(error_class)):
+        if own and error_class not in ("", name) and not named[1]:
             break
         rest = line[named.end() :]
         said = _OF_REPR.match(rest)
         # The text of a `KeyError` is the `repr` of its key.
         line = rest if said is None else rest[1:-1].rstrip(",") if name == "KeyError" else said[2]
-        if own and not (_is_driver(name) and _NAMED.match(line)):
-            return error_class or name, line
         if own:
             error_class = error_class or name
+            if not line.startswith("("):
+                return error_class, line
     return error_class, line
 
 

@@ -18,7 +18,7 @@ Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], 
 
 _EXTENSIONS = (
     "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|"
-    "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|"
+    "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|mod|sum|"
     "docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|tmp|"
     "bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|"
     "mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|"
@@ -109,6 +109,7 @@ LOOKS: tuple[Rule, ...] = (
         MASK,
     ),
     ((".",), re.compile(rf"\b(?<![\w-]\.)(?:[\w-]++\.)+(?:{_TOP_LEVEL})\b(?!\.\w)(?::\d+)?", re.I), MASK),
+    (_DIGITS, re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:ms|[dhms])\b"), MASK),
     (_DIGITS, re.compile(r"(?<![\w-])(?:[A-Za-z_-]++\d[\w-]*|\d++[A-Za-z_-][\w-]*)"), _token),
     (
         _DIGITS,
@@ -160,11 +161,13 @@ NOISE: tuple[Rule, ...] = (
         ("error ", " (", "pq:", "er_", "sqlstate["),
         re.compile(
             r"^(?:ERROR \d{4}(?: \(\w{5}\))?(?: at line \d+)?|\d{4,6} \(\w{5}\)|pq|ER_[A-Z_]+"
-            r"|SQLSTATE\[\w+\](?: \[\d+\])?(?:: [A-Z][\w ]+)?): (?:\d{4} )?",
+            r"|SQLSTATE\[\w+\](?: \[\d+\])?(?:: [A-Z][\w ]+)?): (?:\d{4} |[0-9a-f-]{36}: )?",
             re.I,
         ),
         "",
     ),
+    (("[type=",), re.compile(r" ?\[type=.*"), ""),
+    (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
     (("][",), re.compile(r"^(?:\('\w{5}', \")?(?:\[[\w .]+\] ?){2,}"), ""),
     (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
     # A shell names the script and the line; neither says what is wrong.
@@ -217,8 +220,8 @@ NOISE: tuple[Rule, ...] = (
     (
         (". ", "; ", ": "),
         re.compile(
-            r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|use|"
-            r"consider|visit|note|refer|"
+            r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|"
+            r"use(?! of)|consider|visit|note|refer|"
             r"more details|you (?:can|may|should|must|need)|is the|are you|contact) .*",
             re.I,
         ),

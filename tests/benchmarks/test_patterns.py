@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.patterns import BAR, HELD_OUT, LOGS, Labelled, mistakes, ours, read_logged, read_texts, score
+from benchmarks.labelled import HELD_OUT, LOGS, Labelled, read_logged, read_texts
+from benchmarks.patterns import BAR, mistakes, ours, score
 
 
 def measured(texts: list[Labelled]) -> tuple[float, float]:

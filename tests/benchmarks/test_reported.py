@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import re
+
+from benchmarks.labelled import Labelled
+from benchmarks.patterns import ours
+from benchmarks.reported import BAR, Pair, exact_text, pairs_of, read_reported, right_of, sentry
+
+
+def test_pairs_are_neighbours_in_a_label_and_texts_of_the_next_label() -> None:
+    texts = [Labelled("t", label, None, text, "one") for label, text in (("a", "1"), ("a", "2"), ("b", "3"))]
+    assert pairs_of(texts) == [Pair(0, 1, True), Pair(0, 2, False), Pair(2, 0, False)]
+    assert right_of(pairs_of(texts), ["x", "y", "x"], same=True) == 0
+    assert right_of(pairs_of(texts), ["x", "x", "y"], same=False) == 1
+
+
+def test_rivals_join_texts_by_their_own_rules() -> None:
+    texts = [Labelled("t", "a", None, text, "one") for text in ("took 3 ms\nx\n1", "took 12 ms\nx\n2", "failed")]
+    assert len(set(sentry(texts))) == 2
+    assert len(set(exact_text(texts))) == 3
+
+
+def test_the_reported_texts_are_many_and_each_has_its_thread() -> None:
+    texts = read_reported()
+    assert len(pairs_of(texts)) >= 600
+    tools = {part: {each.tool for each in texts if each.part == part} for part in ("tuned", "untouched")}
+    assert len(tools["tuned"]) >= 20 and len(tools["untouched"]) >= 20
+    assert not tools["tuned"] & tools["untouched"]
+    assert all(re.search(r" \| [\w.-]+/[\w.-]+#\d+$", each.label) for each in texts)
+
+
+def test_the_reported_texts_in_view_reach_the_bar() -> None:
+    texts = [each for each in read_reported() if each.part == "tuned"]
+    pairs, found = pairs_of(texts), ours(texts)
+    assert right_of(pairs, found, same=True) >= BAR
+    assert right_of(pairs, found, same=False) >= BAR
