@@ -184,8 +184,8 @@ class FrameReader:
         if len(raw) > 2 * _MAX_LINES:
             raw = raw[:_MAX_LINES] + raw[-_MAX_LINES:]
         lines = [line for each in raw if (line := self._stripped(each))]
-        if not lines:
-            return ""
+        if len(lines) < 2:
+            return self._joined(lines, 0) if lines else ""
         found = [
             (match.lastgroup, place)
             for place, line in enumerate(lines)

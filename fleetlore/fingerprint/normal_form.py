@@ -139,7 +139,7 @@ _PASSING = re.compile(
     re.I,
 )
 # A search that finds nothing takes a hundred times as long as to look for a word that each match holds.
-_HTTP_WORDS = ("http", "status", "response", "error", *(f"{digit}{next}" for digit in "45" for next in "0123456789"))
+_STATUS, _DIGIT = re.compile(r"[1-5]\d\d"), re.compile(r"\d")
 _EXIT_WORDS = ("exit", "return", "finish", "terminat", "ended", "fail", "died", "rc")
 _PASSING_WORDS = (
     "time", "temporar", "limit", "too many", "try again", "unavailable", "connection", "gateway", "overloaded",
@@ -251,8 +251,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     error_class, line = _without_wrappers(error_class, head)
     line = _unquoted(line)
     text = template(line)
-    folded = line.lower()
-    status = _HTTP.search(line) if _has_any(folded, _HTTP_WORDS) else None
+    status = _HTTP.search(line) if _STATUS.search(line) else None
     stated = error_class
     error_class = stated or _class_by_text(message, line, status, text)
     transient = (
@@ -277,8 +276,7 @@ def _repeats(error_class: str, message: str) -> bool:
 
 def _without_language(text: str) -> str:
     """A template whose code names the failure, as that code and the names behind it."""
-    found = _CODED.search(text, 0, _MAX_BEFORE_CODE)
-    if found is None:
+    if _DIGIT.search(text, 0, _MAX_BEFORE_CODE) is None or (found := _CODED.search(text, 0, _MAX_BEFORE_CODE)) is None:
         return text
     if found[1]:
         return found[1]
@@ -347,11 +345,13 @@ def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: 
     # Of the same line as the template: what a tool says further down differs from one version to the next.
     if status is not None:
         return f"http_{_group(status)}"
-    folded = line.lower()
+    folded, has_digit = line.lower(), _DIGIT.search(line) is not None
     for pattern, kinds, name in ((_ERRNO, ("errno",), "errno"), (_EXIT, _EXIT_WORDS, "exit")):
-        if _has_any(folded, kinds) and (match := pattern.search(line)) is not None:
+        if has_digit and _has_any(folded, kinds) and (match := pattern.search(line)) is not None:
             return f"{name}_{_group(match)}"
-    words = re.findall(r"[a-z]{2,}", QUOTED_TEXT.sub(" ", _CONTRACTED.sub("", text)))
+    if "'" in text or "’" in text:
+        text = _CONTRACTED.sub("", text)
+    words = re.findall(r"[a-z]{2,}", QUOTED_TEXT.sub(" ", text))
     return "_".join(words[:6]) or "error"
 
 

@@ -114,7 +114,8 @@ LOOKS: tuple[Rule, ...] = (
     (
         _DIGITS,
         re.compile(
-            r"(?<![\w.])-?\d+(?:[.,]\d+)*(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|"
+            r"[-\d](?<![\w.].)(?:(?<=\d)|\d)\d*(?:[.,]\d+)*"
+            r"(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|"
             r"minutes?|"
             r"hours?|days?|tokens|%)\b)?(?!\w)"
         ),

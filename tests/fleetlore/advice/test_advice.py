@@ -84,7 +84,8 @@ def test_a_warning_shows_no_class_made_of_the_words_and_no_colon_before_nothing(
     known(index, failures=1, error_class="NoSuchTableError", template="zzz is missing")
     assert texts(ask(index)) == ["This sql call may fail: NoSuchTableError."]
     known(index, failures=2, error_class="no_such_table", template="no such table: cars")
-    assert texts(ask(index)) == ["This sql call may fail: no such table: cars."]
+    closed = ask(index, closed_tools=("s*",))
+    assert texts(closed) == ["This sql call may fail: no such table: cars."]
 
 
 def test_the_working_value_comes_first_and_the_call_is_ready_to_send() -> None:
