@@ -16,13 +16,7 @@ from benchmarks.immunity_load import CALLS, Call, Host, Plan, Result, known_call
 from benchmarks.immunity_memories import JournalMemory
 
 SMALL = replace(
-    PLAN,
-    agents=20,
-    processes=1,
-    calls_per_second=160.0,
-    seconds=0.6,
-    warm_up_seconds=0.2,
-    wait_seconds=0.3,
+    PLAN, agents=20, processes=1, calls_per_second=160.0, seconds=0.6, warm_up_seconds=0.2, wait_seconds=0.3
 )
 
 

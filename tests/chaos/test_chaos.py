@@ -96,11 +96,7 @@ SCENARIOS = [
     Scenario("workers come and go", faults.come_and_go, FORM.rounds),
     # The emission ends while it sleeps for the last time: nothing later mends what it writes when it wakes up.
     Scenario(
-        "a worker sleeps",
-        faults.sleep,
-        FORM.sleeps,
-        AWAKE_SECONDS,
-        FORM.sleeps * SLEEP_SECONDS - LAST_SLEEP_SECONDS,
+        "a worker sleeps", faults.sleep, FORM.sleeps, AWAKE_SECONDS, FORM.sleeps * SLEEP_SECONDS - LAST_SLEEP_SECONDS
     ),
     Scenario("broker hangs", faults.freeze, 1 + FORM.rounds // 6, FORM.freeze_seconds),
     Scenario("Milvus slow and away", faults.milvus, FORM.rounds),

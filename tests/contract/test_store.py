@@ -111,11 +111,7 @@ async def test_an_id_that_closes_its_quotes_reads_and_deletes_no_other_row(both:
 )
 @example(rows=[("\ud800", ""), ("?", "")], asked=["\ud800"], deleted=["\ud800"], collection="judgments")
 async def test_milvus_and_the_double_agree(
-    both: tuple[Store, Store],
-    rows: list[tuple[str, str]],
-    asked: list[str],
-    deleted: list[str],
-    collection: str,
+    both: tuple[Store, Store], rows: list[tuple[str, str]], asked: list[str], deleted: list[str], collection: str
 ) -> None:
     tenant = new_tenant()
     made = [row(tenant, id, label=label, state=f"state {n}") for n, (id, label) in enumerate(rows)]

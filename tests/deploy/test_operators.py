@@ -104,13 +104,7 @@ def test_the_objects_are_for_the_cluster_that_is_named() -> None:
 
 
 @needs_helm
-@pytest.mark.parametrize(
-    ("has", "written"),
-    [
-        (("v1beta2",), "v1beta2"),
-        (("v1beta2", "v1"), "v1"),
-    ],
-)
+@pytest.mark.parametrize(("has", "written"), [(("v1beta2",), "v1beta2"), (("v1beta2", "v1"), "v1")])
 def test_an_older_strimzi_gets_the_version_that_it_knows(has: tuple[str, ...], written: str) -> None:
     known = [f"--api-versions=kafka.strimzi.io/{each}" for each in has]
     found = objects(rendered(*SCRIPT.operators(), *known))

@@ -27,13 +27,7 @@ from fleetlore.stack_folder import STACK_FILE
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
 from fleetlore.transcripts.session import timed_events
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from tests.fleetlore.transcripts.test_read import (
-    in_atif,
-    in_claude_code,
-    in_inspect,
-    in_messages,
-    in_swe_agent,
-)
+from tests.fleetlore.transcripts.test_read import in_atif, in_claude_code, in_inspect, in_messages, in_swe_agent
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
 from tests.fuzz.worker import Worker

@@ -217,10 +217,7 @@ async def relay(worker: Worker, providers: Mapping[str, str] | None = None) -> A
     fleet = fleet_of(worker)
     app = relay_app({"default": fleet}, providers=providers)
     with ExitStack() as patched:
-        for place in (
-            "fleetlore.relay.native.Follower",
-            "fleetlore.relay.native.make_producer",
-        ):
+        for place in ("fleetlore.relay.native.Follower", "fleetlore.relay.native.make_producer"):
             patched.enter_context(patch(place, _Broker))
         # Both take a tenth of a second, and are the same for every relay.
         patched.enter_context(patch("fleetlore.relay.app.openapi", _openapi))

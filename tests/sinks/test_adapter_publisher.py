@@ -28,13 +28,7 @@ from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.testing import FakeClock
-from fleetlore.wire.adapter_manifest import (
-    AdapterManifest,
-    CallsManifest,
-    RetrievalManifest,
-    Revocation,
-    in_cohort,
-)
+from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, RetrievalManifest, Revocation, in_cohort
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.local_mirror import LocalMirror

@@ -142,9 +142,7 @@ async def test_a_producer_that_was_not_started_raises() -> None:
 
 @pytest.mark.long
 async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
-    own_broker: EmbeddedBroker,
-    tenant: str,
-    make_topics: Callable[..., Awaitable[None]],
+    own_broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
 ) -> None:
     own_broker.start()
     await make_topics(own_broker.address, tenant, "items", "dead-letters", partitions=1)

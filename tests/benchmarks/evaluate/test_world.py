@@ -52,10 +52,7 @@ def lines() -> Iterator[tuple[dict[str, object], list[dict[str, object]]]]:
                 base
                 | {"step": number, "tool": "sql", "role": "tool", "input": query, "output": "[(1,)]", "error": error}
             )
-        yield (
-            base | {"outcome": int(max(rewards)), "label_from": "env_reward", "meta": {"rewards": rewards}},
-            steps,
-        )
+        yield (base | {"outcome": int(max(rewards)), "label_from": "env_reward", "meta": {"rewards": rewards}}, steps)
 
 
 @pytest.fixture(scope="module")

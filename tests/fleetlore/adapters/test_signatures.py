@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from benchmarks.random_adapters import manifest_for, pointer_to, random_weights
-from fleetlore.adapters.signatures import (
-    SigningKey,
-    create_signing_key,
-    load_signing_key,
-    public_keys,
-    verify,
-)
+from fleetlore.adapters.signatures import SigningKey, create_signing_key, load_signing_key, public_keys, verify
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.wire.adapter_manifest import AdapterPointer, DataRange, RetrievalManifest
 

@@ -89,10 +89,7 @@ Q = "base_model__model__model__layers__0__self_attn__q_proj__"
         ({f"{Q}lora_A__weight": torch.zeros(4, 8)}, "foreign"),
         ({f"{Q}lora_A__weight": torch.zeros(3, 16)}, "structure"),
         ({"base_model__model__lm_head__weight": torch.zeros(64, 16)}, "structure"),
-        (
-            {f"base_model__model__nowhere__lora_{side}__weight": torch.zeros(4, 4) for side in "AB"},
-            "foreign",
-        ),
+        ({f"base_model__model__nowhere__lora_{side}__weight": torch.zeros(4, 4) for side in "AB"}, "foreign"),
     ],
 )
 def test_tensors_that_do_not_belong_are_refused(

@@ -150,9 +150,7 @@ def test_agents_count_before_sessions() -> None:
         max_size=30,
     )
 )
-def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(
-    steps: list[tuple[str, str, int]],
-) -> None:
+def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(steps: list[tuple[str, str, int]]) -> None:
     index, known, revoked = LoreIndex(), {}, set()
     distrusted: set[int] = set()
     for what, id, number in steps:

@@ -281,9 +281,7 @@ async def test_a_bounded_replica_holds_what_is_of_the_agents_tools_and_best_back
     await replica.close()
 
 
-async def test_what_is_gathered_is_not_withheld_while_a_partition_cannot_be_read(
-    tenant: str,
-) -> None:
+async def test_what_is_gathered_is_not_withheld_while_a_partition_cannot_be_read(tenant: str) -> None:
     clock = FakeClock(0.0)
     replica = LoreReplica("nowhere:1", tenant, clock=clock, most_bytes=1e6)
     part = TopicPartition(topic(tenant, "items"), 0)

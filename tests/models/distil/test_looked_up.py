@@ -85,10 +85,7 @@ def test_one_goal_says_nothing_and_each_name_has_the_evidence_of_those_who_used_
 
 
 def test_what_the_model_brought_by_itself_was_not_looked_up() -> None:
-    steps = (
-        call("python", "print(math.pi)", error=IMPORT),
-        call("python", "import math\nprint(math.pi)", "3.14"),
-    )
+    steps = (call("python", "print(math.pi)", error=IMPORT), call("python", "import math\nprint(math.pi)", "3.14"))
     assert looked_up(*(of_session(n, *steps) for n in range(3))) == []
 
 
