@@ -1,7 +1,5 @@
 """Make calls, sessions, judgments, patterns and memory items for tests, each in one line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """A session's contribution to a memory item, in one line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

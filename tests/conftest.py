@@ -1,7 +1,5 @@
 """Servers for tests: `tansu` or Apache Kafka and Milvus Lite as child processes, and librdkafka's mock cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Texts that look like errors, for property tests."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 # Words, numbers, codes, paths and quotes thrown together.

@@ -1,7 +1,5 @@
 """A language model that is small enough for a test, and LoRAs over it, both as their libraries save them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

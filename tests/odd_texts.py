@@ -1,7 +1,5 @@
 """Texts that a sender may choose as an id and that a query language, a file or a terminal reads in another way."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 # Closes a quoted list of ids and matches every row of another tenant.

@@ -1,7 +1,5 @@
 """Read one event as the stages do, for tests of what agents write."""
 
-from __future__ import annotations
-
 import json
 from math import inf
 

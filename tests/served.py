@@ -1,7 +1,5 @@
 """Serve an application in the test's process, as the commands serve it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

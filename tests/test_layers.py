@@ -3,8 +3,6 @@
 Of what a module does, one thing is looked at here too: it raises no constant.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

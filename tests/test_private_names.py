@@ -1,7 +1,5 @@
 """Count what is used of Faust and aiokafka that is not public: each patch release of theirs may break it."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

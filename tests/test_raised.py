@@ -1,7 +1,5 @@
 """Check that no exception is raised twice: it keeps each frame that it went through, and all that hangs on it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

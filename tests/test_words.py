@@ -1,7 +1,5 @@
 """Check that every module says first what it does, with a verb: not what it is, nor a question."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The census of what advice shows: by source, right where the log can tell, and the same file for the same tree."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every benchmark runs to its end and says what it should; figures of quick runs mean nothing."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

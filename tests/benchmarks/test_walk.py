@@ -1,7 +1,5 @@
 """The walk of docs/explain/architecture.md: which files an event passes, and which of them are to be read."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Check after a run that every acknowledged event is accounted for, and the knowledge is what it would have been."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

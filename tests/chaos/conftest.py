@@ -1,7 +1,5 @@
 """Print the table at the end of a chaos run."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

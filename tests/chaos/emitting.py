@@ -5,8 +5,6 @@ It writes down in the file ACKED how many of the events the broker has acknowled
 started again. What it had sent but not written down when it was killed is sent twice.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

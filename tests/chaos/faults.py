@@ -1,7 +1,5 @@
 """Define the scenarios: each injects its faults for a while, and leaves the stack running."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Mapping

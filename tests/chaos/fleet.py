@@ -1,7 +1,5 @@
 """Make the events of the chaos runs: the same events in the same order for the same seed."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

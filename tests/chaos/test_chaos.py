@@ -3,8 +3,6 @@
 `CHAOS_FORM` is `short` or `long`, `CHAOS_SEED` the seed of all that happens by chance.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

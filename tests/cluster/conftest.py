@@ -1,7 +1,5 @@
 """Fixtures of the tests on Apache Kafka, which all are of the marker `cluster`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Define the cases: what happens to brokers and workers while a fleet emits, and what the fleet emits."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

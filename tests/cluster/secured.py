@@ -1,7 +1,5 @@
 """A cluster with TLS, passwords, tokens and ACLs, and the settings of its users."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import ipaddress

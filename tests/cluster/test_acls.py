@@ -1,7 +1,5 @@
 """The access lists that are printed: each role does its work with them, and no more."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """What the broker is asked for: its own clock, records taken once, partitions by the thousand, and few fetches."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Nothing is lost or doubled on three brokers (RF 3, min ISR 2) while brokers and workers are killed and frozen."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """What clients make of the answers of brokers that have lost what they led."""
 
-from __future__ import annotations
-
 import asyncio
 from unittest.mock import AsyncMock
 

@@ -1,7 +1,5 @@
 """What compaction takes away under a replica that is away."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

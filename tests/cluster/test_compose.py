@@ -1,7 +1,5 @@
 """The settings of the Compose file's broker: Kafka knows each, and starts with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """The loop from a failure to another agent's advice and to an adapter, with Apache Kafka for the embedded broker."""
 
-from __future__ import annotations
-
 import io
 from functools import partial
 from pathlib import Path

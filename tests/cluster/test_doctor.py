@@ -1,7 +1,5 @@
 """The doctor on a real cluster: a broker away, a wrong password, a user without rights, one replica of three."""
 
-from __future__ import annotations
-
 from fleetlore.config import Settings
 from sinks.topics import ensure_topics
 from streams.offline.doctor import Finding, examine

@@ -1,7 +1,5 @@
 """Four workers are restarted in turn while a fleet emits that abandons one session in a hundred."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The fixture itself: three brokers hold what was written through a kill, and leave nothing behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """A session larger than a record of the broker may be is worked in, and the others with it."""
 
-from __future__ import annotations
-
 import asyncio
 import string
 import subprocess

@@ -1,7 +1,5 @@
 """What retention deletes under workers that are away is counted and said, and the rest is worked in."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """TLS, passwords, tokens and certificates, for every client, the workers' own and the command line."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """The link of a worker stands still for longer than its session, and all that it had sent arrives afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A trainer that is killed between its pointer and the confirmation leaves no fleet on two versions."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A replica that was not in sync is elected: records are lost, the worker says so and goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A worker on Apache Kafka goes on behind records that no client can read."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Milvus and the dictionaries that stand for it give the same answers, one request after the other.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """docker-compose.yml and the Dockerfile name only what exists. That they start is not tested here: it needs Docker."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Installing prints no warning: a page of them would be the first thing that a new user sees."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

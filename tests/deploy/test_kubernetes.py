@@ -4,8 +4,6 @@ That they run is not tested here: it needs a cluster. Without `helm` the manifes
 are the chart's own output, stand for it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

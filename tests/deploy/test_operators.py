@@ -3,8 +3,6 @@
 The schemas of these operators are not at hand here; each object's fields are compared with what the operator is to do.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What `make release` builds installs and runs, with nothing of this checkout beside it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The entry for a registry of MCP servers names what this tree builds."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The image installs files by their hashes, of the versions that the tests ran with; a bill of materials lists them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

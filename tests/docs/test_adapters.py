@@ -1,7 +1,5 @@
 """Follow docs/reference/adapters.md as a reader that knows nothing else: Kafka, JSON, Ed25519 and arithmetic."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The pages on joining: their example runs, and what it adds to an agent is few lines."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Pages follow the code: generated tables, links, and the names of commands and targets."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

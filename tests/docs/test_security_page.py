@@ -1,7 +1,5 @@
 """Each file, test and command that the pages on security name exists, and each row has a test."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages build as a site without a warning: no dead link, no missing anchor, no page outside the navigation."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

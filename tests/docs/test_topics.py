@@ -1,7 +1,5 @@
 """Hold docs/reference/topics.md to the code: its examples are parsed, its limits are the code's."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

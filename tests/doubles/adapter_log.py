@@ -1,7 +1,5 @@
 """The adapter topics of a tenant as a test writes them, and what agents answer."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The connections of a client that needs none."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 # Of one server, so that nobody looks which of several answers first.

@@ -5,8 +5,6 @@ offsets, a limit on the size of a record, retention, and compaction, which leave
 aiokafka raises. The suite in `tests/contract` holds it to the same behaviour as a real broker.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable

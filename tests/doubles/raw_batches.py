@@ -1,7 +1,5 @@
 """Write record batches byte by byte, and give them to a broker as they are: what no client would send."""
 
-from __future__ import annotations
-
 import gzip
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Stands in for the emitter."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fleetlore.wire import events

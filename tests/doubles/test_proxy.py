@@ -1,7 +1,5 @@
 """The proxy slows, breaks and gives back a connection."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

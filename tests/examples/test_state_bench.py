@@ -1,7 +1,5 @@
 """The hook of STATE-Bench: what the fleet knows of the agent's tools comes as the list of texts that it asks for."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types

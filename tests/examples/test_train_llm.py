@@ -1,7 +1,5 @@
 """The example that trains a language model, whole: dataset, training, gate. Needs an environment with TRL."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An agent whose events are kept instead of sent."""
 
-from __future__ import annotations
-
 import pytest
 
 from fleetlore import Fleet

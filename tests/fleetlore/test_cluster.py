@@ -1,7 +1,5 @@
 """How a cluster is reached: what contradicts itself is refused by name, and no secret is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings: from the environment, from a stack's folder, and refused with a reason."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The figures of the agents of a process, against a broker that goes away."""
 
-from __future__ import annotations
-
 import asyncio
 from weakref import WeakSet
 

@@ -1,7 +1,5 @@
 """The HTTP server stays within its bounds whatever clients send, and answers the others meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

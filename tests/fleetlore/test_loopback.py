@@ -1,7 +1,5 @@
 """What a page in this machine's browser sends to an endpoint of ours is refused; programs are served."""
 
-from __future__ import annotations
-
 import httpx2
 import pytest
 from starlette.applications import Starlette

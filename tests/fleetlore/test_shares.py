@@ -1,7 +1,5 @@
 """No caller displaces what others hold, whatever it does."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from itertools import count

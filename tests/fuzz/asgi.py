@@ -1,7 +1,5 @@
 """Send one request to an ASGI application without a server: as uvicorn hands it on, and as fast as the application."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Raw batches of a fetch, as they lie in a broker's log: header names, lengths, counts, codecs, nested compression."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache

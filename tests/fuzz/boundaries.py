@@ -1,7 +1,5 @@
 """List all boundaries, by name."""
 
-from __future__ import annotations
-
 from tests.fuzz import batches, files, followed, mcp, otlp, records, relay, sockets
 from tests.fuzz.boundary import Boundary
 

@@ -4,8 +4,6 @@
 refused for. Whatever else it raises is a fault of the product.
 """
 
-from __future__ import annotations
-
 import asyncio
 import traceback
 from collections import Counter

@@ -1,7 +1,5 @@
 """Files of others: logs to import in five forms, adapters with their weights, tokens, keys and settings."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections import Counter

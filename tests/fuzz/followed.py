@@ -1,7 +1,5 @@
 """Records that agents, trainers and operators' tools follow: lore, decisions, erasures, adapters, dead letters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache

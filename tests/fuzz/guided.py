@@ -1,7 +1,5 @@
 """Let atheris look for inputs that reach new code: `python -m tests.fuzz.guided NAME -max_total_time=60`."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from tempfile import gettempdir

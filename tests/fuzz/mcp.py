@@ -1,7 +1,5 @@
 """MCP: messages between a client and a server, over stdio and over HTTP, and the tools of fleetlore's own server."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from random import Random

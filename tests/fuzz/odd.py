@@ -4,8 +4,6 @@ Three drivers use the same functions. Hypothesis passes a `Random` whose choices
 seeded one. For atheris the choices are read from the bytes that it mutates (`FromBytes`).
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Sequence

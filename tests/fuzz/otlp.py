@@ -1,7 +1,5 @@
 """OpenTelemetry exports: spans and evaluations in protobuf and in JSON, packed or not, over HTTP."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

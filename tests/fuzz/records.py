@@ -4,8 +4,6 @@ Beside the odd records of a batch lie good sessions. Every good session must be 
 reason and be counted, and when all sessions are over nothing may hold a partition back.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The relay: its HTTP API, the gateway for models, the hooks of coding agents and the frames of native agents."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections import Counter

@@ -8,8 +8,6 @@ where it is installed. A fault is printed with its seed and the smallest inputs 
 - `FUZZ_GUIDED_SECONDS`: how long atheris looks at each boundary; 0: not at all.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import logging
 import os

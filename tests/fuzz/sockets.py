@@ -1,7 +1,5 @@
 """Bytes on the relay's socket: HTTP requests that are cut, mixed up, doubled or none at all."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """No bytes of others crash what reads them, hold it up or are dropped without a reason: a short part of `make fuzz`."""
 
-from __future__ import annotations
-
 import os
 from random import Random
 

@@ -1,7 +1,5 @@
 """The relay answers as its OpenAPI document says, whatever is sent: schemathesis makes requests of the document."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stand in for an emitter and for the worker behind it: what a door takes, a worker must take as well."""
 
-from __future__ import annotations
-
 from fleetlore import Fleet
 from fleetlore.emit.encode import Encoded, encode, mask, record
 from fleetlore.testing import FakeClock

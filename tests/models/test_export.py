@@ -1,7 +1,5 @@
 """Training data of judged sessions: which pairs there are, what is left out, and in which form they are written."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

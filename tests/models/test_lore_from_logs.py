@@ -1,7 +1,5 @@
 """The rules and the distiller on logged runs of real agents."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """An item from which sessions have withdrawn what they contributed, in any order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

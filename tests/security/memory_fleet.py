@@ -1,7 +1,5 @@
 """A fleet in memory, and all that a model of one of its agents can read of the others."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace

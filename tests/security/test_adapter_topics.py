@@ -1,7 +1,5 @@
 """What a writer of the adapter topics can do who has no key, or an old one: nothing that an agent notices."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Take each defence away: the attack that it holds against then gets through, so no attack of this suite is vacuous."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

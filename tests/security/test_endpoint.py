@@ -1,7 +1,5 @@
 """Half-open requests take no more than their places and are given up; probes are answered beside them."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """No store knows what was erased, not even once all of it is sent again."""
 
-from __future__ import annotations
-
 from benchmarks.security.erasing import erased_by_store
 
 

@@ -1,7 +1,5 @@
 """Attack verdicts by feedback: who may not correct a session changes nothing that an environment said of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 from typing import Any

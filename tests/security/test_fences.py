@@ -1,7 +1,5 @@
 """Nothing inside a fence closes it, nothing invisible passes, and an open fence hides nothing from the log."""
 
-from __future__ import annotations
-
 from html import unescape
 from unicodedata import normalize
 from urllib.parse import unquote

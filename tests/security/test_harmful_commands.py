@@ -4,8 +4,6 @@ Nothing of these calls is the asking agent's own: what is told after its failure
 none is told, and no list decides which of them is dangerous.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.security.harmful_commands import COMMANDS, TOOLS

@@ -1,7 +1,5 @@
 """Nothing of one caller travels with another's request, and no path leaves the address that it is forwarded to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

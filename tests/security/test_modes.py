@@ -1,7 +1,5 @@
 """What the product writes may be read by its owner alone, whatever the umask is."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """There is one way from the fleet's lore to a model's context, and nothing goes beside it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Each test plays the attack through the pipeline's own stages and asserts on ever
 can read. The promise is tested beside it: one agent's failure reaches all in words that the asking agent has too.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -3,8 +3,6 @@
 What is looked at are the items as they lie on their topic, whatever an agent then tells of them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

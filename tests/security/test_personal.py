@@ -1,7 +1,5 @@
 """What names an end user by its form is masked before an event leaves the agent, where that is asked for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from random import Random

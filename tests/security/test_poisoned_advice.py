@@ -1,7 +1,5 @@
 """Lie to a fleet about what helps: what an agent is told first stays what ten honest agents found."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.security.poisoned_text import LIARS, MISTAKES, VOLUME, poisoned

@@ -1,7 +1,5 @@
 """Attack advice by remedies: what one agent says helped must not be run by all others."""
 
-from __future__ import annotations
-
 import pytest
 
 from fleetlore.wire.topics import topic

@@ -1,7 +1,5 @@
 """Be three agents: one process that names itself as it likes, where counts, quorums and distrust go by principal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading is not authorship: what one principal used, or any number met, is told to nobody before a quorum used it."""
 
-from __future__ import annotations
-
 from itertools import product
 from random import Random
 

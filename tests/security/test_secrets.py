@@ -1,7 +1,5 @@
 """Secrets of rules of others are masked in the notations of others, wherever a stage reads; the rest stays whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from random import Random

@@ -1,7 +1,5 @@
 """No text of others takes a function more than linear time, nor an event more than milliseconds."""
 
-from __future__ import annotations
-
 import time
 
 import orjson

@@ -1,7 +1,5 @@
 """Values of rows, identities and secrets that one agent read are in nothing that others load or read."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.security.memory_fleet import Made, MemoryFleet, leaks

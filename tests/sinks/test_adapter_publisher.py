@@ -1,7 +1,5 @@
 """Publisher and subscribers on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Versions of the collections on a real Milvus Lite server."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An agent's `Fleet` beside a publisher of adapters, on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

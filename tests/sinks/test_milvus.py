@@ -1,7 +1,5 @@
 """The store on a real Milvus Lite server."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The producer on a real broker: what it has sent is there, packed, on the right partition; else it raises."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple

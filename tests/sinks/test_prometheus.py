@@ -1,7 +1,5 @@
 """A real Prometheus scrapes the endpoint, and its own API gives the figures back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

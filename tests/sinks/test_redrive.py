@@ -1,7 +1,5 @@
 """Sending dead letters back, on a real broker."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Creating topics on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Run a worker whose wall clock is HOURS ahead: `python -m tests.streams.ahead_worker HOURS`."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """Run the pipeline as a worker process on a real broker and Milvus, behind the same interface as the one in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import urllib.error
 import urllib.request

@@ -1,7 +1,5 @@
 """Fixtures of the pipeline: on a log in memory, and as a worker process on a real broker and Milvus."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

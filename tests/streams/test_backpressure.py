@@ -4,8 +4,6 @@
 there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Bad input becomes dead letters with a reason, and the events beside it are processed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """The breaker in a real worker: it stops, stops again where it stopped, and goes on once that is allowed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

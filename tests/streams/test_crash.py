@@ -1,7 +1,5 @@
 """A worker that dies, sleeps or stops anywhere leaves the same knowledge behind as one that does not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Sessions whose events overtake each other, come late, come again or come twice are judged once and whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

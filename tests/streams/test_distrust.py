@@ -1,7 +1,5 @@
 """The word of a distrusted agent counts nowhere, as if it had said nothing, until the decision is undone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from hypothesis import HealthCheck, given, settings

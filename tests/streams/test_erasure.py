@@ -1,7 +1,5 @@
 """What was erased is gone from all that was learned, as if it had never been, and does not come back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

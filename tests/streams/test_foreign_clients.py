@@ -1,7 +1,5 @@
 """Clients that are not ours: any Kafka client that keys its records by session is understood, one event a record."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A worker starts where the first of its bootstrap servers takes connections and never answers."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whatever a record holds, it has its effects or is a dead letter with a reason: no record stops a worker."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Sequence

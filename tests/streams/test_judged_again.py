@@ -1,7 +1,5 @@
 """A session that is judged again teaches what its last verdict teaches and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What comes late is the same for whoever remembers the session and for whoever reads it; no worker's clock matters."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Sequence
 from traceback import walk_tb

@@ -1,7 +1,5 @@
 """What a former owner had sent lands when its successor is done: agents read what the owner knows all the same."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pytest

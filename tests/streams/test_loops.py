@@ -1,7 +1,5 @@
 """Patterns count loops, and how the sessions ended that met them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A worker process on a real broker and Milvus goes on behind thousands of odd records and batches."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import subprocess

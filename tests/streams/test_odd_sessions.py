@@ -1,7 +1,5 @@
 """A session whose id holds quotes, backslashes or a filter of its own is one like any other, and touches no other."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest

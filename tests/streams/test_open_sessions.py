@@ -1,7 +1,5 @@
 """A failure and the way out of it are known while their session goes on, and its end counts none of it twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

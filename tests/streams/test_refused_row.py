@@ -1,7 +1,5 @@
 """A row that a real Milvus refuses for good becomes a dead letter, and the rows beside it are written."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 
 import orjson

@@ -1,7 +1,5 @@
 """The first hint after a restart costs the same number of requests to the store, however many rows it holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The stages together: the same tests on the in-memory log and on a real broker, Milvus and worker process."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

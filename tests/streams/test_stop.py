@@ -1,7 +1,5 @@
 """SIGTERM of a worker: in order at the first, at once at the second, and nothing committed that was not processed."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

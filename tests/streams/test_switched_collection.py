@@ -1,7 +1,5 @@
 """A switch of collections while rows are on their way: they go to the collection that they were read from."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

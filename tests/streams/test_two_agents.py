@@ -1,7 +1,5 @@
 """Two agents under one session id: the one that began first counts, in whatever order they come, restarts included."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

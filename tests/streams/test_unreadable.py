@@ -1,7 +1,5 @@
 """A worker on the embedded broker goes on behind records that no client can read."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 

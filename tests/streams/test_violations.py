@@ -1,7 +1,5 @@
 """A success that a forbidden shortcut bought is not learned, though the reward praises it."""
 
-from __future__ import annotations
-
 import pytest
 
 from fleetlore.wire import events as ev

@@ -1,7 +1,5 @@
 """Put what no client can read between the sessions of a fleet, and compare what becomes of both."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 

@@ -1,7 +1,5 @@
 """The whole demo on a real stack, with few agents."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """The tool world: deterministic, solvable, with rules that depend on state and weather that does not."""
 
-from __future__ import annotations
-
 import json
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """How an agent reads what its memory says of past calls, at the level of names."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.evaluate.reading import LEAST, factors, rule_hash, stories

@@ -1,7 +1,5 @@
 """A world of logs: what agents proposed and what the log answers; memories measured in it by one command."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

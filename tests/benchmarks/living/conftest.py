@@ -1,7 +1,5 @@
 """A world of two databases."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A model that is scripted, for a world of two databases that `conftest.py` makes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The instrument itself: a model that is scripted, in a database that the test makes."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Sequence

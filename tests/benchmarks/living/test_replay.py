@@ -3,8 +3,6 @@
 The arm `ours` is not among them: its prompts are what the product says, and change with it.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

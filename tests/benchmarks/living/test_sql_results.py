@@ -1,7 +1,5 @@
 """Whether rows answer a question: columns by content, rows as sets, order where it is asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.living.sql.results import answers, golds, ordered

@@ -1,7 +1,5 @@
 """The tasks of pandas 3 and numpy 2: each can be solved, and what models learned fails at its cause."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from pathlib import Path

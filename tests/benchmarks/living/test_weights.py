@@ -1,7 +1,5 @@
 """A model's file is joined of its parts, once, and is what is pinned."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import zipfile

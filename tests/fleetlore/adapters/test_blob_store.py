@@ -1,7 +1,5 @@
 """Weights in a shared folder, or in an object store behind the protocol of S3."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """What a registry follower gives to its subscribers. With a broker: tests/sinks/test_adapter_publisher.py."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

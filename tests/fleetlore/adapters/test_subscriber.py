@@ -1,7 +1,5 @@
 """What the subscriber stages, applies and counts. With a broker: tests/sinks/test_adapter_publisher.py."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

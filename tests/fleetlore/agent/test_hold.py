@@ -1,7 +1,5 @@
 """Which calls are held, once, and what holding leaves alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

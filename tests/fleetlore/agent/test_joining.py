@@ -1,7 +1,5 @@
 """Recording from wherever a framework runs a tool: other tasks, other threads, other functions."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading

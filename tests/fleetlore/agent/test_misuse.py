@@ -1,7 +1,5 @@
 """What an agent's code gets wrong is told at once, or logged once where its work must go on."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

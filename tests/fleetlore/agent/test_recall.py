@@ -1,7 +1,5 @@
 """`session.recall` on a real Milvus Lite server."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`dead-letters list` and `show`, on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """`fleetlore import`: what it finds, masks and sends."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

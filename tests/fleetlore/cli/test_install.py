@@ -1,7 +1,5 @@
 """`fleetlore install`: what it writes, that it takes that out again, and that what it wrote works in a shell."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

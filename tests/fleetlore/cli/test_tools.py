@@ -1,7 +1,5 @@
 """`tools` and `places`: what the call model tells agents."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A record that cannot be read costs no other one, and no more memory than its limit."""
 
-from __future__ import annotations
-
 import gc
 import os
 import struct

@@ -1,7 +1,5 @@
 """Reading dead letters from a real broker."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Following topics, where what is done with the records fails."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading topics to their end, on the embedded broker."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """Which adapters of a language model are taken, and that those that are do what they did."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import sys

@@ -1,7 +1,5 @@
 """An agent that begins with the newest records comes to know what one that reads all of them in order knows."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A version of the retrieval adapter in an agent: what is refused, and what it changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

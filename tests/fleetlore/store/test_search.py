@@ -1,7 +1,5 @@
 """Searches of a real Milvus Lite server."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import socket

@@ -1,7 +1,5 @@
 """What a process of the stack does not import."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Which calls wait for three principals."""
 
-from __future__ import annotations
-
 import pytest
 
 from fleetlore.watch.harm import is_harmful

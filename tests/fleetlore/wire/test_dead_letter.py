@@ -1,7 +1,5 @@
 """A dead letter: what is written is what is read, cut where it must be and said so."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any

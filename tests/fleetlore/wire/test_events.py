@@ -1,7 +1,5 @@
 """Events: what is written is read back, and every kind of bad event has a reason of its own."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """Topics: names that keep tenants apart, and partitions that agree with every other Kafka client."""
 
-from __future__ import annotations
-
 import pytest
 from aiokafka.partitioner import murmur2
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Trajectories, verdicts and what corrects them: round trips, and a digest that always fits where it is kept."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions whose errors share their stems and not their words: words alone rank their ways out badly."""
 
-from __future__ import annotations
-
 from random import Random
 
 from fleetlore.wire.trajectory import Trajectory

@@ -1,7 +1,5 @@
 """Learning the retrieval adapter, and the gate that ranks the ways out of sessions to come."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

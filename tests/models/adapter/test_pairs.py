@@ -1,7 +1,5 @@
 """Cases of sessions, and which of them answer each other."""
 
-from __future__ import annotations
-
 from models.adapter.pairs import Memory, cases_of
 from tests.build import call, trajectory
 

@@ -1,7 +1,5 @@
 """Small made-up sessions, and what their agents heard."""
 
-from __future__ import annotations
-
 from fleetlore.fingerprint.fingerprint import failure_of
 from models.backtest.heard import Call, CallLog, Heard, Told
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from models.backtest.heard import FAILED, FIRST, WORKED

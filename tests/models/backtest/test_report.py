@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from fleetlore.advice.advice import Advice

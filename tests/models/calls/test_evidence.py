@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from copy import deepcopy
 
 from models.calls.evidence import AGENT_SESSIONS, Evidence, Facts, Fleet, Who

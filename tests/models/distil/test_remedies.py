@@ -1,7 +1,5 @@
 """What got past an error, counted over sessions."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import pytest

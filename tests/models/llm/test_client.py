@@ -1,7 +1,5 @@
 """The client against a server that speaks the protocol, in its good hours and its bad ones."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import subprocess

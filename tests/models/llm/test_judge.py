@@ -1,7 +1,5 @@
 """The judge's rubric, what a recording can and cannot do to it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any

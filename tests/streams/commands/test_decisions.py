@@ -1,7 +1,5 @@
 """`fleetlore decisions` and `revoke`, where what they find is odd."""
 
-from __future__ import annotations
-
 import asyncio
 import getpass
 from typing import Any

@@ -1,7 +1,5 @@
 """`fleetlore export` reads the log of a broker, or logged sessions, and writes what a trainer reads."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every command says what it is for in one short line, which no help text cuts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

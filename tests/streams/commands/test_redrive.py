@@ -1,7 +1,5 @@
 """`dead-letters redrive`, and the way of an event from the dead letters into a trajectory."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

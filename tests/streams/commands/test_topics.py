@@ -1,7 +1,5 @@
 """`topics apply`: what it says, what it does and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """Lore to show, and a source that holds still."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fleetlore.recall.index import LoreIndex

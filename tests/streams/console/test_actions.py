@@ -1,7 +1,5 @@
 """What is decided on the page, on a broker: the records that agents and trainer obey."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

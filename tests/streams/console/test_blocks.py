@@ -1,7 +1,5 @@
 """The six questions, answered from a snapshot."""
 
-from __future__ import annotations
-
 from prometheus_client import generate_latest
 
 from fleetlore.adapters.listing import AdapterListing

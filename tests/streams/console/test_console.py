@@ -1,7 +1,5 @@
 """The page as a user opens it: the command beside a real stack, in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """The pages over a snapshot, without a browser: what they say, what they refuse, how fast they are."""
 
-from __future__ import annotations
-
 import html
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the page keeps at hand: rates of what the endpoints say, and what follows the topics."""
 
-from __future__ import annotations
-
 import asyncio
 
 from prometheus_client import generate_latest

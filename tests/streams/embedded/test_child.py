@@ -1,7 +1,5 @@
 """A child that ignores SIGTERM is killed together with its supervisor."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A stack that keeps its log: Kafka's own jars, a kill of everything, a disk that is full."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

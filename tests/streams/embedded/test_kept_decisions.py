@@ -1,7 +1,5 @@
 """What operators said outlives the broker in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Milvus Lite, as the stack runs it, keeps what it acknowledged, answers of one state, and flushes what is searched."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """The embedded stack as a user runs it: real processes, really killed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

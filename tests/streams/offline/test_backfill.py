@@ -1,7 +1,5 @@
 """A backfill beside a live worker, on a real broker and a real Milvus: filled, switched to, and written on."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """Decisions of operators beside a live worker, on a real broker and a real Milvus, by the commands."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext

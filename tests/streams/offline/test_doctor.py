@@ -1,7 +1,5 @@
 """What the doctor finds: nothing where all is well, and what to do where it is not."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

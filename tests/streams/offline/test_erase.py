@@ -1,7 +1,5 @@
 """Erasure beside a live worker, on a real broker and a real Milvus."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which versions have learned of an erased session, and what is left of those."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

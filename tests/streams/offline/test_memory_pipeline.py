@@ -1,7 +1,5 @@
 """Learn from logged sessions in memory, and ask for advice as their agents would have."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

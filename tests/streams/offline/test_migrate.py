@@ -1,7 +1,5 @@
 """A folder of another release: its lore is made again from the log, or from the digests beside the judgments."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any

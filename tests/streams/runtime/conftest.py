@@ -1,7 +1,5 @@
 """A delivery between the doubles of `world.py`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 

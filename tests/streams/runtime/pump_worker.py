@@ -4,8 +4,6 @@
 (read no further), `go` (read on), `stop` (fetch no more of the topic) and `state`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Bad records and refused rows become dead letters, and a stream of nothing else stops the worker."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 
 import orjson

@@ -1,7 +1,5 @@
 """The breaker trips on a stream that is refused wholesale, and on nothing less."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Delivery: nothing is committed before its effects are acknowledged, and an outage is retried."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from itertools import islice

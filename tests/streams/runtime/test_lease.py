@@ -1,7 +1,5 @@
 """The lease: a worker that slept past its session writes nothing, and one whose broker was away writes on."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The ledger gives each offset to commit once, and nothing of an old assignment."""
 
-from __future__ import annotations
-
 from streams.runtime.ledger import Ledger
 from streams.stage.base import TopicPartition
 

@@ -4,8 +4,6 @@ If one of these fails after an upgrade of Faust or aiokafka, then events would b
 `streams/runtime/pump.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

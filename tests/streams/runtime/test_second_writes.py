@@ -1,7 +1,5 @@
 """What a new owner writes first is written once more, when no write of its predecessor can land any more."""
 
-from __future__ import annotations
-
 from fleetlore.testing import FakeClock
 from streams.runtime.delivery import SecondWrites
 from streams.stage.base import Effects, Outgoing

@@ -1,7 +1,5 @@
 """A worker ends where its topics are no longer what it began with."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A stage, a store and a producer whose every call a test can hold back or let fail."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Buffered changes hold the commit back, are written in time, and lie within so many bytes."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import tracemalloc

@@ -1,7 +1,5 @@
 """The settings say which model a worker asks, and nothing unused is imported."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

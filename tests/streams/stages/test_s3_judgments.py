@@ -1,7 +1,5 @@
 """Sessions are judged by rules where nobody rewarded them, and judges are compared with those who know better."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge

@@ -1,7 +1,5 @@
 """Changes that the stage `items` buffers are neither lost nor left out of later ones."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

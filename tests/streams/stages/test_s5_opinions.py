@@ -1,7 +1,5 @@
 """A language model is asked once about sessions that no judge could judge, and nothing waits for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The topics of a trainer on a real broker, and sessions on them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 

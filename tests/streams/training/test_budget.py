@@ -1,7 +1,5 @@
 """The trainer's share of a core holds in any 10 s, by a virtual clock that the trainer's own CPU moves."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import sys

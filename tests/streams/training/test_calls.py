@@ -1,7 +1,5 @@
 """The trainer of the call model on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """A refused adapter reaches the metric that an alert looks at."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable

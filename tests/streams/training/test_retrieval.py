@@ -1,7 +1,5 @@
 """From failed calls on the log to a version that agents follow, on a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """A LoRA over a language model goes from its owner's folder to the servers that follow it, and back again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
