@@ -70,7 +70,7 @@ def judgment(
 
 
 def verdict(label: Label, probability: float | None = None, source: Source = "reward") -> Verdict:
-    """As sure as can be, unless a probability is given."""
+    """The probability is 1 unless another one is given."""
     sure = _PROBABILITIES[label] if probability is None else probability
     return Verdict(label=label, probability=sure, source=source, version="1")
 

@@ -53,9 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("quick")
 
 
-# What starts a process for a test and waits for it: a worker takes seconds to have its partitions, Milvus to listen.
+# Fixtures that start a process and wait for it: a worker needs seconds for its partitions, Milvus to listen.
 PROCESSES = {"broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "start_worker"}
-# What measures fleetlore and is no part of it.
+# Tests of the benchmarks, which are no part of fleetlore.
 LABORATORY = Path(__file__).parent / "benchmarks"
 
 
@@ -97,7 +97,7 @@ def broker(
 
 @pytest.fixture
 def own_broker() -> Iterator[EmbeddedBroker]:
-    """A broker that the test may kill, pause and restart. Not yet started."""
+    """A broker that the test may kill, pause and restart. A cluster that has not started."""
     _require_tansu()
     mine = EmbeddedBroker()
     yield mine
@@ -113,7 +113,7 @@ def tenant() -> str:
 
 @pytest.fixture
 def unused_address() -> str:
-    """Where no broker is."""
+    """An address without a broker."""
     return f"127.0.0.1:{embedded.free_port()}"
 
 
@@ -138,7 +138,7 @@ def make_topics() -> MakeTopics:
 
 @pytest.fixture(scope="session")
 def mock_cluster() -> Iterator[str]:
-    """Bootstrap address of librdkafka's mock cluster: creates topics by itself, with four partitions."""
+    """Bootstrap address of librdkafka's mock cluster: creates topics on demand, with four partitions."""
     confluent_kafka = pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
     owner = confluent_kafka.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
     brokers = owner.list_topics(timeout=10).brokers

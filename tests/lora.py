@@ -11,7 +11,7 @@ MakeLora = Callable[..., Path]
 
 
 def language_model(folder: Path, lora: Path | None = None) -> Any:
-    """As its library loads it, which takes seconds to import."""
+    """Load an adapter with the `peft` library, which takes seconds to import."""
     from peft import PeftModel
     from transformers import LlamaForCausalLM
 

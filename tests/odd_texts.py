@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 # Closes a quoted list of ids and matches every row of another tenant.
 INJECTION = "x'] or tenant == 'victim' or id in ['y"
 
-# None of these holds a control character or half a surrogate pair, so an event may have it as the id of its session.
+# They hold no control character and no lone surrogate, so each is a valid session id.
 ODD_IDS = (
     "user's task",
     'say "x"',

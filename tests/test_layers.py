@@ -1,6 +1,6 @@
-"""Who may import whom, package by package and room by room. A room imports only rooms that stand before it.
+"""A room of the packages imports only the rooms that are listed before it.
 
-Of what a module does, one thing is looked at here too: it raises no constant.
+The tests also check that no module raises a constant.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Check that no exception is raised twice: it keeps each frame that it went through, and all that hangs on it."""
+"""Check that no exception is raised twice: it keeps each frame that it went through, with the objects of the frame."""
 
 import ast
 from pathlib import Path

@@ -29,7 +29,7 @@ class Account:
     Attributes:
         lost: acknowledged events that are neither behind a judgment nor among the dead letters.
         doubled: events behind a judgment that were never sent.
-        equal: what is known is what an undisturbed run of the same events came to know, and agents read it key by key.
+        equal: agents read, key by key, the lore that an undisturbed run of the same events learns.
     """
 
     scenario: str

@@ -2,7 +2,7 @@
 with `--disorder`, or by the relay at `--relay URL`.
 
 It writes down in the file ACKED how many of the events the broker has acknowledged, and goes on from there when it is
-started again. What it had sent but not written down when it was killed is sent twice.
+started again. Events that it had sent but not noted when it was killed are sent twice.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def acknowledged(path: Path) -> int:
 
 @asynccontextmanager
 async def in_order(broker: str, tenant: str, rng: Random) -> AsyncIterator[Send]:
-    """As an agent does."""
+    """Send events in order, like an agent."""
     emitter = Emitter(broker, tenant)
     await emitter.start()
 
@@ -57,7 +57,7 @@ async def in_order(broker: str, tenant: str, rng: Random) -> AsyncIterator[Send]
 
 @asynccontextmanager
 async def in_disorder(broker: str, tenant: str, rng: Random) -> AsyncIterator[Send]:
-    """As no client should: records of one partition overtake each other, and some come twice."""
+    """Send events as no client should: records of one partition overtake each other, and some come twice."""
     async with AIOKafkaProducer(bootstrap_servers=broker) as producer:
         name = topic(tenant, "events")
         partitions = len(await producer.partitions_for(name))
@@ -81,7 +81,7 @@ async def in_disorder(broker: str, tenant: str, rng: Random) -> AsyncIterator[Se
 
 @asynccontextmanager
 async def by_relay(url: str, broker: str, tenant: str, rng: Random) -> AsyncIterator[Send]:
-    """As an agent in another language does: it keeps what it has said until the relay says that it is stored."""
+    """Send events like an agent in another language, which keeps them until the relay has stored them."""
     async with httpx2.AsyncClient(base_url=url, headers={"fleetlore-tenant": tenant}, timeout=10) as client:
 
         async def send(events: list[Event]) -> None:

@@ -20,7 +20,7 @@ FAILURES = {
 
 
 async def nothing(world: World, rng: Random, rounds: int, seconds: float) -> None:
-    """The fleet does its worst by itself."""
+    """This scenario needs no fault beside the fleet."""
 
 
 async def kills(world: World, rng: Random, rounds: int, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """Whatever dies, nothing is lost and nothing doubled. Run with `make chaos-short` or `make chaos`.
 
-`CHAOS_FORM` is `short` or `long`, `CHAOS_SEED` the seed of all that happens by chance.
+`CHAOS_FORM` is `short` or `long`, `CHAOS_SEED` the seed of every random choice.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Form:
 
     Attributes:
         sessions: of the fleet in each scenario.
-        seconds: over which it emits and in which the faults happen, where a scenario says nothing else.
+        seconds: how long it emits and faults happen, unless a scenario has its own duration.
         freeze_seconds: how long the broker hangs.
         rounds, kills, relay_kills, sleeps: how often.
     """
@@ -185,7 +185,7 @@ async def test_nothing_is_lost_or_doubled(
 
 
 async def test_a_cluster_in_trouble(world: World, undisturbed: dict[str, str], accounts: list[Account]) -> None:
-    """On librdkafka's mock cluster of three brokers, with a worker of its own."""
+    """Uses librdkafka's mock cluster of three brokers, and one worker."""
     tenant = CLUSTER.tenant
     with MockCluster(brokers=3) as cluster:
         topics = {topic(tenant, spec.name): spec.partitions or PARTITIONS for spec in TOPICS}

@@ -139,7 +139,7 @@ class World:
         return int(pid)
 
     async def extra_worker(self, name: str, settings: Settings | None = None) -> Child:
-        """One more worker, of which the stack knows nothing."""
+        """One more worker, unknown to the stack."""
         port = free_port()
         command = [sys.executable, "-m", "fleetlore.cli.main", "worker", "--metrics-port", str(port)]
         environ = {**self.stack._environ(), **(settings.to_env() if settings else {})}
@@ -173,7 +173,7 @@ class World:
         await self.stack.ready(name)
 
     async def last_words(self) -> str:
-        """What the roles measured and logged last, for a failure that does not come twice."""
+        """The last figures and log lines of the roles, for failures that are hard to repeat."""
         told = []
         for name, address in self.stack.metrics.items():
             try:

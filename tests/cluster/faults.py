@@ -39,7 +39,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @dataclass(frozen=True)
 class Scene:
-    """What faults are injected into while the fleet emits `events`."""
+    """The cluster and workers that faults hit while the fleet emits `events`."""
 
     cluster: KafkaCluster
     settings: Settings
@@ -203,7 +203,7 @@ async def sent_again_in_transactions(scene: Scene) -> int:
 
 
 async def aborted_transactions(scene: Scene) -> int:
-    """Of sessions that never happened, among those that did and by their names."""
+    """Made-up sessions, named like real ones and sent among them."""
     tenant = scene.settings.tenants[0]
     name = topic(tenant, "events")
     async with AIOKafkaProducer(bootstrap_servers=scene.cluster.address, transactional_id=name) as producer:
@@ -295,7 +295,7 @@ CASES = {
     "rolling restart with abandoned sessions": rolling_restart,
     "workers come and go, sessions pause": workers_come_and_go,
 }
-# Of a release before, hence on a cluster of its own.
+# Runs an earlier release, so it needs its own cluster.
 BROKERS_BEFORE = {"brokers upgraded in turn"}
 CHANGED = {
     "rolling restart with abandoned sessions": with_abandoned,

@@ -31,7 +31,7 @@ CLIENT = "CLIENT"
 
 
 class KafkaBroker:
-    """One node, broker and controller in one, on ports of its own from `start()` to `stop()`.
+    """One node, broker and controller in one, on free ports from `start()` to `stop()`.
 
     Attributes:
         address: `host:port` of the first listener for clients, the same after a restart.
@@ -61,7 +61,7 @@ class KafkaBroker:
 
     @property
     def command(self) -> list[str]:
-        """What runs it, once its storage is made."""
+        """The command that runs the node, once its storage is formatted."""
         return [*java_command(self.release), "kafka.Kafka", str(self._file)]
 
     def launch(self) -> None:
@@ -136,7 +136,7 @@ class KafkaBroker:
     def _signal(self, number: signal.Signals) -> None:
         if self._process is None:
             return
-        # Not the supervisor: it must see the end of the test run also while the broker is frozen.
+        # The supervisor goes on: it must see the end of the test run also while the broker is frozen.
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         for child in children:
             os.kill(int(child), number)
@@ -148,10 +148,10 @@ class KafkaBroker:
 
 
 class KafkaCluster:
-    """Brokers of one cluster, from `start()` (or `with`) to `stop()`, which removes all that they wrote.
+    """Brokers of one cluster, from `start()` (or `with`) to `stop()`, which removes their files.
 
     Args:
-        folder: for all that the brokers write.
+        folder: for the brokers' files.
         brokers: how many; topics of the cluster itself have as many replicas.
         properties: settings of each broker, after Kafka's own names.
         listeners: security protocol of each listener for clients, by its name; the first is called `CLIENT`.
@@ -194,7 +194,7 @@ class KafkaCluster:
         self.inside = self.address_of(INSIDE)
 
     def settings(self, milvus: str, tenant: str, **changes: Any) -> Settings:
-        """Of one worker that has the tenant's group for itself; one partition a topic unless `changes` say more."""
+        """Settings of the only worker of a tenant; each topic has one partition unless `changes` say more."""
         settings = Settings(
             broker=self.address,
             milvus=milvus,

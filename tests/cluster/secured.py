@@ -28,7 +28,7 @@ def password_of(user: str) -> str:
 
 
 def token_of_root() -> str:
-    """A bearer token that nobody signed, which a broker of tests takes at its word."""
+    """An unsigned bearer token, which a test broker accepts."""
     now = int(time.time())
     parts = {"alg": "none"}, {"sub": ROOT, "iat": now, "exp": now + 600}
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
@@ -83,7 +83,7 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: Any, signer: Any, e
 
 @dataclass(frozen=True)
 class Secured:
-    """Three brokers that let nobody do what no ACL allows, but the user `root` and who comes by `cluster.inside`."""
+    """Three brokers that deny what no ACL allows. Only `root` and clients of `cluster.inside` are exempt."""
 
     cluster: KafkaCluster
     files: Certificates
@@ -128,7 +128,7 @@ WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "mtls")
 
 
 def secured_cluster(folder: Path, users: tuple[str, ...]) -> Secured:
-    """Not yet started."""
+    """A cluster that has not started."""
     files = make_certificates(folder / "certificates")
     listener = f"listener.name.{CLIENT.lower()}"
     plain = " ".join(f'user_{user}="{password_of(user)}"' for user in (ROOT, *users))

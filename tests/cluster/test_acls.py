@@ -48,7 +48,7 @@ def printed(*arguments: str) -> str:
 
 
 def bindings(command: str) -> list[AclBinding]:
-    """What Kafka's own tool would make of a line."""
+    """The ACLs that Kafka's own tool would create from a line."""
     tool, *options = shlex.split(command)
     assert tool == "kafka-acls.sh"
     options.remove("--add")
@@ -110,7 +110,7 @@ async def may_write(settings: Settings, name: str) -> bool:
 
 
 async def may_read(settings: Settings, name: str) -> bool:
-    """What is there has been written by `root`; a topic that may not even be seen looks as if it did not exist."""
+    """The records are written by `root`. A topic without the right to describe it looks absent."""
     try:
         return len(await read_to_end(settings.cluster, [name], 20.0)) > 0
     except BrokerUnavailable as error:
@@ -152,7 +152,7 @@ MAY = {
     ),
     "worker": (
         {"observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"},
-        # Of what it writes for agents it reads whether a former owner has written over it.
+        # A worker reads its own topics for agents to find out whether a former owner has overwritten a record.
         {
             "events",
             "feedback",

@@ -1,4 +1,4 @@
-"""What the broker is asked for: its own clock, records taken once, partitions by the thousand, and few fetches."""
+"""Broker settings: its own clock, idempotent producers, thousands of partitions, and few fetches."""
 
 import asyncio
 import os
@@ -144,7 +144,7 @@ async def test_three_hundred_tenants_are_made_at_once_and_served_by_two_groups(
 
 
 def cpu_seconds(worker: subprocess.Popen[bytes]) -> float:
-    """Of the worker itself, the child of its supervisor."""
+    """The process id of the worker itself, the child of its supervisor."""
     (child,) = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
     fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 
 def lag(settings: Settings) -> float:
-    """What the worker says that it has not processed yet."""
+    """The lag that the worker reports."""
     with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=10) as page:
         return sum(map(float, re.findall(r"^fleetlore_consumer_lag_records{.*} (\S+)", page.read().decode(), re.M)))
 

@@ -1,4 +1,4 @@
-"""What clients make of the answers of brokers that have lost what they led."""
+"""Clients handle the answers of brokers that no longer lead their partitions."""
 
 import asyncio
 from unittest.mock import AsyncMock

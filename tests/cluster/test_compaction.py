@@ -1,4 +1,4 @@
-"""What compaction takes away under a replica that is away."""
+"""Compaction removes records while a replica is offline."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from sinks.topics import ensure_topics
 from tests.build import memory_item
 from tests.cluster.kafka_cluster import KafkaCluster
 
-# As a week and an hour would do it.
+# Age the records as a week and an hour would.
 SOON = "segment.ms=1000,delete.retention.ms=1000,min.cleanable.dirty.ratio=0.01,file.delete.delay.ms=100"
 COMPACTED_SECONDS = 300.0
 

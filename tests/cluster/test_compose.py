@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def properties(environment: dict[str, str]) -> dict[str, str]:
-    """What Kafka's image makes of its variables: `KAFKA_A_B` is the property `a.b`."""
+    """Kafka's image turns its variables into properties: `KAFKA_A_B` is the property `a.b`."""
     return {
         name.removeprefix("KAFKA_").lower().replace("_", "."): value
         for name, value in environment.items()

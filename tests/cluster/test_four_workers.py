@@ -82,7 +82,7 @@ class Fleet:
 
     Attributes:
         stopping: set it to end what is sent.
-        sent: all events that the broker has acknowledged.
+        sent: the events that the broker has acknowledged.
         waits: when each probe was sent, and the seconds until its pattern was on the topic.
         uncommitted: the most records of a partition of `events` that a restart would have read again.
     """
@@ -145,7 +145,7 @@ class Fleet:
 
 
 def read_metrics(port: int) -> str:
-    """What a worker says of itself."""
+    """The figures that a worker exports."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
         return str(page.read(), "utf-8")
 
@@ -186,7 +186,7 @@ async def test_restarts_lose_nothing_and_read_no_more_again_than_silence_keeps_o
 
     calm = [wait for at, wait in fleet.waits if restarts[0] - CALM_SECONDS / 2 < at < restarts[0]]
     usual = quantiles(calm, n=100)[-1]
-    # Of each restart: until the last probe was known that took longer than nearly all did before.
+    # For each restart: seconds until the last probe that took longer than nearly all earlier ones.
     recovered = [
         max((at + wait - begin for at, wait in fleet.waits if begin < at < following and wait > usual), default=0.0)
         for begin, following in pairwise(restarts)

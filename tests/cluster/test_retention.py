@@ -1,4 +1,4 @@
-"""What retention deletes under workers that are away is counted and said, and the rest is worked in."""
+"""Records that retention deletes while workers are down are counted and reported, and the rest is processed."""
 
 import asyncio
 import re

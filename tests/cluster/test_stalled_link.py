@@ -1,4 +1,4 @@
-"""The link of a worker stands still for longer than its session, and all that it had sent arrives afterwards."""
+"""The link of a worker stands still for longer than its session, and its requests arrive afterwards."""
 
 import asyncio
 import os

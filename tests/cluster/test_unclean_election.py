@@ -110,6 +110,6 @@ async def test_a_worker_that_the_broker_has_fewer_records_for_than_before_says_s
 
 
 def truncated(settings: Settings) -> dict[str, float]:
-    """What the worker says that the broker has lost, by topic."""
+    """The number of records that the worker reports as lost by the broker, by topic."""
     with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=10) as page:
         return {name: float(count) for name, count in TRUNCATED.findall(page.read().decode())}

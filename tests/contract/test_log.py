@@ -1,4 +1,4 @@
-"""What fleetlore relies on in a log, held by the in-memory double and by a real broker alike."""
+"""The in-memory double and a real broker have the same properties of a log that fleetlore relies on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Member(Protocol):
-    """Who has all partitions of a topic in a group, until another joins."""
+    """A member with all partitions of a topic in a group, until another joins."""
 
     async def commit(self, partition: int, offset: int) -> None: ...
 

@@ -1,6 +1,6 @@
 """The contract of `streams.stage.base.Store`, with ids as odd as a sender may choose them.
 
-Milvus and the dictionaries that stand for it give the same answers, one request after the other.
+Milvus and its in-memory double give the same answers, one request after the other.
 """
 
 import uuid

@@ -29,7 +29,7 @@ from streams.runtime.lifecycle import LEAVE_SECONDS
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "fleetlore"
-# Objects of operators, whose schemas no cluster has by itself.
+# Objects of operators, whose schemas a plain cluster lacks.
 OPERATORS = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser"}
 OLDEST, NEWEST = "1.25", "1.37"
 EVERYTHING = (
@@ -71,7 +71,7 @@ def objects(text: str) -> list[Object]:
 
 @pytest.fixture(scope="module", params=["as it is", pytest.param("everything on", marks=needs_helm)])
 def manifests(request: pytest.FixtureRequest) -> list[Object]:
-    """The chart with its own values, and with all that they switch off."""
+    """The chart with its own values, and with every option switched on."""
     if request.param == "as it is":
         return objects((DEPLOY / "kubernetes.yaml").read_text())
     return objects(rendered(*EVERYTHING))

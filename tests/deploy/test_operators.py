@@ -1,4 +1,4 @@
-"""What the chart has for the operators of Prometheus and Kafka: the alerts, topics and access lists of the code.
+"""The chart gives the operators of Prometheus and Kafka the alerts, topics and access lists of the code.
 
 The schemas of these operators are not at hand here; each object's fields are compared with what the operator is to do.
 """

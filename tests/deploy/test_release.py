@@ -1,4 +1,4 @@
-"""What `make release` builds installs and runs, with nothing of this checkout beside it."""
+"""The wheels of `make release` install and run without this checkout."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def uv(dist: Path, *arguments: str) -> list[str]:
-    """As a user runs it, with the folder of wheels for an index beside PyPI."""
+    """Install like a user, with the folder of wheels as an index beside PyPI."""
     return [
         sys.executable,
         "-m",

@@ -137,7 +137,7 @@ def test_nothing_that_the_image_installs_is_known_to_be_vulnerable(tmp_path: Pat
 
 
 def _target(name: str, folder: Path) -> Path:
-    """What the commands of a target of the Makefile write, with this interpreter and into a folder."""
+    """The files that a target of the Makefile writes into a folder, with this interpreter."""
     lines = (ROOT / "Makefile").read_text().split(f"\n{name}:", 1)[1].split("\n\n", 1)[0].replace("\\\n", " ")
     (command,) = [line.strip() for line in lines.splitlines() if line.strip().startswith("$(BIN)")]
     written = folder / "sbom.json"

@@ -20,7 +20,7 @@ class AdapterLog:
     """Gives feeds that read what is written here.
 
     Attributes:
-        acks: what agents told, by key, in order.
+        acks: the acknowledgements of agents, by key, in order.
         away: how often no producer of acks gets a connection.
         rewound: topics that were to be read again.
         followed: feeds that read at this moment.

@@ -2,5 +2,5 @@
 
 from types import SimpleNamespace
 
-# Of one server, so that nobody looks which of several answers first.
+# One server only, so that no client races several of them.
 ONE_SERVER = SimpleNamespace(hosts=[("nowhere", 1, 0)], _bootstrap_servers="nowhere:1", _security_protocol="PLAINTEXT")

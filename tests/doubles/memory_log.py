@@ -149,7 +149,7 @@ class InMemoryLog:
     def compact(self, topic: str) -> None:
         """Keep the newest record of each key and no tombstone, as compaction does once tombstones are old.
 
-        What is left keeps its offset.
+        The other records keep their offsets.
         """
         for log in self._partitions(topic):
             newest = {record.key: record.offset for record in log.records}
@@ -158,20 +158,20 @@ class InMemoryLog:
     def join(self, group: str) -> int:
         """Become the member of a group that has all partitions; return its generation.
 
-        Who was that before may have been asleep and not know it. It can still append, as on any broker.
+        The former member may not know it. It can still append, as on any broker.
         """
         self._generations[group] += 1
         return self._generations[group]
 
     def generation(self, group: str) -> int:
-        """Of the member; 0 where nobody has joined."""
+        """The member's generation, or 0 if the group has no member."""
         return self._generations[group]
 
     def commit(self, group: str, topic: str, partition: int, offset: int, generation: int = 0) -> None:
         """Note that `group` has dealt with everything below `offset`.
 
         Args:
-            generation: which `join` returned; a group that nobody has joined takes a commit without.
+            generation: the result of `join`; a group without members accepts a commit without one.
 
         Raises:
             CommitFailedError: another member has joined since.
@@ -183,11 +183,11 @@ class InMemoryLog:
         self._committed[group][topic, partition] = offset
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
-        """The committed offset; None where the group never committed."""
+        """The committed offset; Return the committed offset, or None if the group never committed."""
         return self._committed[group].get((topic, partition))
 
     def compacted(self, topic: str) -> dict[bytes, bytes]:
-        """What a reader of a compacted topic ends with: the newest value of each key, without those forgotten."""
+        """Return the newest value of each key without tombstones, like a reader of a compacted topic."""
         state: dict[bytes, bytes] = {}
         for record in self.read_all(topic):
             if record.key is None:

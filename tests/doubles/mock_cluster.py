@@ -35,7 +35,7 @@ class Request(IntEnum):
 
 
 class Failure(IntEnum):
-    """What a request is answered with (Kafka's error codes)."""
+    """Kafka's error code of the answer to a request."""
 
     NOT_FORESEEN = -1
     NOT_LEADER = 6

@@ -21,7 +21,7 @@ TOKEN_CHARACTERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the endpoint answers.
+    """An answer of the endpoint.
 
     Attributes:
         content: text of the model; for a status of 400 or more the message of the error.
@@ -51,7 +51,7 @@ class ModelEndpoint:
         forms: the values of `response_format.type` it knows.
 
     Attributes:
-        requests: the bodies of all that came, refused ones included.
+        requests: the bodies of all requests, refused ones included.
         most_at_once: of the requests that were being answered at the same time.
     """
 
@@ -153,7 +153,7 @@ def _body(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
 
 
 def _fault(request: dict[str, Any], forms: tuple[str, ...]) -> str:
-    """What is wrong with a request, in the words of such endpoints; empty where nothing is."""
+    """Return the error message for a request, in the words of such endpoints, or "" if it is valid."""
     if not isinstance(request.get("model"), str) or not request.get("messages"):
         return "you must provide a model and messages"
     if any(message["role"] not in ("system", "user", "assistant") for message in request["messages"]):

@@ -55,7 +55,7 @@ class Proxy:
         self._flowing.set()
 
     async def cut(self) -> None:
-        """Break all connections; new ones are taken. What was held back never arrives."""
+        """Break all connections; new ones are taken. Bytes that were held back never arrive."""
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)

@@ -47,7 +47,7 @@ class Served(NamedTuple):
 
     @property
     def connection(self) -> Any:
-        """What answers the only connection."""
+        """The handler of the only connection."""
         (slot,) = self.listener.gate.slots.values()
         assert slot.end is not None
         return slot.end.__self__  # type: ignore[attr-defined]

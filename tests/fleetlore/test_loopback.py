@@ -1,4 +1,4 @@
-"""What a page in this machine's browser sends to an endpoint of ours is refused; programs are served."""
+"""An endpoint refuses requests of web pages in a local browser and serves programs."""
 
 import httpx2
 import pytest

@@ -50,7 +50,7 @@ def make(random: Random) -> bytes:
 
 
 async def _exchange(port: int, sent: bytes) -> bytes:
-    """What a connection gives back until it is closed; the client says that it sends no more."""
+    """Return the answer of a connection until it closes. The client closes its side first."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         found = b""

@@ -29,7 +29,7 @@ def state(candidates: list[Candidate]) -> ItemState:
     return made
 
 
-# As many sessions as examples are kept: `models.memory.item_state` explains the gap that more of them leave.
+# The sessions are as many as the kept examples: `models.memory.item_state` explains the gap that more sessions leave.
 CONTRIBUTIONS = st.lists(
     st.builds(
         candidate,

@@ -1,5 +1,5 @@
 """Calls that change something outside or carry something out, by kind: what one agent, or two, cannot have others
-run. None of them stands on a list of the product.
+run. The product has no list of them.
 """
 
 # Kind, the command, and what of it no harmless text holds.

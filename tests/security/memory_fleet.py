@@ -1,4 +1,4 @@
-"""A fleet in memory, and all that a model of one of its agents can read of the others."""
+"""A fleet in memory, and everything that the model of one agent can read from the others."""
 
 import zlib
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class MemoryFleet:
         tools: Sequence[str] = (),
         then: Made | None = None,
     ) -> dict[str, str]:
-        """What the model of an agent that has taught nothing can read, by door.
+        """Return the texts that the model of an agent without own lore can read, by door.
 
         Args:
             calls: what its session did before.

@@ -1,4 +1,4 @@
-"""What a writer of the adapter topics can do who has no key, or an old one: nothing that an agent notices."""
+"""A writer of the adapter topics with no key, or an old one, changes nothing for agents."""
 
 import gc
 import hashlib
@@ -224,7 +224,7 @@ async def test_documents_that_nobody_signed_are_not_kept() -> None:
 
 
 async def test_a_document_nested_too_deep_keeps_no_revocation_from_agents() -> None:
-    """The error of a forged one ended the fetch: it came again for ever, and all that lay behind it never did."""
+    """A forged manifest must not end the fetch: the same record would come again, and later ones never."""
     process = Process()
     agent = await process.agent("a")
     records = published(1, 1)

@@ -44,7 +44,7 @@ async def one_liar_fills_the_sample() -> bool:
 
 
 def found_by_ten(lies: int) -> MemoryItem | None:
-    """What ten agents found, and one says of it, ever again, that it does not help."""
+    """Ten agents found an item, and one agent reports again and again that it does not help."""
     state = ItemState()
     for number in range(lies):
         state.merge(candidate(f"l{number}", agent="liar", side="failure"))

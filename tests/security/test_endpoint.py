@@ -1,4 +1,4 @@
-"""Half-open requests take no more than their places and are given up; probes are answered beside them."""
+"""Half-open requests use a bounded number of connections and time out, while probes are answered."""
 
 import socket
 import threading

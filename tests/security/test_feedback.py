@@ -1,4 +1,4 @@
-"""Attack verdicts by feedback: who may not correct a session changes nothing that an environment said of it."""
+"""Attack verdicts by feedback: an agent without that right cannot change an environment's verdict."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -27,7 +27,7 @@ def claim(session: str, by: str, label: str, number: int) -> Event:
 
 
 async def among_the_events(pipeline: LogPipeline, claims: Sequence[Event]) -> None:
-    """As an agent may write it, and nobody else need."""
+    """A session id that an agent chose and no other agent uses."""
     value = encode_record(list(claims))
     await pipeline.send_raw(value, headers=BATCH_HEADERS)
 

@@ -1,4 +1,4 @@
-"""Nothing inside a fence closes it, nothing invisible passes, and an open fence hides nothing from the log."""
+"""No text inside a fence closes it, no invisible character passes, and an open fence hides no text from the log."""
 
 from html import unescape
 from unicodedata import normalize

@@ -1,7 +1,7 @@
-"""What two agents have done after a failure is shown to nobody where it changes something outside: it takes three.
+"""A call that changes something outside is shown only after three agents made it after the failure, not two.
 
-Nothing of these calls is the asking agent's own: what is told after its failure could be any call. So from one agent
-none is told, and no list decides which of them is dangerous.
+These calls hold no part of the asking agent's own call, so any call could be shown after its failure. So no call of one
+agent is shown, and no list decides which calls are dangerous.
 """
 
 import pytest
@@ -18,7 +18,7 @@ GOAL = "release the service"
 async def read_after(
     failed: tuple[str, object], remedy: tuple[str, object], agents: int, *, sessions: int = 2
 ) -> dict[str, str]:
-    """What an agent reads at the failure that others are past by the remedy, and three honest ones are not."""
+    """The text that an agent reads at a failure which others, but not three honest agents, got past by the remedy."""
     fleet = MemoryFleet()
     for number in range(3):
         await fleet.session(f"honest{number}", Made(*failed, error=ERROR), goal=GOAL, ok=False)

@@ -1,4 +1,4 @@
-"""Nothing of one caller travels with another's request, and no path leaves the address that it is forwarded to."""
+"""No data of one caller travels with another's request, and no path leaves its forwarding address."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -88,7 +88,7 @@ async def test_other_dots_are_forwarded(fleet: Fleet) -> None:
 
 
 async def _statuses(fleet: Fleet, paths: list[str]) -> dict[str, int]:
-    """The status of a request for each path as it stands; nobody serves the providers' addresses."""
+    """The status of a request for each unchanged path. No server listens at the providers' addresses."""
     found = {}
     async with serving(relay_app({"default": fleet}, None, NOBODY)) as address:
         host, _, port = address.removeprefix("http://").partition(":")

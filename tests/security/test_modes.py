@@ -1,4 +1,4 @@
-"""What the product writes may be read by its owner alone, whatever the umask is."""
+"""Only the owner may read the product's files, whatever the umask is."""
 
 import os
 import sys

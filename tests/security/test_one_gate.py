@@ -1,11 +1,11 @@
-"""There is one way from the fleet's lore to a model's context, and nothing goes beside it."""
+"""All lore passes one gate on its way to a model's context."""
 
 import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FILES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in (ROOT / "fleetlore").rglob("*.py")}
-# What writes text of others for a person, with nothing before it.
+# Modules that write text of other agents for a person, without the gate.
 FOR_PERSONS = {"all_of"}
 
 
@@ -30,6 +30,6 @@ def test_what_is_written_for_persons_is_read_by_commands_alone() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and FOR_PERSONS & {alias.name for alias in node.names}
     }
-    # What `fleetlore tools` and the relay's list of lore show.
+    # The functions behind `fleetlore tools` and the relay's list of lore.
     readers.discard("fleetlore/advice/tool_facts.py")
     assert all(file.startswith("fleetlore/cli/") for file in readers), readers

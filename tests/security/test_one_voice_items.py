@@ -1,6 +1,6 @@
-"""Speak with the backing of others: one session of one agent, whose words would stand in what many honest agents back.
+"""Attack: one session of one agent puts its wording into an item that many honest agents back.
 
-What is looked at are the items as they lie on their topic, whatever an agent then tells of them.
+The tests check the items on their topic, before any filter of an agent.
 """
 
 from typing import Any
@@ -66,7 +66,7 @@ async def test_one_agent_puts_no_line_into_the_strategy_of_others(honest: int, s
     (after,) = fleet.items("strategy")
     assert "evil" not in fleet.said()
     assert after.content.splitlines()[:4] == before.content.splitlines()[:4]
-    # Of many sessions a sample is counted.
+    # Above this number of sessions a sample is counted.
     assert honest // 2 < after.agents <= honest and before.agents <= honest
 
 

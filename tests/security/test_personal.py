@@ -1,4 +1,4 @@
-"""What names an end user by its form is masked before an event leaves the agent, where that is asked for."""
+"""On request, personal data with a recognisable form is masked before an event leaves the agent."""
 
 import subprocess
 import sys
@@ -113,7 +113,7 @@ def test_it_is_off_by_default() -> None:
 
 
 async def _written(address: str, name: str) -> str:
-    """What is on the topic."""
+    """The bytes on the topic."""
     return b"".join([record.value for record in await read_to_end(address, [name], 20.0)]).decode()
 
 

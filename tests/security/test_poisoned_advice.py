@@ -1,4 +1,4 @@
-"""Lie to a fleet about what helps: what an agent is told first stays what ten honest agents found."""
+"""Attack: lie to a fleet about remedies. The first tip stays the one that ten honest agents found."""
 
 import pytest
 

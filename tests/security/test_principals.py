@@ -114,7 +114,7 @@ async def learned(*agents: str) -> MemoryPipeline:
 )
 async def test_one_process_that_names_three_agents_is_no_quorum(agents: tuple[str, ...], told: bool) -> None:
     memory = await learned(*agents)
-    # What turns a check off waits for three.
+    # A remedy that turns a check off needs three agents.
     assert any(each.danger for each in memory.index.items.values()) is told
     (pattern,) = [each for each in memory.index.patterns.values() if each.level == "class" and each.failures]
     assert pattern.agents == len({principal_of(agent) for agent in agents})

@@ -123,7 +123,7 @@ async def until(check: Callable[[], bool], seconds: float = 40.0) -> None:
 
 
 async def send(broker: EmbeddedBroker, tenant: str, *records: tuple[str, bytes, bytes]) -> None:
-    """As who may write there and need not hold a key."""
+    """Write like a client that may write to the topic but has no key."""
     async with connected(make_producer(broker.address)) as producer:
         for name, key, value in records:
             await producer.send_and_wait(topic(tenant, name), value, key=key)
@@ -350,7 +350,7 @@ async def test_two_that_revoke_at_once_leave_the_channel_on_a_version_that_may_r
 async def test_a_decision_outlives_a_trainer_that_dies_over_its_losing_pointer(
     publisher: Publisher, broker: EmbeddedBroker, tenant: str, version: Version, kind: Kind, key: SigningKey
 ) -> None:
-    """Of two pointers of one epoch readers follow the first, and compaction keeps the second."""
+    """Readers follow the first of two pointers of one epoch, and compaction keeps the second."""
     first, second = version(1, 1)[1], version(2, 2)[1]
     await publisher.publish(*version(1, 1))
     await publisher.publish(*version(2, 2))
@@ -487,7 +487,7 @@ async def test_a_listing_shows_versions_in_order_and_the_newest_pointer(
     listing = await read_adapters(broker.address, tenant)
     assert [manifest["ordinal"] for manifest in listing.manifests] == [1, 2]
     assert [(p["channel"], p["epoch"]) for p in listing.pointers] == [("stable", 2)]
-    # Where they fit into a record; else agents fetch them from elsewhere.
+    # Weights that fit into a record are inline; agents download larger ones.
     expected = version(2, 2)[0] if len(version(2, 2)[0]) <= MAX_INLINE_BYTES else None
     assert await read_weights(broker.address, tenant, publisher.kind.name) == expected
     assert await read_weights(broker.address, tenant, "another") is None
@@ -496,7 +496,7 @@ async def test_a_listing_shows_versions_in_order_and_the_newest_pointer(
 async def test_a_listing_passes_over_what_is_no_document(
     publisher: Publisher, broker: EmbeddedBroker, tenant: str, version: Version
 ) -> None:
-    """Who may write there and has no key kept everybody from looking."""
+    """A writer without a key must not keep readers from the topic."""
     await publisher.publish(*version(1))
     stable = f"{publisher.kind.name}/stable".encode()
     pointers = (b'{"epoch": null}', b'{"epoch": "9"}', b"[1]", b"no json")

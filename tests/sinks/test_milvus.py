@@ -250,7 +250,7 @@ async def test_a_purge_leaves_no_byte_of_what_was_deleted_or_replaced(
 
 
 def _found_in(folder: Path) -> set[str]:
-    """Which of the words stand in the bytes of any file below a folder, as they are or in a Parquet file's pages."""
+    """Return the words that any file below a folder holds, plainly or in a Parquet file's pages."""
     found: set[str] = set()
     for path in folder.rglob("*"):
         if path.is_file():

@@ -150,7 +150,7 @@ class Kafka:
     def __init__(self) -> None:
         self.topics: dict[str, dict[str, Any]] = {}
         self.answers_configs = True
-        # Of the second broker: whether it is there, and the topics that it does not know yet.
+        # State of the second broker: whether it is up, and the topics that it does not know yet.
         self.second_answers = True
         self.second_lacks: list[str] = []
 

@@ -8,6 +8,6 @@ from fleetlore.clock import SystemClock
 
 if __name__ == "__main__":
     ahead = 3600.0 * int(sys.argv.pop())
-    # Not `time.time` itself: gRPC would take the time by which a call must end from it and compare that with its own.
+    # `time.time` itself stays as it is: gRPC would compute deadlines from it and compare them with its own clock.
     SystemClock.now = staticmethod(lambda: time.time() + ahead)  # type: ignore[method-assign]
     main(["worker"])

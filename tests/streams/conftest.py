@@ -111,7 +111,7 @@ async def broker_pipeline(request: pytest.FixtureRequest) -> AsyncIterator[Broke
 
 @pytest.fixture
 async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Callable[..., Awaitable[BrokerPipeline]]]:
-    """Makes the pipeline of a tenant and a group of its own, for whose workers the test cares."""
+    """Makes the pipeline of a new tenant and group. The test runs the workers."""
     async with AsyncExitStack() as stack:
 
         async def make(milvus: str, **changes: Any) -> BrokerPipeline:
@@ -153,7 +153,7 @@ def log_pipeline() -> Callable[..., LogPipeline]:
 
 @pytest.fixture
 def reference() -> Callable[[str, Sequence[Event]], Awaitable[Knowledge]]:
-    """What an in-memory pipeline comes to know from events."""
+    """The lore that an in-memory pipeline learns from events."""
 
     async def run(tenant: str, events: Sequence[Event]) -> Knowledge:
         pipeline = LogPipeline(tenant)

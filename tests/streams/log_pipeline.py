@@ -191,7 +191,7 @@ class LogPipeline:
         self.clock = FakeClock()
         self.broker_clock = FakeClock()
         self.log = InMemoryLog(PARTITIONS, self.broker_clock)
-        # As the embedded broker, which has no limit: a stage must take what agents may send.
+        # Without a limit, like the embedded broker: a stage must accept every record that agents may send.
         self.log.create_topic(topic(tenant, "events"), PARTITIONS, max_message_bytes=MAX_SENT_BYTES)
         self.metrics = Metrics("worker")
         self.store = CheckedStore()

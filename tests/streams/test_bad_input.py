@@ -33,7 +33,7 @@ def with_data(**data: Any) -> Change:
     return lambda event: {**event, "data": {**event["data"], **data}}
 
 
-# What is wrong with one event of a record that holds good ones too, and the reason it must get.
+# A bad event in a record that also holds good ones, and the reason of its dead letter.
 BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
     "a number": (lambda event: 7, "wrong_shape"),
     "a text": (lambda event: "hello", "wrong_shape"),

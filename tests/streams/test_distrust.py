@@ -25,7 +25,7 @@ def decision(agent: str, on: bool, number: int = 0) -> Decision:
 
 
 async def decide(pipeline: LogPipeline, decided: Decision) -> None:
-    """As the command does it, on the log in memory."""
+    """Run the command's steps on the log in memory."""
     tenant = pipeline.tenant
     await pipeline.producer.deliver([Outgoing(tenant, DECISIONS, decided.key, decided.to_json())])
     for _ in range(2):
@@ -45,7 +45,7 @@ async def learned(make: MakePipeline, sessions: Sequence[Sequence[Event]]) -> Lo
 
 
 async def told(pipeline: LogPipeline) -> tuple[list[str], list[str]]:
-    """What Milvus and agents have, but for a pattern's first and last time: which session they are of is not kept."""
+    """The lore of Milvus and agents without the first and last times of patterns, whose sessions are not kept."""
     rows = [
         repr({**each, "first_seen": 0.0, "last_seen": 0.0} if name == "patterns" else each)
         for name in ("patterns", "items")
@@ -68,7 +68,7 @@ async def test_what_only_it_taught_is_gone_and_comes_back_when_it_is_trusted_aga
     assert "nunpy" in str(before) and "ledger" in str(before)
     await decide(pipeline, decision("mallory", on=True))
     assert await told(pipeline) == await told(never)
-    # What it sends from now on counts for as little, whether the worker heard of it or has read it at its start.
+    # Its later events count for as little, whether the worker gets the decision live or reads it at start.
     pipeline.crash()
     late = story.session("evil-9", WRONG, EVIL, OWN, agent="mallory", start=BASE_TIME + 500)
     await pipeline.send(late)
@@ -80,7 +80,7 @@ async def test_what_only_it_taught_is_gone_and_comes_back_when_it_is_trusted_aga
 
 async def test_places_among_the_examples_that_it_took_are_given_to_others(log_pipeline: MakePipeline) -> None:
     story = log_pipeline().story
-    # Of three agents each has a place.
+    # Each of the three agents has a place.
     fleet = [
         *(story.session(f"good-{n}", WRONG, RIGHT, agent=f"a{n % 2}") for n in range(4)),
         *(story.session(f"evil-{n}", WRONG, RIGHT, agent="mallory") for n in range(9)),

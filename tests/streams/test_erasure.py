@@ -1,4 +1,4 @@
-"""What was erased is gone from all that was learned, as if it had never been, and does not come back."""
+"""Erased sessions leave no trace in anything learned from them, and do not come back."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", Non
 
 
 async def erase(pipeline: LogPipeline, *sessions: str) -> States:
-    """As the command does it, on the log in memory; returns what still knows them."""
+    """Run the command's steps on the log in memory; return the stores that still know the sessions."""
     named = {session: (stable_hash(session), stable_hash(f"{session}#1")) for session in sessions}
     for hashes in named.values():
         record = Erasure(time=BASE_TIME, sessions=hashes)
@@ -48,7 +48,7 @@ async def learned(make: MakePipeline, sessions: list[list[Event]]) -> LogPipelin
 
 
 async def bodies(pipeline: LogPipeline, collection: str) -> list[str]:
-    """Of a pattern without its first and last time: which session they are of is not kept."""
+    """The pattern without its first and last times, whose sessions are not kept."""
     times = {"first_seen": 0.0, "last_seen": 0.0} if collection == "patterns" else {}
     return sorted(repr({**each, **times}) for each in await pipeline.bodies(collection))
 

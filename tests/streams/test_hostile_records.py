@@ -298,7 +298,7 @@ async def test_a_defect_of_the_code_that_reads_costs_one_record_and_is_logged_on
     caplog: pytest.LogCaptureFixture,
     where: str,
 ) -> None:
-    """The session beside it is judged as if the record had not come, and the log says where the defect is."""
+    """The other session is judged as if the record had not come, and the log names the defect."""
     monkeypatch.setattr(base, "_reported", set())
     pipeline = log_pipeline()
     bad = pipeline.story.session("defect", ("bash", {"command": "DEFECT"}, "DEFECT", None), outcome=None)[1]

@@ -110,7 +110,7 @@ def test_what_is_known_follows_from_the_set_of_what_came(
 
 
 async def test_what_the_first_version_taught_is_taken_back(log_pipeline: MakePipeline) -> None:
-    """Else a way that failed would stay where the session was corrected."""
+    """Without this, a failed remedy would stay after the session was corrected."""
     states, corrections = await versions(log_pipeline)
     came = [states[-1], corrections[0]]
     early = values(await learned(log_pipeline, came), "candidates")

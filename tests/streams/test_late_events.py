@@ -1,4 +1,4 @@
-"""What comes late is the same for whoever remembers the session and for whoever reads it; no worker's clock matters."""
+"""A late event has the same effect whether a worker remembers the session or reads it; no worker's clock matters."""
 
 import gc
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a former owner had sent lands when its successor is done: agents read what the owner knows all the same."""
+"""Writes of a former owner land after those of its successor, and agents still read the successor's lore."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,13 +27,13 @@ class Stalled(LogProducer):
         raise BrokerUnavailable("no answer within the deadline")
 
     async def flow(self) -> None:
-        """What was sent arrives."""
+        """Deliver the delayed records."""
         for values, positions in self.parked:
             await super().deliver(values, positions)
 
 
 async def mend(pipeline: LogPipeline) -> int:
-    """As `mend_stale` does; return for how many keys it asked."""
+    """Repair stale keys like `mend_stale`; return the number of keys that it asked for."""
     stale = StaleRecords(lambda tp: True, pipeline.clock)
     for name in SOURCES:
         for partition in range(PARTITIONS):

@@ -21,7 +21,7 @@ Pipeline = LogPipeline | BrokerPipeline
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-# A slash begins the name of this tool, and so one stands in the id of its judge record, as in that of a session.
+# The tool's name starts with a slash, so the id of its judge record contains one, like that of a session.
 SLASHED = ("/bin/x", {"command": "x"}, "", "ERROR: no such file")
 
 

@@ -25,7 +25,7 @@ CALLS = (RIGHT, WRONG, WORSE, SILENT, BUSY, SELECTED, REJECTED)
 
 
 def handed_on(pipeline: LogPipeline) -> list[bool]:
-    """Of each trajectory on the topic, whether its session was open."""
+    """Whether the session was open, for each trajectory on the topic."""
     records = pipeline.log.read_all(topic(pipeline.tenant, "trajectories"))
     values = [value for record in records for value in orjson.loads(record.value or b"[]")]
     return [value.get("is_open", False) for value in values]

@@ -1,4 +1,4 @@
-"""A row that a real Milvus refuses for good becomes a dead letter, and the rows beside it are written."""
+"""A row that a real Milvus always refuses becomes a dead letter, and the other rows are written."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

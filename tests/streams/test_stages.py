@@ -146,7 +146,7 @@ async def test_a_session_without_an_end_stays_open_and_holds_the_commit_back(pip
     await pipeline.work()
 
     assert "s" not in {row["session"] for row in await pipeline.bodies("judgments")}
-    # What it has seen is known to others already.
+    # The other agents already know its failure.
     assert any(row["failures"] == 1 for row in await pipeline.bodies("patterns") if row["level"] == "class")
     held = {
         partition: committed
@@ -216,7 +216,7 @@ async def test_tenants_learn_nothing_of_each_other(log_pipeline: Callable[..., P
 
 
 async def test_a_session_in_any_script_fits_the_store(log_pipeline: Callable[..., Pipeline]) -> None:
-    """The in-memory store refuses what Milvus would refuse, and that would stop the worker for good."""
+    """The in-memory store refuses the same rows as Milvus, which would stop the worker."""
     pipeline = log_pipeline()
     for number, letter in enumerate(("語", "\x01", "😀")):
         data = {
@@ -324,7 +324,7 @@ async def test_what_waits_is_not_written_over_the_collection_of_a_backfill(
 
 
 async def _worked(pipeline: Any, stage: int) -> None:
-    """The stage has read all that lies there, and nothing was held back longer than it had to be."""
+    """The stage has read the whole topic, and held no record back longer than necessary."""
     while await pipeline.batch(pipeline.stages[stage], 0) or await pipeline.batch(pipeline.stages[stage], 1):
         pipeline.commit()
 

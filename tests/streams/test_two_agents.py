@@ -20,7 +20,7 @@ State = tuple[str, list[tuple[str, str, int]], dict[str, list[str]]]
 
 
 async def state_after(events: list[Event], restarts: list[int]) -> State:
-    """Hash of what is known, the judgments, and which sides stand behind each item."""
+    """Hash of the lore, the judgments, and the supporters of each item."""
     pipeline = LogPipeline()
     for place, event in enumerate(events):
         await pipeline.send([event])

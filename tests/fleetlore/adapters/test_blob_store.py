@@ -24,7 +24,7 @@ VERSION = hashlib.sha256(WEIGHTS).hexdigest()
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """What answers as AWS' object store does."""
+    """A server that answers like AWS S3."""
     pytest.importorskip("moto")
     pytest.importorskip("s3fs")
     with socket.socket() as free:
@@ -73,7 +73,7 @@ def bucket(agent_host: None) -> str:
 
 @pytest.fixture(params=["file", "memory", pytest.param("s3", marks=pytest.mark.slow)])
 def blob_store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    """A shared folder, what stands for an object store, and one."""
+    """A shared folder, the double of an object store, and an object store."""
     match request.param:
         case "file":
             return BlobStore(f"file://{tmp_path}/adapters")

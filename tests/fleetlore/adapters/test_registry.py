@@ -111,7 +111,7 @@ def test_damaged_weights_are_refused_and_do_not_replace_good_ones(name: str, val
 
 
 def test_two_adapters_on_the_same_topics_are_kept_apart() -> None:
-    """Each has its own epochs, and neither takes or refuses what is said of the other."""
+    """Each channel has its own epochs, and neither accepts or refuses records of the other."""
     first, other = MADE["calls"], MADE["retrieval"]
     registry = first.registry()
     for record in (*other.records, *first.records[2:5], *first.records[:2], *other.records):
@@ -161,7 +161,7 @@ def test_a_second_pointer_of_the_same_epoch_is_stale(made: Made) -> None:
 
 @pytest.mark.parametrize(("epoch", "tried"), [(1, False), (2, False), (3, True)])
 def test_a_canary_counts_while_its_epoch_is_above_the_stable_one(made: Made, epoch: int, tried: bool) -> None:
-    """Of two that were written at once, a rollback and a canary, the rollback counts."""
+    """If a rollback and a canary are written at once, the rollback counts."""
     registry = RegistryView(made.kind, "acme", public_keys(KEY.public_base64), agent="a1")
     canary = pointer_to(made.manifests[0], epoch, channel=CANARY)
     for record in (made.records[5], ("adapters.pointers", canary.key, KEY.sign(canary))):

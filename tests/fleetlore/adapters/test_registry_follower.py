@@ -1,4 +1,4 @@
-"""What a registry follower gives to its subscribers. With a broker: tests/sinks/test_adapter_publisher.py."""
+"""The versions that a registry follower gives to its subscribers (with a broker: sinks/test_adapter_publisher.py)."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the subscriber stages, applies and counts. With a broker: tests/sinks/test_adapter_publisher.py."""
+"""The versions that the subscriber stages, applies and counts. With a broker: tests/sinks/test_adapter_publisher.py."""
 
 import asyncio
 import threading
@@ -65,7 +65,7 @@ def busy() -> list[bool]:
 
 
 class Feed(RegistryFollower):
-    """Keeps what it is told."""
+    """Keeps the versions that it gets."""
 
     def __init__(self) -> None:
         super().__init__("nowhere:1", "acme", TRUSTED)
@@ -207,7 +207,7 @@ async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: Subscr
 async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights that lie elsewhere are folded beside the records that go on coming."""
+    """The download of external weights does not block newer records."""
     blob_store = BlobStore(f"file://{tmp_path}")
     subscriber: Subscriber = AdapterSubscriber(
         "nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), blob_store=blob_store

@@ -216,7 +216,7 @@ async def test_a_failure_has_one_way_out_and_the_place_that_its_error_tells(
 
 
 def version_of_tables() -> bytes:
-    """A call model of sessions in which tables are asked for, of which the singular does not exist."""
+    """A call model learned from sessions that query tables; tables with a singular name do not exist."""
     draw = Random(0)
     sessions = []
     for number in range(150):

@@ -179,7 +179,7 @@ async def test_a_call_may_begin_and_end_in_different_functions(fleet: Fleet, rec
 
 
 class _Gone(KeyError):
-    """Has a text of its own."""
+    """Has its own `__str__`."""
 
     def __str__(self) -> str:
         return "gone for good"

@@ -1,4 +1,4 @@
-"""What an agent's code gets wrong is told at once, or logged once where its work must go on."""
+"""Misuse in an agent's code raises at once, or is logged once if the agent must go on."""
 
 import asyncio
 import subprocess

@@ -309,5 +309,5 @@ def test_lore_is_read_from_a_real_broker(
     assert ids(real("patterns", "--json", *where)) == ["c1", "c2", "c3"]
     assert ids(real("items", "--json", "--broker", broker.address, "--tenant", tenant)) == ["aa1", "aa2"]
     assert real("adapters", "list", *where).stdout == f"No adapter of tenant {tenant} is published yet.\n"
-    # A tenant that nobody has written for knows nothing, and that is no error.
+    # A tenant without records has no lore, and that is no error.
     assert real("health", "--broker", broker.address, "--tenant", f"{tenant}x").exit_code == 0

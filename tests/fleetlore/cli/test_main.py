@@ -24,7 +24,7 @@ def _entry(name: str, value: str) -> EntryPoint:
 
 
 def register(app: typer.Typer) -> None:
-    """What a higher floor would bring: commands that fail in every way there is."""
+    """The failures that a higher floor would bring: commands that fail in every possible way."""
 
     @app.command()
     def unreachable() -> None:
@@ -103,7 +103,7 @@ def test_without_the_extra_the_command_says_how_to_get_it(package: str) -> None:
     assert done.stderr == f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'\n"
 
 
-# What takes longer to import than an answer may take; pydantic is the command line's own, for a value that is wrong.
+# Imports that take longer than an answer may take. The command line imports pydantic only for a wrong value.
 HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafka", "rich", "prometheus_client")
 
 

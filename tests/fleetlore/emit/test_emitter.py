@@ -272,7 +272,7 @@ async def test_what_an_agent_changes_after_it_has_emitted_is_sent_as_it_was(
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
     async with emitting(broker.address, tenant) as emitter:
-        # Not looked at, masked by its form and by its key, turned into text.
+        # The value is skipped, masked by its form or key, or turned into text.
         for value in ("plain", "password=hunter22", {"password": "hunter22"}, object()):
             data = {TOOL: "sql", ARGUMENTS: {"value": value, "list": [1]}}
             emitter.emit(Event("outcome", tenant, "agent", "s", 0, 0.0, data))

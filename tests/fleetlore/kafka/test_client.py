@@ -155,7 +155,7 @@ async def test_who_is_closed_while_a_failed_client_is_being_stopped_does_not_go_
 
 
 def test_all_clients_are_made_in_one_place() -> None:
-    """How a broker is reached, its address, TLS and SASL, has one place to stand in."""
+    """Address, TLS and SASL of a broker are set in one module only."""
     files = (file for package in ("fleetlore", "sinks", "streams") for file in (ROOT / package).rglob("*.py"))
     making = {file for file in files if re.search(MAKING, file.read_text())}
     assert making == {ROOT / "fleetlore/kafka/client.py"}
@@ -168,7 +168,7 @@ def test_delays_grow_to_the_longest_and_stay_there() -> None:
 
 
 class Leaking:
-    """A client whose stop lets the cancellation of a task of its own through."""
+    """A client whose stop raises the cancellation of its own task."""
 
     async def stop(self) -> None:
         own = asyncio.create_task(asyncio.sleep(60))
@@ -188,7 +188,7 @@ async def test_a_stop_that_cancels_its_own_task_does_not_cancel_the_caller() -> 
 
 @pytest.mark.long
 async def test_an_observer_finds_a_leader_that_has_moved() -> None:
-    """As after a broker that hung: its answer comes late, and nothing else tells the client to look."""
+    """The answer of a broker that hung comes late, and no other event makes the client look."""
     pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
     with MockCluster(brokers=2) as cluster:
         cluster.create_topic("t", partitions=1)
@@ -210,7 +210,7 @@ async def test_a_refusal_to_say_what_is_committed_does_not_mean_that_nothing_is(
     monkeypatch: pytest.MonkeyPatch,
     refusal: type[KafkaError],
 ) -> None:
-    """As a broker answers that leads the group no more or not yet, in a field of its own."""
+    """A broker that does not coordinate the group answers with an error in a separate field."""
     await make_topics(broker.address, tenant, "events", partitions=2)
     one, other = (TopicPartition(topic(tenant, "events"), number) for number in range(2))
     send = AIOKafkaClient.send

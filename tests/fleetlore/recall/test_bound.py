@@ -114,7 +114,7 @@ def pattern(number: int) -> Pattern:
 
 @pytest.mark.parametrize(("kind", "low"), [("item", 0.6), ("strategy", 0.5), ("pattern", 0.5)])
 def test_the_estimate_is_above_the_memory_that_is_taken_but_not_by_far(kind: str, low: float) -> None:
-    # In a process of its own: threads that earlier tests left behind allocate in this one.
+    # Runs in a new process: threads of earlier tests allocate memory in this one.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
         taken, estimated = own.submit(taken_and_estimated, kind).result()
     assert low * estimated <= taken <= 1.1 * estimated

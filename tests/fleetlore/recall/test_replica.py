@@ -258,7 +258,7 @@ async def test_a_bounded_replica_holds_what_is_of_the_agents_tools_and_best_back
     replica = LoreReplica(broker.address, tenant, clock=clock, most_bytes=20.5 * size)
     await replica.start()
     assert await replica.caught_up(30)
-    # Of each tool the ten that most agents back.
+    # For each tool the ten items that most agents back.
     assert set(replica.index.items) == {f"{tool}{number}" for tool in ("sql", "shell") for number in range(31, 41)}
     assert replica.left_out == 60
 

@@ -54,7 +54,7 @@ SECRETS: list[tuple[str, str, str]] = [
     ("secret", 'FASTLY_KEY = "' + HEX * 2 + '"', HEX),
     ("secret", "fastlySKey=" + A, A),
     ("secret", "token - 'A1b2C3d4E5f6!G7h8^I9j0'", "A1b2C3d4E5f6"),
-    # What hangs on a mask belongs to it, and what was masked once is masked each time.
+    # Characters attached to a mask belong to it, and a value that was masked once is masked each time.
     ("secret", "api_key: " + A[:22] + "?" + A, A[:12]),
     ("secret", "token='" + (plain := "wjXKCFzOWEPRqhTmmbWtVQ") + "' | '" + plain + "'", plain),
     ("password", f'System.setProperty("X_TOKEN", "{A * 5}")', A),
@@ -70,7 +70,7 @@ SECRETS: list[tuple[str, str, str]] = [
     ("password", "requests.get(url, auth=('bob', 'hunter22'))", "hunter22"),
     ("cookie", "PHPSESSID=" + A, A),
     ("url_password", f"git clone https://{A}@git.example/a/b.git", A),
-    # What stands behind the mask of a vendor within the quotes belongs to it.
+    # Characters after a vendor's mask and within its quotes belong to it.
     ("password", f"password = 'ghp_{A[:36]}!more-of-it9'", "more-of-it9"),
     ("private_key", f"key:\n{PEM}\nend", "MIIEpAIBAAKCAQEA"),
     ("private_key", PEM.replace("\n", "\\n"), "MIIEpAIBAAKCAQEA"),
@@ -273,7 +273,7 @@ def test_any_mixture_is_idempotent(text: str) -> None:
     assert redact(once) == once
 
 
-# Of several lines, as a tool prints them and cuts them off.
+# Private keys of several lines, printed and cut off by a tool.
 MANIFEST = (
     "apiVersion: v1\nkind: Secret\nmetadata:\n  name: a\ndata:\n  user: YWRtaW4xMjM0\n  pass: aHVudGVyMmh1bnRlcjI=\n"
 )

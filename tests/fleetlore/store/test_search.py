@@ -283,7 +283,7 @@ def test_words_that_many_texts_hold_are_left_out_of_a_question() -> None:
     assert set(common) == {"the", "query", "failed", "on", "table"}
     asked = "The query on cars failed: cars model year price"
     assert telling_words(asked, common) == "cars cars model year price"
-    # Of a question of nothing else as many stay as are worth a search.
+    # A question of such words alone keeps as many as are worth a search.
     assert len(telling_words("the query failed on table", common).split()) == LEAST_WORDS
     assert telling_words("", common) == ""
 

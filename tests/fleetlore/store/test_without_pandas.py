@@ -1,4 +1,4 @@
-"""What a process of the stack does not import."""
+"""Modules that a process of the stack does not import."""
 
 import subprocess
 import sys

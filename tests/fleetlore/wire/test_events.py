@@ -1,4 +1,4 @@
-"""Events: what is written is read back, and every kind of bad event has a reason of its own."""
+"""Events are read back as they were written, and every kind of bad event has its own reason."""
 
 import re
 from typing import Any, get_args

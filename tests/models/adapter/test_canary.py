@@ -23,7 +23,7 @@ def session(number: int, version: str | None, label: Label, agent: str = COHORT[
 
 
 def trial(canary: float, stable: float, sessions: int, seed: int) -> str:
-    """What is decided of two versions with these chances of success, looked at after every session."""
+    """The decision between two versions with these success rates, checked after every session."""
     chance, running = random.Random(seed), CanaryTrial("new", "old", SHARE, 0.0)
     for number in range(sessions):
         version = chance.choice(["new", "old", "old", "older"])
@@ -135,7 +135,7 @@ def test_a_steady_gain_is_soon_evident_and_a_loss_never() -> None:
 
 
 def test_a_thousand_null_updates_looked_at_eight_times_each_promote_at_most_one_in_twenty() -> None:
-    """Each is no better than what runs; it stands before the gate again and again as held-out sessions come in."""
+    """No candidate is better than the running version, and each new held-out session runs the gate again."""
     chance = np.random.default_rng(0)
     promoted = 0
     for _ in range(1000):

@@ -56,7 +56,7 @@ def test_cases_without_an_answer_teach_nothing(cases: list[Case]) -> None:
 
 
 def test_an_adapter_that_forgets_words_is_refused(cases: list[Case]) -> None:
-    """Of answers that are dealt out anew nothing can be learned but noise."""
+    """Shuffled answers hold noise only."""
     dealt = [
         case._replace(answer=other.answer, words=other.words, lacked=other.lacked)
         for case, other in zip(cases, [*cases[1:], cases[0]], strict=True)
@@ -69,5 +69,5 @@ def test_a_candidate_that_ranks_worse_than_the_published_version_is_refused(case
     published, ended = learn(cases), [float(number) for number in range(len(cases))]
     report = judge_retrieval(cases, untrained, ENCODER, published, -1.0, ended)
     assert report.reason in ("worse_than_published", "no_gain") and not report.passed
-    # What the published version has learned is no test of it.
+    # Sessions that the published version has learned cannot test it.
     assert "mrr_published" not in judge_retrieval(cases, learn, ENCODER, published, 1e9, ended).figures

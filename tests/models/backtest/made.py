@@ -1,4 +1,4 @@
-"""Small made-up sessions, and what their agents heard."""
+"""Small made-up sessions, and the advice that their agents got."""
 
 from fleetlore.fingerprint.fingerprint import failure_of
 from models.backtest.heard import Call, CallLog, Heard, Told

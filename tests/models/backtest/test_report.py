@@ -58,7 +58,7 @@ def cases() -> list[CallLog]:
 def test_the_slices_come_out_by_themselves(cases: list[CallLog]) -> None:
     train, test = split(cases, seed=1, share=0.2)
     slices = slices_of(train, test)
-    # Of each source one of five agents and two of ten tasks.
+    # One of five agents and two of ten tasks of each source.
     assert {name: slices.count(name) for name in set(slices)} == {"A": 16, "T": 16, "AT": 4}
     assert len(train) == 64
 
@@ -121,7 +121,7 @@ def test_a_way_out_is_the_next_call_of_the_tool_that_worked_with_words_not_seen(
     )
     told = {0: SILENT._replace(way_out="`cars` -> `car_makers`"), 1: SILENT._replace(way_out="look")}
     (way_out,) = ways_out(heard(of, after=told))
-    # What two failures led to counts once, for the first of them.
+    # The outcome of two failures counts once, for the first of them.
     assert way_out.new == {"car_makers"} and way_out.told == "`cars` -> `car_makers`"
     assert hit_rate([way_out]) == 1.0
 

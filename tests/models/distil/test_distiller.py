@@ -108,7 +108,7 @@ def test_calls_are_compared_whole_and_not_at_all_where_they_were_cut() -> None:
     sessions_ = [judgment(failed, look, worked, session=name, goal=name) for name in "ab"]
     (item,) = items(*(Judgment(trajectory=each.trajectory.digest(), verdict=each.verdict) for each in sessions_))
     assert "Change: `mode=fast` → `mode=full`" in item.content
-    # Nothing says that the same call worked, for it was another.
+    # The call that worked was a different one.
     cut = [replace(each, arguments=each.arguments[:300] + CUT) for each in (failed, worked)]
     assert items(*(judgment(cut[0], look, cut[1], session=name, goal=name) for name in "ab")) == []
 

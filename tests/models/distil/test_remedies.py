@@ -1,4 +1,4 @@
-"""What got past an error, counted over sessions."""
+"""Calls that got past an error, counted over sessions."""
 
 from itertools import permutations
 
@@ -54,7 +54,7 @@ def merged(candidates: list[Candidate]) -> list[MemoryItem]:
 def test_a_change_of_a_value_counts_over_sessions_of_several_goals() -> None:
     changed = judgment("a", locked("stock", 60), SYNC, booked("stock", 30))
     assert [each.remedy and each.remedy["tool"] for each in counted(changed)] == ["book"]
-    # What one value did is told once sessions of other goals back it.
+    # The effect of one value is shown once sessions of other goals back it.
     assert items(changed) == []
     (item,) = items(changed, judgment("b", locked("stock", 60), booked("stock", 30)))
     assert item.remedy == {"tool": "book", "change": ["length", 60, 30]}

@@ -20,7 +20,7 @@ from models.llm.judge import SCHEMA
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
 
 YES = {"verdict": "success"}
-# What fits into a file of a full disk.
+# The number of bytes that fit on a full disk.
 DISK_BYTES = 200_000
 
 
@@ -31,7 +31,7 @@ def endpoint() -> Iterator[ModelEndpoint]:
 
 
 class Seen:
-    """What the client observed."""
+    """The figures that the client observed."""
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()

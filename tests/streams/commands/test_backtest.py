@@ -62,7 +62,7 @@ def test_advice_by_source_and_slice(folder: str) -> None:
     # A session that guesses fails in its first two calls; `submit` is no call.
     advice = report["advice"]["shop"]["AT"]
     assert (advice["calls"], advice["failed"]) == (8, 0.5)
-    # Every agent names a column that nobody else did: the error's class is new with its task, its family is not.
+    # Every agent names another column: the error's class is new with its task, its family is not.
     assert report["known_errors"]["shop"]["family"] == 1.0
     assert 0.0 < report["known_errors"]["shop"]["class"] < 1.0
     assert run("--data", folder, "--seed", "4", "--json").stdout == result.stdout

@@ -58,7 +58,7 @@ class Worker:
             ]
 
     async def work(self) -> None:
-        """Process all that is new."""
+        """Process all new records."""
         batch = [
             # The broker's own clock cannot be moved: here it is the pipeline's.
             Record(each.topic, each.partition, each.offset, each.key, each.value, dict(each.headers), self.clock.now())

@@ -132,7 +132,7 @@ def test_its_last_words_are_few_whatever_became_of_its_log(tmp_path: Path, writt
 
 @pytest.mark.long
 async def test_a_role_that_cannot_be_started_again_fails_the_stack(tmp_path: Path) -> None:
-    """With its folder of logs deleted a worker that died stayed away, and nobody heard of it."""
+    """A dead worker is restarted even if the folder of its log was deleted."""
     logs = tmp_path / "logs"
     logs.mkdir()
     stack = Stack(tmp_path, trainer=False)

@@ -164,7 +164,7 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path)
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """64 MiB, of which a file takes 8 that a test may delete."""
+    """64 MiB in total; a test can delete a file of 8 MiB to make room."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small disk")
     made = subprocess.run(

@@ -122,7 +122,7 @@ async def test_a_version_takes_over_from_a_live_worker_and_nothing_is_lost(
                     await asyncio.sleep(0.2)
 
         def late_switch(client: MilvusClient, name: str) -> None:
-            """What came in since the version caught up is worked into the old collections first."""
+            """Records since the version caught up go to the old collections first."""
             asyncio.run_coroutine_threadsafe(worked_in_elsewhere(), loop).result(DRAIN_SECONDS)
             make_live(client, name)
 
@@ -137,9 +137,9 @@ async def test_a_version_takes_over_from_a_live_worker_and_nothing_is_lost(
         assert (await known(settings, "v2")).state_hash == expected.state_hash
         # The worker that has run all the while writes to the new collections and to those only.
         assert len((await known(settings, "main")).judgments) < len(live.judgments)
-        # The live group went on; nobody rewound it.
+        # The live group was not rewound.
         assert all(offset > 0 for offset in (await committed(settings, settings.group)).values())
-        # Agents are told what the rows say.
+        # Agents get the contents of the rows.
         store = MilvusStore(settings.milvus, "", shared_encoder(), Metrics("test"))
         assert await republish(settings, store) == 0
         await store.close()
@@ -151,7 +151,7 @@ async def test_a_version_takes_over_from_a_live_worker_and_nothing_is_lost(
 async def test_a_backfill_begins_where_it_is_told_and_goes_on_where_it_ended(
     broker: EmbeddedBroker, own_milvus: str, reference: Reference
 ) -> None:
-    # A broker of its own would take seconds; a tenant of others on the shared one does no harm.
+    # A new broker would take seconds, and other tenants on the shared one do no harm.
     settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
     await ensure_topics(settings)
     events = world_events(60)
@@ -167,7 +167,7 @@ async def test_a_backfill_begins_where_it_is_told_and_goes_on_where_it_ended(
     with pytest.raises(ConfigError, match="begun already"):
         await run_backfill(settings, "whole", offset=3)
 
-    # What others sent has times of its own, and came before the middle.
+    # Records of other tests have their own times, before the middle.
     since = await run_backfill(settings, "since", time=middle)
     assert since.events == len(events) - half
     times = [event.time for event in events[half:]]
@@ -228,7 +228,7 @@ async def test_the_commands(
 
 
 async def test_a_switch_that_would_lose_the_lore_is_refused(own_milvus: str, own_broker: EmbeddedBroker) -> None:
-    """As after a restart of an embedded stack: the rows are there, the events that they came from are not."""
+    """The state after a restart of an embedded stack: the rows exist, their events do not."""
     own_broker.start()
     settings = Settings(broker=own_broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
     await ensure_topics(settings)

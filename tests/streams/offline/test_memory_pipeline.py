@@ -189,9 +189,9 @@ def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
     assert len(one.before) == 2 and set(one.after) == {0}
     assert one.log == call_log(NEW[0]) and one.log.calls[0].before == "please"
     assert one.before[0].warned and "'shop.cars'" in one.before[0].text
-    # What got others past it is withheld from one session in twenty, drawn by the ids: of two, one is told.
+    # The remedy is withheld from one session in twenty, drawn by id: here one of two sessions gets it.
     assert "car_makers" in "".join(each.text for heard in (one, other) for each in (heard.before[0], heard.after[0]))
-    # Nothing is learned from a test session: the next one is warned of the same.
+    # A test session teaches nothing: the next one gets the same warning.
     assert [(each.warned, each.named, each.risk) for each in other.before] == [
         (each.warned, each.named, each.risk) for each in one.before
     ]

@@ -1,4 +1,4 @@
-"""A Faust worker that reads one topic through the pump and commits what it is told on its standard input.
+"""A Faust worker that reads one topic through the pump and commits the offsets that it reads from its standard input.
 
 `python pump_worker.py BOOTSTRAP TOPIC GROUP`; output lines are JSON. Input lines are `commit PARTITION OFFSET`, `hold`
 (read no further), `go` (read on), `stop` (fetch no more of the topic) and `state`.
@@ -26,7 +26,7 @@ FEED_PLACES = 64  # 1 MiB
 FETCH_BYTES = 1024 * 1024
 
 
-# Faust's worker writes escape sequences to a standard output of its own accord; the answers keep theirs.
+# Faust's worker writes escape sequences to standard output, so the answers use a duplicate of it.
 ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 

@@ -295,7 +295,7 @@ PART, OTHER = KafkaPartition("t", 0), KafkaPartition("t", 1)
 
 
 class Consumer:
-    """aiokafka's, of which a test says what it fetches, what is committed and what the broker answers."""
+    """A consumer like aiokafka's. A test sets its fetched records, committed offsets and the broker's answers."""
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[Any] = asyncio.Queue()
@@ -355,7 +355,7 @@ class Consumer:
 
 
 class World:
-    """A pump of that consumer, and what its owner is told."""
+    """A pump of that consumer, and the calls that its owner gets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.told = 1000.0, list[Any]()
@@ -538,7 +538,7 @@ async def test_a_partition_that_ends_before_what_was_read_is_read_anew(world: Wo
 async def test_a_client_that_fetches_no_more_what_another_gets_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task of aiokafka's that has died takes nobody with it."""
+    """A dead task of aiokafka ends no other task."""
 
     @asynccontextmanager
     async def other(cluster: Any) -> AsyncIterator[Any]:

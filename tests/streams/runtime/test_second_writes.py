@@ -1,4 +1,4 @@
-"""What a new owner writes first is written once more, when no write of its predecessor can land any more."""
+"""A new owner repeats its first writes once no write of its predecessor can land any more."""
 
 from fleetlore.testing import FakeClock
 from streams.runtime.delivery import SecondWrites

@@ -1,4 +1,4 @@
-"""Sessions are judged by rules where nobody rewarded them, and judges are compared with those who know better."""
+"""Rules judge sessions without a reward, and judges are compared with rewards and feedback."""
 
 from collections.abc import Callable
 

@@ -28,7 +28,7 @@ UNSURE = {"thoughts": "", "complete": "unsure", "grounded": "yes", "right_target
 
 
 def answer(request: dict[str, Any]) -> Any:
-    """Of a session whose goal says so that it failed, of others that they worked."""
+    """A session whose goal says so has failed; others have worked."""
     return FAILED if "hopeless" in request["messages"][1]["content"] else WORKED
 
 

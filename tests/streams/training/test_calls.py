@@ -33,7 +33,7 @@ from tests.streams.training.conftest import record, send
 
 
 def sessions(first: int, count: int) -> list[Trajectory]:
-    """Agents ask for tables, of which the singular does not exist."""
+    """Agents query tables; a table with a singular name does not exist."""
     made = []
     for number in range(first, first + count):
         random = Random(number)
@@ -67,7 +67,7 @@ async def training(settings: Settings) -> AsyncIterator[None]:
 
 
 async def listing_when(settings: Settings, learned: int) -> AdapterListing:
-    """As soon as the version in service has learned so many sessions."""
+    """Wait until the version in service has learned this many sessions."""
     async with asyncio.timeout(60):
         while True:
             listing = (await read_adapters(settings.broker, settings.tenants[0])).of(CALLS)

@@ -194,7 +194,7 @@ async def test_a_fleet_of_few_principals_tries_nothing_and_is_told_so_once(
     trainer, versions = made(tenant, publisher, FakeClock(), 0.5), set()
     for number in range(3):
         some = sessions(0, COUNT) if not number else sessions(COUNT + 20 * number, 20)
-        # Of these one is on one side alone, whatever is drawn.
+        # One of these is on one side only, whatever is drawn.
         take(
             [trainer],
             record(trainer.name, [replace(each, agent=f"p{i % 3}:{i}") for i, each in enumerate(some)], number),
