@@ -47,7 +47,7 @@ def call(
 
 
 def trajectory(*steps: Step, **fields: Any) -> Trajectory:
-    """A session of these steps, numbered in their order, whose end nobody told; `fields` are those of `Trajectory`."""
+    """A session of these steps, numbered in order, without a `session_end`; `fields` are those of `Trajectory`."""
     made = Trajectory(
         tenant="default",
         session="s",

@@ -27,7 +27,7 @@ class Account:
     """One line of the table.
 
     Attributes:
-        lost: acknowledged events that are neither behind a judgment nor among the dead letters.
+        lost: acknowledged events that are in no judged session and no dead letter.
         doubled: events behind a judgment that were never sent.
         equal: agents read, key by key, the lore that an undisturbed run of the same events learns.
     """

@@ -20,7 +20,7 @@ FAILURES = {
 
 
 async def nothing(world: World, rng: Random, rounds: int, seconds: float) -> None:
-    """This scenario needs no fault beside the fleet."""
+    """This scenario injects no fault: the events of the fleet are hard enough."""
 
 
 async def kills(world: World, rng: Random, rounds: int, seconds: float) -> None:
@@ -120,7 +120,7 @@ async def migration_killed(world: World, rng: Random) -> None:
 
 
 async def everything(world: World, rng: Random, rounds: int, seconds: float) -> None:
-    """All at once, but for the broker: it may hang only while nobody leaves its group."""
+    """All faults at once except a frozen broker, which may hang only while no member leaves its group."""
     await asyncio.gather(
         kills(world, rng, rounds, seconds),
         milvus(world, rng, max(1, rounds // 4), seconds),

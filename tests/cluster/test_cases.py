@@ -1,4 +1,4 @@
-"""Nothing is lost or doubled on three brokers (RF 3, min ISR 2) while brokers and workers are killed and frozen."""
+"""No event is lost or doubled on three brokers (RF 3, min ISR 2) while brokers and workers are killed and frozen."""
 
 import asyncio
 import os

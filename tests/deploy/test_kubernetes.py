@@ -1,7 +1,7 @@
 """The Helm chart and the manifests made of it: valid objects, real commands and settings, clear words for bad values.
 
-That they run is not tested here: it needs a cluster. Without `helm` the manifests in `deploy/kubernetes.yaml`, which
-are the chart's own output, stand for it.
+That they run is not tested here: it needs a cluster. Without `helm` the tests read
+`deploy/kubernetes.yaml`, which is the chart's output.
 """
 
 import importlib.util

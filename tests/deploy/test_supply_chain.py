@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from deploy.lock import FOLDER, LOCKS, UNPINNED, requirements
 
 ROOT = Path(__file__).parents[2]
-# What builds our own packages is no version that the tests ran with.
+# Build tools of our own packages: the tests run with no version of them.
 _BUILDS = {"setuptools", "wheel"}
 _PACKAGE = re.compile(
     r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?: ; [^\\]*)? \\\n(?: {4}--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+",

@@ -41,7 +41,7 @@ class AdapterLog:
         )
 
     async def write(self, *records: tuple[str, bytes, bytes | None]) -> None:
-        """Let the newest feed read these, each in a fetch of its own that ends the log."""
+        """Let the newest feed read these, each in a separate fetch that ends the log."""
         for record in records:
             await self._read(record)
             await self._complete()

@@ -1,8 +1,8 @@
 """Keep a log in memory with the parts of a Kafka broker that fleetlore relies on.
 
-Topics with partitions, records with headers, offsets that a group commits and that a former member may not, end
-offsets, a limit on the size of a record, retention, and compaction, which leaves gaps in the offsets. It raises what
-aiokafka raises. The suite in `tests/contract` holds it to the same behaviour as a real broker.
+It has topics with partitions, records with headers and end offsets. Groups commit offsets, and former members may not.
+Records have a size limit. Retention and compaction leave gaps in the offsets. It raises aiokafka's errors. The suite in
+`tests/contract` holds it to the same behaviour as a real broker.
 """
 
 from bisect import bisect_left

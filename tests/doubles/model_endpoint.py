@@ -1,6 +1,6 @@
 """A server that speaks the OpenAI protocol, as far as a judge needs it: chat completions with structured output, token
-counts, and the ways in which such endpoints fail. What it answers is up to the test; what it is asked is checked as
-OpenAI checks it.
+counts, and the ways in which such endpoints fail. The test sets the answers. Requests are checked like
+OpenAI checks them.
 """
 
 from __future__ import annotations

@@ -34,10 +34,10 @@ class Recorder:
 
     @property
     def outcomes(self) -> list[dict[str, Any]]:
-        """The `call_end` events that were sent."""
+        """The `outcome` events that were sent."""
         return [event.data for event in self.events if event.kind == "outcome"]
 
     @staticmethod
     def error(outcome: dict[str, Any]) -> tuple[str, str] | None:
-        """Type and text of a call's error; The error, or None if the call worked."""
+        """Type and text of the error of a call, or None if the call worked."""
         return (outcome[events.ERROR_TYPE], outcome[events.ERROR_MESSAGE]) if events.ERROR_TYPE in outcome else None

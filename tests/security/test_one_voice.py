@@ -1,7 +1,7 @@
 """No door shows another agent the wording of a single session or page.
 
 Each test plays the attack through the pipeline's own stages and asserts on everything that the model of another agent
-can read. The promise is tested beside it: one agent's failure reaches all in words that the asking agent has too.
+can read. The promise is tested too: one agent's failure reaches all in words that the asking agent already has.
 """
 
 from random import Random

@@ -16,6 +16,6 @@ async def test_no_lie_takes_the_place_of_what_ten_honest_agents_found(
     assert found.told >= 15
     assert found.lied == 0
     assert found.silenced == 0
-    # The attack is one: whoever counts sessions is fooled, but where few could do harm, which is told to nobody.
+    # The attack works on a count of sessions, except for calls that need three agents and are not shown.
     harmful = sum(is_harmful("bash", f"{command} reset") for command, _, _ in MISTAKES)
     assert found.by_sessions == found.told - (harmful if len(liars) < PROVEN else 0)

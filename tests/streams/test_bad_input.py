@@ -1,4 +1,4 @@
-"""Bad input becomes dead letters with a reason, and the events beside it are processed."""
+"""Bad input becomes dead letters with a reason, and the other events are processed."""
 
 import json
 from collections.abc import Callable

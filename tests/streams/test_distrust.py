@@ -80,7 +80,7 @@ async def test_what_only_it_taught_is_gone_and_comes_back_when_it_is_trusted_aga
 
 async def test_places_among_the_examples_that_it_took_are_given_to_others(log_pipeline: MakePipeline) -> None:
     story = log_pipeline().story
-    # Each of the three agents has a place.
+    # All three agents have a place.
     fleet = [
         *(story.session(f"good-{n}", WRONG, RIGHT, agent=f"a{n % 2}") for n in range(4)),
         *(story.session(f"evil-{n}", WRONG, RIGHT, agent="mallory") for n in range(9)),

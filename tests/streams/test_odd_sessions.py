@@ -1,4 +1,4 @@
-"""A session whose id holds quotes, backslashes or a filter of its own is one like any other, and touches no other."""
+"""A session whose id holds quotes, backslashes or a filter is processed like any other, and touches no other."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 

@@ -151,6 +151,6 @@ def test_a_version_without_kinds_expects_nothing() -> None:
 
 
 def test_equal_quantities_of_an_earlier_release_are_left_out() -> None:
-    kept = Need("pay", "order_id", "status", "pending", "not paid", 3, 3, 2, ())
-    equal = Need("pay", "sum(parts.amount)", "=", "trip.price", "amounts differ", 3, 3, 2, ())
+    kept = Need("pay", "order_id", "status", "pending", "not paid", 3, 3, 2)
+    equal = Need("pay", "sum(parts.amount)", "=", "trip.price", "amounts differ", 3, 3, 2)
     assert list(CallModel(document(needs=(kept, equal))).needs.values()) == [kept]

@@ -11,8 +11,8 @@ from fleetlore.calls.document import LookUp, Need, Place
 from fleetlore.cli.app import build_app
 from tests.fleetlore.calls.test_model import document
 
-NEED = Need("exchange", "order_id", "status", "pending", "not delivered", 8, 9, 4, ("delivered",))
-SEEN = Need("exchange", "order_id", "status", "lost", "not delivered", 5, 5, 2, ())
+NEED = Need("exchange", "order_id", "status", "pending", "not delivered", 8, 9, 4)
+SEEN = Need("exchange", "order_id", "status", "lost", "not delivered", 5, 5, 2)
 FOUND = LookUp("find_by_email", "user not found", "find_by_name", "(name, zip)", 50, 60, 3)
 SHOP = Place(7, {"makers": (2, 0), "cars_data": (5, 1), "cars": (0, 9)})
 PLACES = document(places={"shop": SHOP, "ci\x1b[2J": Place(1, {"--fast": (1, 0)})}).to_bytes()

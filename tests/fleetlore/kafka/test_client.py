@@ -168,7 +168,7 @@ def test_delays_grow_to_the_longest_and_stay_there() -> None:
 
 
 class Leaking:
-    """A client whose stop raises the cancellation of its own task."""
+    """A client whose stop raises the cancellation of an inner task."""
 
     async def stop(self) -> None:
         own = asyncio.create_task(asyncio.sleep(60))

@@ -312,7 +312,7 @@ def test_a_value_stays_json(value: Any) -> None:
     orjson.dumps(redact_value(value), option=orjson.OPT_NON_STR_KEYS)
 
 
-# Names of secrets in odd cases (a long s, a Kelvin sign, an i without a dot and a capital one with it), what may stand
+# Names of secrets in odd cases (a long s, a Kelvin sign, an i without a dot and a capital one with it), separators
 # before their values, and values.
 said = st.lists(
     st.sampled_from(

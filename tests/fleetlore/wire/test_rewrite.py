@@ -1,5 +1,7 @@
 """A change of somebody else's JSON leaves all other bytes as they were."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

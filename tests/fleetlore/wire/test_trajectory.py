@@ -155,16 +155,9 @@ def test_a_digest_keeps_the_calls_of_a_usual_session_whole_and_marks_those_it_cu
     assert all(step.is_cut for step in long_session(100, "x").digest().steps)
 
 
-def test_the_digest_of_the_longest_session_fits_a_field_of_the_store() -> None:
-    assert len(long_session(500, "x").digest().to_json()) < MILVUS_FIELD_BYTES
-
-
-def test_a_digest_in_a_script_of_three_bytes_a_character_fits_as_well() -> None:
-    assert len(long_session(500, "語").digest().to_json()) < MILVUS_FIELD_BYTES
-
-
-def test_a_digest_of_characters_that_json_escapes_fits_as_well() -> None:
-    assert len(long_session(500, "\x01").digest().to_json()) < MILVUS_FIELD_BYTES
+@pytest.mark.parametrize("text", ["x", "語", "\x01"], ids=["ASCII", "three bytes a character", "escaped by JSON"])
+def test_the_digest_of_the_longest_session_fits_a_field_of_the_store(text: str) -> None:
+    assert len(long_session(500, text).digest().to_json()) < MILVUS_FIELD_BYTES
 
 
 @pytest.mark.parametrize("ending", ["success", "continued"])

@@ -58,7 +58,7 @@ def test_one_agent_few_sessions_and_what_fails_everywhere_teach_nothing() -> Non
     mine = [session(number, "pending" if number % 3 == 0 else "delivered", agents=1) for number in range(24)]
     other = trajectory(call("look", "{}"), session="other", agent="another")
     assert said([*mine, other]) == ()
-    # A fleet of one owner under one name: sessions of different goals stand for agents.
+    # A fleet of one owner under one name: sessions of different goals count as agents.
     assert said(mine) == () and said([replace(each, goal="the same") for each in mine], 1) == ()
     assert said(mine, 1)
     assert said(SESSIONS[:7]) == ()

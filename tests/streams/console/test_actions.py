@@ -1,4 +1,4 @@
-"""What is decided on the page, on a broker: the records that agents and trainer obey."""
+"""Decisions on the page become records on a broker, which agents and trainer obey."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

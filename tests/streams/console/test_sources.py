@@ -1,4 +1,4 @@
-"""What the page keeps at hand: rates of what the endpoints say, and what follows the topics."""
+"""The data behind the page: rates of the endpoints' counters, and followers of the topics."""
 
 import asyncio
 

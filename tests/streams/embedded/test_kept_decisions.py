@@ -1,4 +1,4 @@
-"""What operators said outlives the broker in memory."""
+"""Decisions of operators outlive the broker in memory."""
 
 import asyncio
 import contextlib

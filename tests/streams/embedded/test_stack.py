@@ -103,8 +103,8 @@ async def test_prometheus_scrapes_worker_and_trainer(tmp_path: Path, prometheus:
         def figures(expression: str) -> dict[str, float]:
             return {row["metric"]["job"]: float(row["value"][1]) for row in query(expression)}
 
-        # The trainer has the lowest priority, a two-hundredth of a core where every core has a few other processes to
-        # run; and a scrape that comes while it starts may miss, and then nothing is known for a while.
+        # The trainer has the lowest priority: a two-hundredth of a core on a busy machine. A scrape that comes while
+        # it starts may miss, and then its figures are unknown for a while.
         async with asyncio.timeout(800):
             while figures('fleetlore_trainer_sessions_total{adapter="calls"}').get("fleetlore-trainer") != 20:
                 await asyncio.sleep(0.2)

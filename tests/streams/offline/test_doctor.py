@@ -1,4 +1,4 @@
-"""What the doctor finds: nothing where all is well, and what to do where it is not."""
+"""The doctor finds no fault in a healthy fleet, and names the remedy for each fault."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A folder of another release: its lore is made again from the log, or from the digests beside the judgments."""
+"""The lore in a folder of another release is rebuilt from the log, or from the digests of the judgments."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
