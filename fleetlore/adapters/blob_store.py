@@ -1,8 +1,7 @@
-"""Keep weights that are too large for a record in a shared folder or an object store; the topic says where.
+"""Store weights that are too large for a record in a shared folder or object store, with a reference on the topic.
 
-A reference need not be signed: the manifest is, and it names the weights by their hash. A reference could still make an
-agent open something else on its host or in its network. So only what lies under the agent's own setting is opened, and
-no more of it is read than an adapter can have.
+The reference is unsigned: the signed manifest names the weights by hash. A forged reference could make an agent open
+other files or hosts. So an agent opens only URLs under its own root, and reads no more than an adapter's size limit.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ __all__ = ["MAX_INLINE_BYTES", "BlobStore", "sha256_of"]
 
 _SCHEMA = 1
 MAX_INLINE_BYTES = 512 * 1024
-# Mode of a file of weights, before the umask: agents of other users read the shared folder.
+# File mode before the umask: agents of other users read the shared folder.
 _EVERYBODY = 0o666
-# No `..`, no hidden file, no second scheme: nothing that could lead out of the root or into another storage.
+# No `..`, hidden file or second scheme, which could lead out of the root.
 _BELOW = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsReference:
-    """Where the weights of a version lie: the value on `adapters.weights` instead of the weights."""
+    """Location of a version's weights: the value on `adapters.weights` in place of the weights."""
 
     uri: str
     sha256: str
@@ -41,18 +40,17 @@ class WeightsReference:
     schema: int = _SCHEMA
 
     def to_json(self) -> bytes:
-        """As it is published."""
         return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)
 
 
 def parse_reference(value: bytes) -> WeightsReference | None:
-    """Parse a reference; None where the value is weights. Raises AdapterRefused (`malformed`, `schema`)."""
+    """Parse a reference, or return None if the value holds weights. Raises AdapterRefused (`malformed`, `schema`)."""
     if value[:1] != b"{" or len(value) > 10_000:
         return None
     try:
         body = orjson.loads(value)
     except orjson.JSONDecodeError:
-        return None  # weights whose header has a length that begins with this byte
+        return None  # weights whose header length begins with this byte
     uri, sha256, size, schema = (body.get(name) for name in ("uri", "sha256", "size_bytes", "schema"))
     if not (isinstance(uri, str) and isinstance(sha256, str) and type(size) is int and size > 0):
         raise AdapterRefused("malformed", "reference: uri, sha256 or size_bytes is missing or of the wrong type")
@@ -61,17 +59,17 @@ def parse_reference(value: bytes) -> WeightsReference | None:
     return WeightsReference(uri, sha256, size)
 
 
-@lru_cache(maxsize=2)  # all agents of a process get the same weights, and each asks
+@lru_cache(maxsize=2)  # all agents of a process ask for the same weights
 def sha256_of(weights: bytes) -> str:
-    """What names weights."""
+    """Return the hash that names weights."""
     return hashlib.sha256(weights).hexdigest()
 
 
 class BlobStore:
-    """The folder or object store at `root`: `file:///mnt/adapters`, `s3://bucket/adapters`; none where it is empty.
+    """The folder or object store at `root`: `file:///mnt/adapters`, `s3://bucket/adapters`, or "" for none.
 
-    Files are `ROOT/TENANT/SHA256.safetensors`. Methods wait for a disk or a network: call them on a thread.
-    Raises ConfigError when there is no such kind of storage, or its package is not installed.
+    Files are `ROOT/TENANT/SHA256.safetensors`. Methods block on disk or network, so call them on a thread. Raises
+    ConfigError for an unknown kind of storage or a missing package.
     """
 
     def __init__(self, root: str) -> None:
@@ -88,9 +86,9 @@ class BlobStore:
             raise ConfigError(f"the storage of weights {root!r} cannot be used: {error}") from error
 
     def put(self, tenant: str, version: str, weights: bytes) -> WeightsReference:
-        """Keep weights; the same ones again change nothing.
+        """Store weights; idempotent.
 
-        Raises ConfigError without a root, BrokerUnavailable when the storage does not take them.
+        Raises ConfigError without a root, BrokerUnavailable if the storage fails.
         """
         if not self._root:
             raise ConfigError(
@@ -101,17 +99,17 @@ class BlobStore:
         write = self._write_file if self._root.startswith("file:") else self._files.pipe_file
         try:
             write(f"{self._folder}/{name}", weights)
-        except Exception as error:  # each kind of storage has errors of its own
+        except Exception as error:  # each storage has its own errors
             raise BrokerUnavailable(f"{self._root} did not take weights: {error!r}") from error
         return WeightsReference(f"{self._root}/{name}", version, len(weights))
 
     def fetch(self, reference: WeightsReference, most_bytes: int) -> bytes:
-        """The weights, verified; of more than `most_bytes` none is read.
+        """Return verified weights. If they exceed `most_bytes`, read none.
 
         Raises AdapterRefused:
-            not_allowed: not under the root, or there is none; behind a link, or no regular file.
-            oversized, truncated, tampered: it is not what it should be.
-            missing: nothing is there; unreachable: the storage does not answer. Either may pass.
+            not_allowed: outside the root, no root, behind a link, or not a regular file.
+            oversized, truncated, tampered: wrong content.
+            missing: not found; unreachable: the storage does not answer. Both may be transient.
         """
         name = reference.uri.removeprefix(f"{self._root}/")
         if not self._root or name == reference.uri or not _BELOW.match(name):
@@ -125,7 +123,7 @@ class BlobStore:
             raise
         except FileNotFoundError as error:
             raise AdapterRefused("missing", f"{reference.uri[:200]} is not there") from error
-        except Exception as error:  # each kind of storage has errors of its own
+        except Exception as error:  # each storage has its own errors
             raise AdapterRefused("unreachable", f"{reference.uri[:200]}: {error!r}") from error
         if len(weights) != reference.size_bytes:
             reason = "oversized" if len(weights) > reference.size_bytes else "truncated"
@@ -135,12 +133,12 @@ class BlobStore:
         return weights
 
     def _write_file(self, path: str, weights: bytes) -> None:
-        """Whole or not at all, as an object store does it: agents may be reading the same weights."""
+        """Write atomically, as an object store does: agents may read the same file."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_whole(Path(path), weights, _EVERYBODY)
 
     def _read_file(self, path: str, start: int, end: int) -> bytes:
-        """Part of a regular file. A link would lead out of the root, and a pipe would keep its reader waiting."""
+        """Read part of a regular file. Links could lead out of the root, and pipes would block."""
         if os.path.realpath(path) != os.path.realpath(self._folder) + path.removeprefix(self._folder):
             raise AdapterRefused("not_allowed", f"{path[-200:]!r} is behind a link")
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -150,7 +148,7 @@ class BlobStore:
             return file.read(end - start)
 
     def drop(self, tenant: str, version: str) -> None:
-        """Delete weights, if they are there and the storage answers; what is left behind only costs room."""
+        """Delete weights if possible. A failure only wastes space."""
         if self._root:
             with contextlib.suppress(Exception):
                 self._files.rm_file(f"{self._folder}/{tenant}/{version}.safetensors")

@@ -1,7 +1,4 @@
-"""List what the adapter topics hold now: versions, which of them each channel runs, which agents have loaded them.
-
-For people and scripts: plain dicts as they were published, nothing verified.
-"""
+"""List the present versions, channels and agents on the adapter topics, as unverified dicts for display."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from fleetlore.wire.topics import topic
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A version for people. Published by somebody, perhaps by another release: no field is certain.
+    """A version for display. Any release may have published it, so no field is certain.
 
     Attributes:
-        channels: that run it, a canary with its share; and `revoked` where it is.
-        pinned: those of its channels that the trainer leaves alone.
-        running, refused: agents that have loaded it, and that have not, each with why.
-        metrics: what the gate measured, by name: what is a number of it.
-        lineage: the version and its ancestors; of one that is no longer kept only the name is left.
+        channels: channels that run it, a canary with its share; and `revoked`.
+        pinned: channels that the trainer leaves alone.
+        running, refused: agents that loaded it, and agents that refused it, with reasons.
+        metrics: numeric results of the gate by name.
+        lineage: the version and its ancestors. A deleted ancestor has only its name.
     """
 
     manifest: dict[str, Any]
@@ -44,9 +41,9 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class AdapterListing:
-    """manifests: oldest first. pointers: the newest of each channel that is followed.
+    """manifests: oldest first. pointers: the valid one of each channel.
 
-    acks: the newest of each agent and adapter. revocations: of versions and of keys.
+    acks: the newest of each agent and adapter. revocations: of versions and keys.
     """
 
     manifests: tuple[dict[str, Any], ...]
@@ -55,14 +52,14 @@ class AdapterListing:
     revocations: tuple[dict[str, Any], ...] = ()
 
     def of(self, adapter: str) -> AdapterListing:
-        """What is listed of one adapter; revocations are of all."""
+        """Return the listing of one adapter, with all revocations."""
         manifests = tuple(manifest for manifest in self.manifests if manifest.get("name") == adapter)
         pointers = tuple(pointer for pointer in self.pointers if pointer.get("name") == adapter)
         acks = tuple(ack for ack in self.acks if ack.get("adapter") == adapter)
         return AdapterListing(manifests, pointers, acks, self.revocations)
 
     def versions(self) -> list[Listed]:
-        """The versions, oldest first."""
+        """Return the versions, oldest first."""
         acks: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
         for ack in self.acks:
             running, refused = acks[str(ack.get("version"))]
@@ -108,9 +105,9 @@ def _channel(pointer: dict[str, Any]) -> str:
 
 
 async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:
-    """Read the tenant's adapter topics to their end; topics that do not exist are empty.
+    """Read the tenant's adapter topics to their end. Missing topics are empty.
 
-    Raises BrokerUnavailable when that takes longer than `timeout_seconds`.
+    Raises BrokerUnavailable on time-out.
     """
     kinds = {topic(tenant, f"adapters.{kind}"): kind for kind in ("manifests", "pointers", "acks")}
     found: dict[str, dict[bytes, dict[str, Any]]] = {kind: {} for kind in kinds.values()}
@@ -128,22 +125,22 @@ async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: floa
         ):
             continue
         known = found[kind].get(key)
-        # Of two pointers with one epoch the first is followed.
+        # Readers follow the first of two pointers with one epoch.
         if kind != "pointers" or known is None or value.get("epoch", 0) > known.get("epoch", 0):
             found[kind][key] = value
     manifests = sorted(found["manifests"].values(), key=lambda manifest: (manifest.get("created", 0), str(manifest)))
     revocations = tuple(value for key, value in found["pointers"].items() if key.startswith(b"revoked/"))
     pointers = [value for key, value in found["pointers"].items() if not key.startswith(b"revoked/")]
-    # A canary that is older than the stable pointer is over.
+    # A canary older than the stable pointer has ended.
     stable = {p.get("name"): p.get("epoch", 0) for p in pointers if p.get("channel") == "stable"}
     followed = (p for p in pointers if p.get("channel") != "canary" or p.get("epoch", 0) > stable.get(p.get("name"), 0))
     return AdapterListing(tuple(manifests), tuple(followed), tuple(found["acks"].values()), revocations)
 
 
 async def read_weights(bootstrap: Bootstrap, tenant: str, adapter: str, timeout_seconds: float = 10.0) -> bytes | None:
-    """Read the weights that agents on the channel `stable` run; None without any, or where they lie elsewhere.
+    """Return the weights on the channel `stable`, or None if there are none or they are in a blob store.
 
-    Raises BrokerUnavailable when that takes longer than `timeout_seconds`.
+    Raises BrokerUnavailable on time-out.
     """
     listing = (await read_adapters(bootstrap, tenant, timeout_seconds)).of(adapter)
     version = next((str(each.get("version")) for each in listing.pointers if each.get("channel") == "stable"), "")

@@ -1,8 +1,7 @@
-"""Keep what has arrived of one adapter on the three adapter topics, and say which version is to be run.
+"""Collect an adapter's records of the three topics, and name the version to run.
 
-Only what was verified is kept: documents by their signature, weights by the hash that a signed manifest names. A
-tombstone carries no signature, so it forgets nothing that a channel points to. `complete()` says when a complete set is
-there.
+Only verified records are kept: documents by their signature, weights by the hash in a signed manifest. A tombstone is
+unsigned, so it cannot delete what a channel points to. `complete()` returns a version once all its parts are read.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ KEPT_VERSIONS = 64
 class RegistryView(Generic[Manifest]):
     """Weights by hash, manifests by version, and the newest pointers of one adapter of a tenant.
 
-    kind: of the adapter's manifests; records of other adapters are passed over.
-    agent: whose share of a canary decides; None follows `stable` only, as the trainer does.
+    kind: class of the manifests; records of other adapters are skipped. agent: decides about canaries; None follows
+    `stable` only, as the trainer does.
     """
 
     def __init__(self, kind: type[Manifest], tenant: str, trusted: PublicKeys, agent: str | None = None) -> None:
@@ -33,22 +32,22 @@ class RegistryView(Generic[Manifest]):
         self._trusted = dict(trusted)
         self._rank = {key_id: place for place, key_id in enumerate(trusted)}
         self._pointers: dict[str, AdapterPointer] = {}
-        # Key id and document, of manifests by version and of pointers by channel.
+        # Key id and document of manifests by version and of pointers by channel.
         self._signed: dict[str, tuple[str, bytes]] = {}
         self._revocations: dict[bytes, bytes] = {}
         self._revoked: set[str] = set()
-        self._disowned: set[str] = set()  # signed by a key that was revoked, and by no other yet
+        self._disowned: set[str] = set()  # signed only by a revoked key
         self._weights: dict[str, bytes | WeightsReference] = {}
-        self._fetched: tuple[str, bytes] | None = None  # of one version: large ones are not hoarded
+        self._fetched: tuple[str, bytes] | None = None  # Only of one version, because fetched weights are large.
         self._manifests: dict[str, Manifest] = {}
         self._seen: set[tuple[int, str]] = set()
-        # By channel, the highest epoch that the log has shown so far: lower than the known one while it is read anew.
+        # By channel, the highest epoch read from the log. It is below the known epoch while the log is read again.
         self._log_epochs: dict[str, int] = {}
         self._rejected: set[str] = set()
 
     @property
     def pointer(self) -> AdapterPointer | None:
-        """What to run: the channel `stable`, or `canary` while that is newer and the agent belongs to its share."""
+        """The pointer to follow: `stable`, or a newer `canary` if the agent is in its share."""
         canary = self.canary
         if canary is not None and self.agent is not None and in_cohort(self.agent, canary.share, canary.version):
             return canary
@@ -56,68 +55,69 @@ class RegistryView(Generic[Manifest]):
 
     @property
     def canary(self) -> AdapterPointer | None:
-        """The version that is being tried, if one is."""
+        """The pointer of the running canary, if any."""
         stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
         return None if canary is None or (stable is not None and stable.epoch >= canary.epoch) else canary
 
     @property
     def epoch(self) -> int:
-        """The highest so far, of any channel."""
+        """The highest epoch of any channel."""
         return max((pointer.epoch for pointer in self._pointers.values()), default=0)
 
     def revoked(self, version: str) -> bool:
-        """Whether no agent may run this version any more."""
+        """Return whether the version is revoked."""
         return version in self._revoked or version in self._disowned
 
     @property
     def kept(self) -> dict[str, Manifest]:
-        """Manifests of the versions whose weights are here too, revoked ones among them."""
+        """Manifests whose weights are read too, including revoked ones."""
         return {version: manifest for version, manifest in self._manifests.items() if version in self._weights}
 
     @property
     def versions(self) -> dict[str, Manifest]:
-        """Those of them that are not revoked."""
+        """Those that are not revoked."""
         return {version: manifest for version, manifest in self.kept.items() if not self.revoked(version)}
 
     def weights(self, version: str) -> bytes | None:
-        """Weights of a version, if they are here and not elsewhere."""
+        """Return a version's weights if they are in memory."""
         if self._fetched is not None and self._fetched[0] == version:
             return self._fetched[1]
         weights = self._weights.get(version)
         return weights if isinstance(weights, bytes) else None
 
     def reference(self, version: str) -> WeightsReference | None:
-        """Where the weights of a version lie, if they are elsewhere."""
+        """Return the location of a version's weights, if they are in a blob store."""
         weights = self._weights.get(version)
         return weights if isinstance(weights, WeightsReference) else None
 
     def fetched(self, reference: WeightsReference, weights: bytes) -> None:
-        """Keep what a reference led to, verified, until another one is fetched."""
+        """Keep the verified weights of a reference until the next ones are fetched."""
         self._fetched = reference.sha256, weights
 
     def expect_log(self) -> None:
-        """Read the log from its beginning next: what it repeats of older epochs, in their order, is no attack."""
+        """Expect the log from its beginning: repeated older epochs are then no attack."""
         self._log_epochs.clear()
 
     def frozen(self) -> Iterator[tuple[bytes, AdapterRefused]]:
-        """At the end of the log: the channels (key, refusal) that it shows older than they are known; each once."""
+        """Yield, at the end of the log, the channels (key, refusal) whose log epoch is below the known one; each
+        once."""
         for channel, pointer in self._pointers.items():
             if (epoch := self._log_epochs.get(channel, pointer.epoch)) < pointer.epoch:
                 self._log_epochs[channel] = pointer.epoch
                 yield pointer.key, AdapterRefused("stale", f"the log ends at epoch {epoch}, after {pointer.epoch}")
 
     def announces(self, key: bytes) -> bool:
-        """Whether a manifest names the weights with this key."""
+        """Return whether a manifest names the weights with this key."""
         return key.decode(errors="replace") in self._manifests
 
     def pointers(self) -> Iterator[tuple[bytes, bytes]]:
-        """Revocations and the newest pointers (key, value), as they were verified."""
+        """Yield the verified revocations and newest pointers (key, value)."""
         yield from self._revocations.items()
         for channel, pointer in self._pointers.items():
             yield pointer.key, self._signed[channel][1]
 
     def records(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """All that was verified (topic, key, value), as another view takes it."""
+        """Yield all verified records (topic, key, value), for `take` of another view."""
         yield from (("adapters.pointers", key, value) for key, value in self.pointers())
         for version, manifest in self._manifests.items():
             yield "adapters.manifests", manifest.key, self._signed[version][1]
@@ -126,9 +126,9 @@ class RegistryView(Generic[Manifest]):
             yield "adapters.weights", version.encode(), value
 
     def take(self, name: str, key: bytes, value: bytes | None) -> bool:
-        """One record of the topic `name` (`adapters.weights`, …); whether it changed anything.
+        """Add a record of the topic `name` (`adapters.weights`, …). Return whether it changed anything.
 
-        Raises AdapterRefused; nothing is kept then.
+        Raises AdapterRefused and then keeps no part of it.
         """
         if name == "adapters.weights":
             return self._take_weights(key, value)
@@ -139,10 +139,10 @@ class RegistryView(Generic[Manifest]):
         return key.startswith(self._mine) and self._take_pointer(value)
 
     def _take_weights(self, key: bytes, value: bytes | None) -> bool:
-        """Keep weights that a manifest names, or the reference to them; a reference never takes the place of weights.
+        """Keep weights that a manifest names, or their reference. A reference never replaces weights.
 
-        Others are passed over: whoever reads the topics reads the weights again once their manifest is there.
-        Raises AdapterRefused (`oversized`, `truncated`, `tampered`, `malformed`).
+        Others are skipped: readers read weights again after their manifest. Raises AdapterRefused (`oversized`,
+        `truncated`, `tampered`, `malformed`).
         """
         version = key.decode(errors="replace")
         if version not in self._manifests or self._weights.get(version) == value:
@@ -160,7 +160,7 @@ class RegistryView(Generic[Manifest]):
             self._weights[version] = reference
             return True
         if sha256_of(value) != version:
-            # Refused here, before they could take the place of the good weights under the same key.
+            # Refuse them now, before they replace good weights under the same key.
             is_cut = len(value) < self._manifests[version].size_bytes
             raise AdapterRefused("truncated" if is_cut else "tampered", f"weights of {version[:12]}")
         self._weights[version] = value
@@ -184,9 +184,9 @@ class RegistryView(Generic[Manifest]):
         return True
 
     def _take_pointer(self, value: bytes | None) -> bool:
-        """Follow a signed pointer of this channel if its epoch is newer. Raises AdapterRefused."""
+        """Follow a signed pointer with a newer epoch. Raises AdapterRefused."""
         if value is None:
-            return False  # a channel is never emptied: a rollback is a newer pointer, so this can only be a mistake
+            return False  # a channel is never emptied; a rollback is a newer pointer
         pointer = self._verified(value, AdapterPointer)
         if pointer.name != self.kind.name or pointer.channel not in (CHANNEL, CANARY):
             return False
@@ -197,7 +197,7 @@ class RegistryView(Generic[Manifest]):
         self._seen.add(mark)
         newest = self._pointers.get(pointer.channel)
         if newest is not None and shown < pointer.epoch < newest.epoch:
-            return False  # the log on its way to the pointer that this host has seen before
+            return False  # the log is still before the pointer that this host knows
         if newest is not None and pointer.epoch <= newest.epoch:
             raise AdapterRefused("stale", f"epoch {pointer.epoch} after {newest.epoch}")
         self._pointers[pointer.channel] = pointer
@@ -205,9 +205,9 @@ class RegistryView(Generic[Manifest]):
         return True
 
     def _take_revocation(self, value: bytes | None) -> bool:
-        """Never run a version again, or never believe a key again and whatever it signed. Raises AdapterRefused."""
+        """Revoke a version, or a key with everything that it signed. Raises AdapterRefused."""
         if value is None:
-            return False  # what was revoked stays so
+            return False  # revocations are final
         revocation = self._verified(value, Revocation)
         if revocation.kind == "key" and not self._outranks(signed_by(value, self._trusted), revocation.what):
             raise AdapterRefused("outranked", f"the key {revocation.what[:64]} stands before the one that revokes it")
@@ -226,20 +226,20 @@ class RegistryView(Generic[Manifest]):
         return True
 
     def _verified(self, value: bytes, kind: type[Document]) -> Document:
-        """A signed document of this tenant. Raises AdapterRefused."""
+        """Return a verified document of this tenant. Raises AdapterRefused."""
         document = verify(value, self._trusted, kind)
         if document.tenant != self.tenant:
             raise AdapterRefused("foreign", f"{kind.__name__} of tenant {document.tenant[:63]!r}")
         return document
 
     def complete(self) -> tuple[bytes, Manifest] | None:
-        """Weights and manifest of the version the channel points to, once both are there; None if it was rejected."""
+        """Return weights and manifest of the channel's version, or None if incomplete or rejected."""
         version = self._wanted()
         weights = self.weights(version) if version else None
         return (weights, self._manifests[version]) if version and weights is not None else None
 
     def elsewhere(self) -> WeightsReference | None:
-        """The reference that has to be fetched before the version that the channel points to is complete."""
+        """Return the reference to fetch before the channel's version is complete."""
         version = self._wanted()
         return self.reference(version) if version and self.weights(version) is None else None
 
@@ -250,7 +250,7 @@ class RegistryView(Generic[Manifest]):
         return version
 
     def reject(self, version: str) -> None:
-        """Do not offer this version again: what it consists of cannot change."""
+        """Do not offer this version again: its content cannot change."""
         self._rejected.add(version)
 
     def _outranks(self, signer: str, other: str) -> bool:

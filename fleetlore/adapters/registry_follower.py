@@ -1,9 +1,8 @@
 """Follow a tenant's adapter topics once for all agents of an event loop.
 
-A connection for each agent would cost each two wake-ups a second for a version that comes a few times a day, and a
-version would be sent, parsed and kept once an agent: a thousand agents on two cores did nothing else. An agent that
-joins late is given what was verified. A manifest comes before its weights: weights that no manifest names are passed
-over, and read again when one does. So nobody without the key fills an agent's memory.
+With a connection each, a thousand agents would spend two cores on wake-ups and copies. Late agents get the records that
+are verified already. Weights without a manifest are skipped and read again after their manifest, so only the holder of
+the key can fill an agent's memory.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ from fleetlore.wire.topics import topic
 __all__ = ["FETCH_WAIT_MS", "STOP_SECONDS", "RegistryFollower", "shared_follower"]
 
 
-# Keep the newest pointers and the revocations that this host has seen, so that a restart cannot be led back.
+# Persist the newest pointers and revocations, so that a restart cannot be rolled back.
 #
-# A broker's compacted topic can be made to end with an older pointer, signed as truly as the newer one. A process that
-# has seen the newer one refuses it; the next process on this host refuses it because of this file. What it holds is
-# signed, and verified again when it is read. A host that has none, its first time, believes what the topics say.
+# A compacted topic can be made to end with an older pointer, whose signature is valid too. A process that knows the
+# newer one refuses it, and so does the next process on this host because of this file. Its records are signed and
+# verified on load. A host without the file trusts the topics.
 class EpochFile:
-    """`FOLDER/TENANT.adapters.json`: records of `adapters.pointers` by key. Never raises: an agent runs without it."""
+    """`FOLDER/TENANT.adapters.json`: records of `adapters.pointers` by key. It never raises: agents run without it."""
 
     def __init__(self, folder: str, tenant: str) -> None:
         self.path = Path(folder).expanduser() / f"{tenant}.adapters.json"
 
     def load(self) -> list[tuple[bytes, bytes]]:
-        """The records, not verified; none where the file is missing or broken."""
+        """Return unverified records, or [] if the file is missing or broken."""
         try:
             held = orjson.loads(self.path.read_bytes())
             return [(key.encode(), base64.b64decode(value)) for key, value in held.items()]
@@ -69,35 +68,35 @@ class EpochFile:
 
 log = logging.getLogger(__name__)
 
-# At least: the embedded broker, which answers a waiting fetch late, would have a rollback there within a second.
+# The embedded broker answers waiting fetches late, and a rollback must arrive within a second.
 FETCH_WAIT_MS = 200
 STOP_SECONDS = 5.0
 _LAST_ACKS_SECONDS = 1.0
-# Agents that take a record before the loop may do something else: ~2 ms.
+# Agents that get a record before the event loop yields: about 2 ms.
 _GIVEN_AT_ONCE = 16
 _TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class _Subscriber(Protocol):
-    """Is given the records."""
+    """Receives the records."""
 
     async def take(self, name: str, key: bytes, value: bytes | None) -> None:
-        """One record of the topic `name`, verified."""
+        """Add a verified record of the topic `name`."""
 
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
-        """A record with this key was refused."""
+        """Handle the refusal of a record with this key."""
 
     async def turn(self) -> None:
-        """All records that were there have been given; comes again at least every second."""
+        """Called after all present records, and at least every second."""
 
 
 class RegistryFollower:
-    """The topics of one tenant; use `shared_follower`. Survives broker outages.
+    """Follows the topics of one tenant across outages. Use `shared_follower`.
 
     Args:
-        state_dir: folder where the newest pointers and the revocations outlive the process; empty: nowhere.
-        make_producer: of what sends acks.
-        make_follower: of what reads the topics.
+        state_dir: folder of the `EpochFile`; "" for none.
+        make_producer: makes the producer of acks.
+        make_follower: makes the reader of the topics.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class RegistryFollower:
         self._topics = {topic(tenant, name): name for name in _TOPICS}
         self._follower = self._new_follower()
         self._members: list[_Subscriber] = []
-        # Those of them that were given what was read before.
+        # Subscribers that have got the earlier records.
         self._subscribers: list[_Subscriber] = []
         self._verified = self._remembered()
         self._saved: dict[bytes, bytes] = {}
@@ -133,7 +132,7 @@ class RegistryFollower:
         self._catching_up: asyncio.Task[bool] | None = None
 
     def _new_follower(self) -> Follower:
-        # Always from the beginning: after a broker has lost its log, positions in the old one would hide a rollback.
+        # Always from the beginning: after a broker lost its log, old positions would hide a rollback.
         return self._make_follower(
             self._bootstrap,
             tuple(self._topics),
@@ -146,7 +145,7 @@ class RegistryFollower:
         )
 
     def _remembered(self) -> list[RegistryView[AdapterManifest]]:
-        """Views of all adapters with what this host had verified when it ran last."""
+        """Return views of all adapters with this host's persisted records."""
         views = [RegistryView(kind, self._tenant, self._trusted) for kind in ADAPTERS]
         for key, value in self._epochs.load() if self._epochs is not None else ():
             _take_pointer(views, key, value)
@@ -155,7 +154,7 @@ class RegistryFollower:
         return views
 
     async def join(self, subscriber: _Subscriber) -> None:
-        """Give a subscriber what was read so far, and from now on what comes."""
+        """Give a subscriber the earlier records, then new ones."""
         self._members.append(subscriber)
         if self._task is None:
             self._task = asyncio.create_task(self._follower.run(), name="fleetlore-adapters")
@@ -166,29 +165,29 @@ class RegistryFollower:
                     await self._give_to(subscriber, subscriber.take(*record))
 
     async def leave(self, subscriber: _Subscriber) -> None:
-        """Give it nothing any more; with the last one the connection ends."""
+        """Remove a subscriber. The last one closes the connection."""
         for some in (self._members, self._subscribers):
             if subscriber in some:
                 some.remove(subscriber)
         if not self._members and self._task is not None:
             await self._send_last_acks()
             if self._members or self._task is None:
-                return  # another agent has come meanwhile, or come and gone
+                return  # another agent has joined meanwhile
             tasks = [task for task in (self._task, self._sending, self._catching_up) if task is not None]
             self._task = self._sending = self._catching_up = None
             self._follower = self._new_follower()
             self._verified = self._remembered()
             for task in tasks:
                 task.cancel()
-            # A consumer on a broker that hangs may take its time to stop; an agent's exit must not wait for that.
+            # A consumer may take long to stop while the broker hangs. An agent's exit must not wait.
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     def ack(self, key: str, document: dict[str, object]) -> None:
-        """Send what an agent did with a version, once all agents have been given the record."""
+        """Send an agent's result for a version, after all agents have the record."""
         self._acks.append((key.encode(), orjson.dumps(document)))
 
     async def caught_up(self) -> None:
-        """Wait until all that the topics held when this was first asked has been given."""
+        """Wait until the topics' content at the first call has been passed on."""
         if self._catching_up is None:
             self._catching_up = asyncio.create_task(self._follower.caught_up(None), name="fleetlore-adapters-caught-up")
         await asyncio.shield(self._catching_up)
@@ -201,12 +200,12 @@ class RegistryFollower:
             await self._remember()
             for subscriber in list(self._subscribers):
                 await self._give_to(subscriber, subscriber.turn())
-        # Beside the records: after a revocation the pointer to what takes its place must not wait for a producer.
+        # In the background: after a revocation, the next pointer must not wait for a producer.
         if self._acks and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
 
     async def _caught_up(self) -> None:
-        """Refuse a log that ends before what this host has seen: somebody froze it, or led it back."""
+        """Refuse a log that ends before this host's newest pointer: it was frozen or rolled back."""
         async with self._giving:
             for key, refusal in [each for view in self._verified for each in view.frozen()]:
                 for subscriber in self._subscribers:
@@ -223,17 +222,17 @@ class RegistryFollower:
                 subscriber.refuse(refusal, key)
             return
         if not any(news):
-            return  # read again, or of no adapter that is known here
+            return  # read again, or of an unknown adapter
         if name == "adapters.manifests" and self._passed_over:
             self._passed_over = False
             self._follower.rewind(topic(self._tenant, "adapters.weights"))
         for number, subscriber in enumerate(list(self._subscribers), 1):
             await self._give_to(subscriber, subscriber.take(name, key, value))
             if number % _GIVEN_AT_ONCE == 0:
-                await asyncio.sleep(0)  # a thousand agents in one go would keep their loop from their actions
+                await asyncio.sleep(0)  # a thousand agents in a row would block their loop
 
     async def _give_to(self, subscriber: _Subscriber, given: Awaitable[None]) -> None:
-        """A subscriber that fails gets nothing any more; the others go on, and hear of a revocation."""
+        """Call a subscriber. One that fails is removed, and the others still learn of revocations."""
         try:
             await given
         except Exception:
@@ -245,7 +244,7 @@ class RegistryFollower:
         records = _pointers(self._verified)
         if self._epochs is None or records == self._saved:
             return
-        merged = self._remembered()  # another process of this host may have seen more
+        merged = self._remembered()  # another process of this host may have newer records
         for key, value in records.items():
             _take_pointer(merged, key, value)
         await asyncio.to_thread(self._epochs.save, _pointers(merged))
@@ -261,7 +260,7 @@ class RegistryFollower:
             self._ack_delays = backoff()
 
     async def _send_last_acks(self) -> None:
-        """Say before the last agent leaves what it did with a version; no longer than an exit may take."""
+        """Send the remaining acks before the last agent leaves, within a bounded time."""
         sending, self._sending = self._sending, None
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
             async with asyncio.timeout(_LAST_ACKS_SECONDS):
@@ -272,12 +271,12 @@ class RegistryFollower:
 
     async def _send_some(self) -> None:
         some = list(self._acks)
-        # A producer for the moment: acks are rare, and a standing connection is not.
+        # A short-lived producer, because acks are rare.
         async with connected(self._make_producer(self._bootstrap)) as producer:
             name = topic(self._tenant, "adapters.acks")
             await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
         for sent in some:
-            if self._acks and self._acks[0] is sent:  # else it went because too many came
+            if self._acks and self._acks[0] is sent:  # it may have been dropped because of too many acks
                 self._acks.popleft()
 
 
@@ -287,7 +286,7 @@ def _pointers(views: list[RegistryView[AdapterManifest]]) -> dict[bytes, bytes]:
 
 def _take_pointer(views: list[RegistryView[AdapterManifest]], key: bytes, value: bytes) -> None:
     for view in views:
-        with contextlib.suppress(AdapterRefused):  # an older one, or of a key that is not believed any more
+        with contextlib.suppress(AdapterRefused):  # an older record, or one of a revoked key
             view.take("adapters.pointers", key, value)
 
 
@@ -303,7 +302,7 @@ def shared_follower(
     state_dir: str = "",
     fetch_wait_ms: int = FETCH_WAIT_MS,
 ) -> RegistryFollower:
-    """The follower that the agents of the running loop share that believe the same keys."""
+    """Return the follower that agents of the running loop with the same trusted keys share."""
     followers = _followers.setdefault(asyncio.get_running_loop(), {})
     mark = (bootstrap, tenant, tuple(trusted), state_dir)
     if mark not in followers:

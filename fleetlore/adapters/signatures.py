@@ -1,7 +1,7 @@
-"""Sign and verify what is said about adapters.
+"""Sign and verify adapter documents.
 
-The signature is checked over the parsed object as it came, so a field that this release does not know yet is covered.
-The trainer's key lies in a PEM file that only its owner may read.
+The signature covers the parsed object, including fields unknown to this release. The trainer's key is a PEM file
+readable by its owner only.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Document = TypeVar("Document", bound=AdapterManifest | AdapterPointer | Revocati
 Manifest = TypeVar("Manifest", bound=AdapterManifest)
 PublicKeys = Mapping[str, Ed25519PublicKey]
 
-# A record takes 1 MiB by default, and a manifest that names each of its examples some hundred KiB.
+# A record's default limit is 1 MiB; a manifest with all its examples has some 100 KiB.
 _MAX_DOCUMENT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """The trainer's Ed25519 key. `key_id` names it in what it signs, so that keys can be rotated."""
+    """The trainer's Ed25519 key. Signed documents carry its `key_id`, so that keys can be rotated."""
 
     private: Ed25519PrivateKey = field(repr=False)
 
     @classmethod
     def from_pem(cls, data: bytes) -> SigningKey:
-        """From an unencrypted PKCS #8 PEM, as `openssl genpkey -algorithm ed25519` writes it. Raises ConfigError."""
+        """Load an unencrypted PKCS #8 PEM, as `openssl genpkey -algorithm ed25519` writes it. Raises ConfigError."""
         try:
             key = serialization.load_pem_private_key(data, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -67,7 +67,7 @@ class SigningKey:
         return _key_id_of(self.private.public_key())
 
     def sign(self, document: object) -> bytes:
-        """Canonical JSON of the document with `key_id` and `signature` added."""
+        """Return canonical JSON of the document with `key_id` and `signature`."""
         body = msgspec.to_builtins(document) | {"key_id": self.key_id}
         signature = self.private.sign(_canonical(body))
         return _canonical(body | {"signature": base64.b64encode(signature).decode()})
@@ -78,9 +78,9 @@ def _key_id_of(key: Ed25519PublicKey) -> str:
 
 
 def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
-    """Trusted keys by id, from raw public keys in base64, several by comma, the highest first. Raises ConfigError.
+    """Parse trusted keys from raw base64, comma-separated, highest rank first. Raises ConfigError.
 
-    A key may revoke those that stand after it, and none before it.
+    A key may revoke the keys after it.
     """
     keys: dict[str, Ed25519PublicKey] = {}
     for text in (key for several in texts for key in several.split(",") if key.strip()):
@@ -95,14 +95,13 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
 
 
 def verify(data: bytes, trusted: PublicKeys, kind: type[Document]) -> Document:
-    """The document in `data` if a trusted key signed it; a field that came later has its default in what was signed
-    before. Raises AdapterRefused.
-    """
+    """Return the document in `data` if a trusted key signed it. Fields added later get their defaults. Raises
+    AdapterRefused."""
     signed_by(data, trusted)
     return cast(Document, _decoded(data, kind))  # type: ignore[arg-type]  # mypy looks at the hash of an instance
 
 
-# All agents of a process get the same documents, and need one copy of each.
+# All agents of a process get the same documents and share one copy.
 @lru_cache(maxsize=128)
 def _decoded(data: bytes, kind: Any) -> object:
     try:
@@ -112,13 +111,13 @@ def _decoded(data: bytes, kind: Any) -> object:
 
 
 def signed_by(data: bytes, trusted: PublicKeys) -> str:
-    """Id of the trusted key that signed `data`. Raises AdapterRefused."""
+    """Return the id of the trusted key that signed `data`. Raises AdapterRefused."""
     if len(data) > _MAX_DOCUMENT_BYTES:
         raise AdapterRefused("oversized", f"{len(data)} bytes of a document")
     return _signer(data, tuple((key_id, key.public_bytes_raw()) for key_id, key in trusted.items()))
 
 
-# It keeps what a trusted key signed and nothing else: an error is not cached.
+# It caches signed data only, because errors are not cached.
 @lru_cache(maxsize=256)
 def _signer(data: bytes, trusted: tuple[tuple[str, bytes], ...]) -> str:
     try:
@@ -134,7 +133,7 @@ def _signer(data: bytes, trusted: tuple[tuple[str, bytes], ...]) -> str:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, _canonical(body))
     except InvalidSignature:
         raise AdapterRefused("tampered", "the signature does not match") from None
-    except orjson.JSONEncodeError as error:  # nested deeper than can be written, which is less than can be read
+    except orjson.JSONEncodeError as error:  # nested too deeply to encode; the decoder allows more
         raise AdapterRefused("malformed", str(error)) from None
     if schema != SCHEMA:
         raise AdapterRefused("schema", f"schema {schema}, this release reads {SCHEMA}")
@@ -154,14 +153,14 @@ def load_signing_key(file: str | Path) -> SigningKey:
 
 
 def create_signing_key(file: str | Path) -> SigningKey:
-    """Load the key in `file`, or make it if it is missing (mode 0600, in a folder of mode 0700)."""
+    """Load the key in `file`, or create it (mode 0600, in a folder of mode 0700)."""
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = SigningKey(Ed25519PrivateKey.generate())
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     write_whole(draft, key.to_pem())
     try:
-        # A link, because it is made whole or not at all: of two processes that start together, both use the same key.
+        # A link is atomic, so two processes that start together use the same key.
         os.link(draft, path)
     except FileExistsError:
         return load_signing_key(path)

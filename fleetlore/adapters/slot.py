@@ -1,4 +1,4 @@
-"""Hold the version of an adapter that runs, and check the next one beside it."""
+"""Hold the running version of an adapter, and check the next one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Value = TypeVar("Value")
 
 
 class Prepared(NamedTuple, Generic[Value]):
-    """A version that passed every check, and what was made of its weights."""
+    """A version that passed every check, and its loaded value."""
 
     manifest: Any
     value: Value
 
 
 class AdapterSlot(ABC, Generic[Value]):
-    """Runs the versions of one adapter, one at a time; at first none.
+    """Runs one version of an adapter at a time, initially none.
 
     Attributes:
-        kind: of the adapter's manifests.
-        current: what runs.
+        kind: class of the manifests.
+        current: the running version.
     """
 
     kind: ClassVar[type[AdapterManifest]]
@@ -39,19 +39,19 @@ class AdapterSlot(ABC, Generic[Value]):
 
     @property
     def version(self) -> str | None:
-        """sha256 of the weights in use; None without a version."""
+        """sha256 of the weights in use, or None."""
         return self.current.manifest.version if self.current is not None else None
 
     @property
     def value(self) -> Value | None:
-        """What was made of the version in use."""
+        """The loaded value of the version in use, or None."""
         return self.current.value if self.current is not None else None
 
     def prepare(self, weights: bytes, manifest: AdapterManifest) -> Prepared[Value]:
-        """Check everything and load; the version in use is not touched. Safe on another thread.
+        """Check and load a version without touching the one in use. Thread-safe.
 
         Raises:
-            AdapterRefused: `oversized`, `tampered`, or what `load` says.
+            AdapterRefused: `oversized`, `tampered`, or a reason of `load`.
         """
         if len(weights) > manifest.most_bytes:
             raise AdapterRefused("oversized", f"{len(weights)} bytes")
@@ -61,10 +61,10 @@ class AdapterSlot(ABC, Generic[Value]):
 
     @abstractmethod
     def load(self, weights: bytes, manifest: Any) -> Value:
-        """What is made of weights whose size and hash are right. Raises AdapterRefused."""
+        """Load weights with a verified size and hash. Raises AdapterRefused."""
 
     def apply(self, loaded: Prepared[Value]) -> None:
-        """Put what `prepare` gave into use."""
+        """Use a prepared version."""
         self.current = loaded
 
     def reset(self) -> None:
@@ -72,7 +72,7 @@ class AdapterSlot(ABC, Generic[Value]):
         self.current = None
 
     def is_loaded(self, manifest: Any) -> bool:
-        """Whether to prepare it takes no thread, as it is loaded in this process already."""
+        """Return whether this process has it loaded, so that preparing needs no thread."""
         return False
 
 
@@ -82,16 +82,16 @@ _LOADING = threading.Lock()
 
 
 class SharedSlot(AdapterSlot[Value]):
-    """Runs what is never written to: what one agent of the process has loaded serves all."""
+    """Shares an immutable loaded value among all agents of the process."""
 
     def key(self, manifest: Any) -> Hashable:
-        """All of a manifest that `read` looks at, the hash of the weights among it."""
+        """Return the manifest fields that `read` uses, including the hash of the weights."""
         version: str = manifest.version
         return version
 
     @abstractmethod
     def read(self, weights: bytes, manifest: Any) -> Value:
-        """As `load`, the first time in this process."""
+        """Load the weights for this process, as `load` does."""
 
     def load(self, weights: bytes, manifest: Any) -> Value:
         key = self.kind.name, self.key(manifest)

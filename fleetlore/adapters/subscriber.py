@@ -1,7 +1,7 @@
-"""Keep an agent on the version of an adapter that its channel points to.
+"""Keep an agent on its channel's version of an adapter.
 
-A version is verified and prepared on the side; it is applied between two actions. A version that is refused is
-counted by reason, and the version in use stays.
+A version is verified and loaded in the background and applied between two actions. Refusals are counted by reason, and
+the version in use stays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["AdapterSubscriber", "Holder"]
 
 log = logging.getLogger(__name__)
 
-# Before weights that could not be fetched are asked for again.
+# Seconds before a failed fetch of weights is retried.
 REFETCH_SECONDS = 10.0
 
 
@@ -46,17 +46,17 @@ class _Staged:
 
 
 class AdapterSubscriber(Generic[Holder]):
-    """Keeps `holder` on its channel's version, from `start()` to `close()`; survives broker outages.
+    """Keeps `holder` on its channel's version from `start()` to `close()`, across outages.
 
     Args:
-        idle: says whether no action is open; a version that arrives while it is False waits for `apply_pending()`.
-        blob_store: where weights may be fetched from that are too large for a record; nowhere as it is.
-        state_dir: folder where the newest epochs seen outlive the process; nowhere as it is.
-        fetch_wait_ms: how long the broker may hold a request for versions open.
-        feed: what it follows; by default what all agents of its loop and tenant share.
+        idle: returns whether no action is open. Otherwise a new version waits for `apply_pending()`.
+        blob_store: source of large weights; default: none.
+        state_dir: folder for the newest epochs; default: none.
+        fetch_wait_ms: how long the broker may hold a fetch.
+        feed: the follower; default: the one that agents of the loop and tenant share.
 
     Attributes:
-        refused: how many records and versions were refused, by reason.
+        refused: number of refused records and versions by reason.
     """
 
     def __init__(
@@ -97,18 +97,18 @@ class AdapterSubscriber(Generic[Holder]):
 
     @property
     def version(self) -> str | None:
-        """Version in use; None without one."""
+        """The version in use, or None."""
         return self.holder.version
 
     async def start(self) -> None:
-        """Begin to follow; returns at once, whether or not the broker answers."""
+        """Start to follow. It returns at once, even without a broker."""
         self._follower = self._feed or shared_follower(
             self._bootstrap, self._tenant, self._trusted, self._state_dir, self._fetch_wait_ms
         )
         self._joining = asyncio.create_task(self._follower.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:
-        """Stop following. The holder stays on the version it has."""
+        """Stop following. The version in use stays."""
         running = [task for task in (self._joining, self._fetch) if task is not None]
         for task in running:
             task.cancel()
@@ -119,7 +119,7 @@ class AdapterSubscriber(Generic[Holder]):
         self._follower = self._joining = self._fetch = None
 
     async def caught_up(self, timeout_seconds: float) -> bool:
-        """Wait until all that the topics held at the start has been read and staged; False when the time is up."""
+        """Wait until the topics' content at the start is read and staged. Return False on time-out."""
         if self._follower is None or self._joining is None:
             return False
         try:
@@ -131,11 +131,11 @@ class AdapterSubscriber(Generic[Holder]):
         return True
 
     def is_revoked(self, version: str) -> bool:
-        """Whether nobody may run a version any more, for all that was read."""
+        """Return whether the version is revoked, as far as read."""
         return self._registry.revoked(version)
 
     def apply_pending(self) -> bool:
-        """Apply the version that waits, if any. The caller promises that no action is open."""
+        """Apply the waiting version, if any. No action may be open."""
         staged, self._pending = self._pending, None
         if staged is None:
             return False
@@ -144,7 +144,7 @@ class AdapterSubscriber(Generic[Holder]):
         return True
 
     async def take(self, name: str, key: bytes, value: bytes | None) -> None:
-        """One record of the topic `name` (`adapters.weights`, …): keep it, and stage what it completes."""
+        """Keep a record of the topic `name` (`adapters.weights`, …), and stage a version that it completes."""
         try:
             self._registry.take(name, key, value)
         except AdapterRefused as refusal:
@@ -152,30 +152,30 @@ class AdapterSubscriber(Generic[Holder]):
         await self._stage()
 
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
-        """Count a record that was refused, and say so once a reason."""
+        """Count a refused record."""
         what = key.decode(errors="replace")[:100]
         self._refuse(refusal, what)
-        # Once a reason: a thousand forged records must not make each agent write as many.
+        # Log each reason once: a thousand forged records must not fill the log.
         if self.refused[refusal.reason] == 1:
             self._ack(what, refusal.reason, 0.0, "/refused")
 
     async def turn(self) -> None:
-        """Ask again for weights that could not be fetched."""
+        """Retry failed fetches of weights."""
         await self._stage()
 
     async def _stage(self) -> None:
-        async with self._staging:  # fetched weights come in between records
+        async with self._staging:  # fetched weights arrive between records
             await self._stage_next()
 
     async def _stage_next(self) -> None:
         pointer = self._registry.pointer
         self._leave_revoked()
         if pointer is None or pointer.version == self.version:
-            self._pending = None  # a pointer that went back to the version in use takes away what was waiting
+            self._pending = None  # the pointer returned to the version in use
             return
         if self._pending is not None and self._pending.version == pointer.version:
             return
-        self._pending = None  # the channel points elsewhere by now, also where that is not here yet
+        self._pending = None  # the channel has moved, even if that version is incomplete
         complete = self._registry.complete()
         if complete is None:
             self._fetch_later()
@@ -183,10 +183,10 @@ class AdapterSubscriber(Generic[Holder]):
         weights, manifest = complete
         began = self._clock.monotonic()
         try:
-            if self.holder.is_loaded(manifest):  # by another agent: a thread for each would take longer than the rest
+            if self.holder.is_loaded(manifest):  # another agent has loaded it, so a thread would cost more
                 loaded = self.holder.prepare(weights, manifest)
             else:
-                # On a thread: loading takes ~20 ms, which the agent's event loop should not feel.
+                # Loading takes about 20 ms, too long for the event loop.
                 loaded = await asyncio.to_thread(self.holder.prepare, weights, manifest)
         except AdapterRefused as refusal:
             self._registry.reject(manifest.version)
@@ -194,13 +194,13 @@ class AdapterSubscriber(Generic[Holder]):
             self._ack(manifest.version, refusal.reason, self._clock.monotonic() - began)
             return
         if self._registry.complete() is None or self._registry.pointer != pointer:
-            return  # rolled back or revoked while it was loaded: what came meanwhile is staged next
+            return  # it was rolled back or revoked during loading; the newest is staged next
         self._pending = _Staged(loaded, self._clock.monotonic() - began)
         if self._idle():
             self.apply_pending()
 
     def _fetch_later(self) -> None:
-        """Fetch weights as a task: a rollback must not wait for a slow store."""
+        """Fetch weights in a task: a rollback must not wait for a slow store."""
         reference = self._registry.elsewhere()
         if reference is None or (self._fetch is not None and not self._fetch.done()):
             return
@@ -231,11 +231,11 @@ class AdapterSubscriber(Generic[Holder]):
     def _refuse(self, refusal: AdapterRefused, what: str) -> None:
         self.refused[refusal.reason] += 1
         stays = self.version or "no version"
-        # %r: a key is the sender's own text, and a line of it would look like one of ours.
+        # %r, because keys are senders' texts and could forge a log line.
         log.warning("adapter %s refused, %s stays: %r (%r)", self._name, stays, str(refusal), what)
 
     def _ack(self, version: str, result: str, load_seconds: float, beside: str = "") -> None:
-        """Report a result. Under a key with `beside` it does not replace the version that the agent runs."""
+        """Report a result. With `beside` in its key it does not replace the running version's."""
         if self._follower is None:
             return
         pointer = self._registry.pointer

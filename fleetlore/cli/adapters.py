@@ -1,7 +1,5 @@
-"""Read the adapter topics: `adapters list` and `show`, and what the call model tells agents of `tools` and `places`.
-
-Other packages add commands to the group `adapters`.
-"""
+"""Run `adapters list` and `show`, and `tools` and `places` of the call model. Other packages add commands to
+`adapters`."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 _SHORT = 12
 _MOST_NAMES = 20
-# In a row of the list; `show` has all.
+# Figures in a row of the list; `show` has all.
 _MOST_FIGURES = 3
 
 
@@ -73,7 +71,7 @@ def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
     facts |= {
         name: manifest.get(name)
         for name in ("agents", "calls", "tools", "rank", "alpha", "size_bytes", "encoder", "base_sha256", "key_id")
-        if name in manifest  # the rest is of the other adapter
+        if name in manifest  # the other figures belong to another adapter
     }
     facts |= {"created": moment(of.created), "gate": _figures(of)}
     facts |= {"learned from": [_range(each) for each in manifest.get("data", []) if isinstance(each, dict)]}
@@ -175,7 +173,7 @@ def places(
 ) -> None:
     """List places and their names, with how calls there ended.
 
-    Sessions stated them, or results and errors told of one.
+    Sessions stated the places, or results and errors named them.
     """
     model = _read_call_model(reader)
     known: dict[str, PlaceNames] = dict(model.places) if model is not None else {}

@@ -1,4 +1,4 @@
-"""Build the typer application: load its commands from all installed packages, and explain errors in one line."""
+"""Build the typer application from the commands of all installed packages, and explain errors in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["group"]
 
 GROUP = "fleetlore.commands"
 
-# The order and the panels of `fleetlore --help`.
+# Order and panels of `fleetlore --help`.
 PANELS = {
     "Start": ("up",),
     "Read": ("health", "patterns", "items", "places", "tools", "adapters", "dead-letters", "console"),
@@ -28,14 +28,15 @@ PANELS = {
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _OTHERS = "Commands"
-# Columns of a help text, where the terminal has as many.
+# Maximum columns of a help text.
 _WIDTH = 100
 
 _NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up --data DIR` and give --data DIR"
 
 
 class _Commands(TyperGroup):
-    """Commands by purpose. An expected error takes one line and exits with 1; any other keeps its traceback."""
+    """Commands grouped by purpose. An expected error prints one line and exits with 1; other errors keep their
+    traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         order = list(_PANEL_OF)
@@ -52,7 +53,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # of the library that checks types
+            error.message = error.message.removeprefix("Value error, ")  # a prefix of the validation library
             raise
         except FleetloreError as error:
             advised = _NO_BROKER if isinstance(error, BrokerUnavailable) else ""
@@ -61,14 +62,14 @@ class _Commands(TyperGroup):
 
 
 def build_app() -> typer.Typer:
-    """The application with every installed command."""
+    """Return the application with every installed command."""
     app = typer.Typer(
         cls=_Commands,
         name="fleetlore",
         help="One agent's failure becomes every agent's lesson.",
         no_args_is_help=True,
-        pretty_exceptions_enable=False,  # its tables print local variables, which may hold secrets
-        rich_markup_mode=None,  # rich takes longer to import than everything else that a help text needs
+        pretty_exceptions_enable=False,  # tracebacks of typer print local variables, which may hold secrets
+        rich_markup_mode=None,  # rich takes longer to import than all other modules for a help text
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH},
     )
     app.callback()(_root)
@@ -111,7 +112,7 @@ def _load(app: typer.Typer, entry: EntryPoint) -> None:
 
 
 def _stand_in(app: typer.Typer, name: str, reason: str) -> None:
-    """A command that says why it is not there: better than "no such command" for one that the documentation names."""
+    """Add a command that explains why it is missing, instead of "no such command"."""
 
     def unavailable(rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         raise ModelUnavailable(

@@ -35,10 +35,10 @@ def register(app: typer.Typer) -> None:
 
 
 def place(text: str) -> str:
-    """The text, if it is a letter's id.
+    """Return the text if it is a dead letter's id.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: it is not.
     """
     if not _PLACE.match(text):
         raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET, as `fleetlore dead-letters list` shows it")
@@ -47,9 +47,9 @@ def place(text: str) -> str:
 
 @dataclass(slots=True)
 class _Survey:
-    """What lies there, with the newest letters whole but for their values.
+    """All dead letters in counts, and the newest ones without their values.
 
-    A letter that was written twice, by a worker that died before it could commit, counts once.
+    A letter written twice, by a worker that died before its commit, counts once.
     """
 
     limit: int
@@ -152,7 +152,7 @@ _COLUMNS: Columns = {
 
 
 def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
-    """The facts of a letter. Its detail quotes from the bytes, so it may hold what they hold."""
+    """Return the fields of a letter. Its detail may quote secrets from the value."""
     from fleetlore.redact.redact import redact
 
     return {
@@ -170,7 +170,7 @@ def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
 
 
 def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
-    """The value as text with secrets masked, JSON indented; and how many characters are left out."""
+    """Return the value as indented JSON or text with secrets masked, and the number of omitted characters."""
     import orjson
 
     from fleetlore.redact.redact import redact

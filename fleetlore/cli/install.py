@@ -1,4 +1,4 @@
-"""Run `install`: write hooks into a coding agent's settings, by which a relay records and advises its calls."""
+"""Run `install`: write hooks into a coding agent's settings, through which a relay records and advises its calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READABLE = 0o644
 
 
 class _Settings(NamedTuple):
-    """Where an agent has its hooks: a file in its folder in the home (or by a variable), or in the project."""
+    """Location of an agent's hooks: a file in its home folder (or by a variable), or in the project."""
 
     folder: str
     variable: str
@@ -62,8 +62,8 @@ def install(
 ) -> None:
     """Record and advise the calls of a coding agent.
 
-    Writes hooks into its settings, after it has shown the change. They send each call to a relay, and are silent while
-    none runs.
+    The command shows the change, then writes hooks into the agent's settings. The hooks send each call to a relay, and
+    do nothing while no relay runs.
     """
     if not relay.startswith(("http://", "https://")):
         raise typer.BadParameter(f"{relay!r} is no http:// or https:// address", param_hint="--relay")
@@ -98,14 +98,14 @@ def _file(agent: str, project: bool) -> Path:
 
 
 def _command(agent: str, relay: str, event: str) -> str:
-    """What a hook runs: curl starts in some milliseconds, and Python in some hundred."""
-    # Cursor blocks a call that its hook does not allow, so the command allows it where no relay answers.
+    """Return a hook's command. It uses curl, which starts in milliseconds; Python needs 100 ms."""
+    # Cursor blocks a call without its hook's permission, so the command allows it without a relay.
     silent = """printf '{"permission":"allow"}'""" if event == "preToolUse" else "true"
     url = shlex.quote(f"{relay.rstrip('/')}/v1/hooks/{agent}")
-    # A token says who sends. Without one all of a person's agents are one principal: their name before the colon.
+    # A token identifies the sender. Without one, all agents of a person are one principal: the name before the colon.
     who = "${FLEETLORE_TOKEN:+Fleetlore-Token: }${FLEETLORE_TOKEN:-Fleetlore-Agent: ${USER:-me}:" + agent + "}"
-    # By a file of options and not among the arguments, which everybody on the machine can read. Stdin stays the hook's:
-    # Node gives a socket, which no name such as /dev/fd/3 opens. Neither ~/.curlrc nor a proxy has a part in it.
+    # Options come from a file and not from arguments, which other users can read. Stdin stays the hook's: Node passes a
+    # socket, which /dev/fd/3 cannot open. ~/.curlrc and proxies are ignored.
     curl = f"curl -q -sf -m 2 --noproxy localhost,127.0.0.1,::1 -K /dev/fd/4 --data-binary @- {url}"
     return f"""{{ printf 'header = "%s"\\n' "{who}" | {curl} 4<&0 <&3; }} 3<&0 || {silent}"""
 
@@ -121,7 +121,7 @@ def _put_in(given: dict[str, Any], agent: str, relay: str) -> None:
 
 
 def _take_out(given: dict[str, Any], agent: str) -> None:
-    """Leave nothing of ours; of others' all, in its order."""
+    """Remove our hooks, and keep others in their order."""
     hooks, emptied = given.get("hooks", {}), False
     for event, groups in list(hooks.items()):
         kept = []
@@ -158,10 +158,10 @@ def _read(file: Path) -> str:
 
 
 def _parsed(file: Path, text: str) -> dict[str, Any]:
-    """Settings; each time anew.
+    """Parse settings into a new object.
 
     Raises:
-        ConfigError: they are no JSON, or not of the form that hooks have.
+        ConfigError: they are not JSON, or not in the form of hooks.
     """
     try:
         given = json.loads(text or "{}")
@@ -187,7 +187,7 @@ def _write(file: Path, text: str) -> None:
         if not text and not file.is_symlink():
             file.unlink(missing_ok=True)
             return
-        file = file.resolve()  # settings may be a link into a repository of them, which stays one
+        file = file.resolve()  # keep a link to a repository of settings a link
         file.parent.mkdir(parents=True, exist_ok=True)
         mode = file.stat().st_mode & 0o777 if file.exists() else _READABLE
         write_whole(file, (text or "{}\n").encode(), mode)

@@ -1,4 +1,4 @@
-"""Run `health`, `patterns` and `items`, which read the lore. They need a broker, and to search Milvus instead."""
+"""Run `health`, `patterns` and `items`, which read the lore from the broker or search Milvus."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def patterns(
 ) -> None:
     """List failure patterns: what failed, how often, and for whom.
 
-    Beside the failures stand the calls of the tool, and the sessions and agents that met them.
+    Each row also counts the tool's calls, and the sessions and agents with the failure.
     """
     scores: dict[str, float] = {}
     if search is None:
@@ -130,7 +130,7 @@ def patterns(
         chosen.sort(key=lambda each: (-each.failures, each.id))
 
     def calls(pattern: Pattern) -> str:
-        """Of a failure's pattern those of its tool: of its own calls all failed."""
+        """Return the calls of the pattern's tool: the pattern's own calls all failed."""
         of = calls_of(pattern, tools.get(pattern.tool))
         return figure(of.calls, "all" in of.estimated) if of else "-"
 
@@ -158,7 +158,7 @@ def patterns(
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
     from fleetlore.recall.index import worth_showing
 
-    # An exception's template is without its class, and the text of some is nothing but a name.
+    # Exception templates omit their class, and some messages are only a name.
     error_class = pattern.error_class if pattern.error_class[:1].isupper() else ""
     said = ": ".join(filter(None, (error_class, pattern.template))) or pattern.error_class
     parts = [part for part in (said, pattern.shape and f"[{pattern.shape}]") if part]
@@ -181,7 +181,7 @@ def items(
 ) -> None:
     """List what the fleet has learned, the best backed first.
 
-    First what several agents had to find out at several goals, last how-tos.
+    Items that several agents found independently come first, how-tos last.
     """
     if item_id is not None and search is not None:
         raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
@@ -278,7 +278,7 @@ def _show_item(item: MemoryItem, json: bool) -> None:
 
 
 def read_lore(reader: Reader) -> LoreIndex:
-    """What the agents of a tenant know now."""
+    """Return the lore of a tenant."""
     cluster = reader.settings.cluster
     from fleetlore.recall.replica import LoreReplica
 

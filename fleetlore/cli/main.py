@@ -1,14 +1,12 @@
 """Run the command `fleetlore`.
 
-Commands of higher floors join through the entry-point group `fleetlore.commands`, so nothing here imports upward. An
-entry point is named like the command it brings (`up`, or `adapters.rollback` for a command of a group) and is a
-function
+Other packages add commands through the entry-point group `fleetlore.commands`, so this package imports none of them. An
+entry point has the name of its command (`up`, or `adapters.rollback` in a group) and is a function
 
     def register(app: typer.Typer) -> None
 
-that adds it to `app` (or to `fleetlore.cli.app.group(app, "adapters")`). It is called at every start, so its module
-imports what is heavy inside the command, after the arguments have been checked. Where its imports fail because an extra
-is not installed, the command says which one when it is called.
+that adds the command to `app` (or to `fleetlore.cli.app.group(app, "adapters")`). Every start calls it, so it must
+import heavy modules inside the command. If an extra is not installed, the command names it when called.
 
 Exit codes: 0 done, 1 an error that is explained in one line, 2 wrong usage, 3 differences remain (`topics apply`), 130
 interrupted.
@@ -23,10 +21,10 @@ from importlib.util import find_spec
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; always ends in SystemExit.
+    """Run the command line. It always ends in SystemExit.
 
     Args:
-        arguments: without the program's name; those of the process by default.
+        arguments: without the program's name; default: the process' arguments.
     """
     for package in ("typer", "rich"):
         if find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""Run `mcp` and `mcp-proxy`: agents join over the Model Context Protocol, without a line of their code."""
+"""Run `mcp` and `mcp-proxy`: agents join over the Model Context Protocol without code changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def mcp(joined: Joined, port: _Port = None, agent: _Agent = "mcp") -> None:
     """Serve the lore over MCP.
 
-    On stdin and stdout, or with --port over HTTP: advise, report, end, search.
+    It serves advise, report, end and search on stdin and stdout, or with --port over HTTP.
     """
     _log_to_stderr()
     of_fleet = joined.fleet()
@@ -96,7 +96,7 @@ def mcp_proxy(
 
 
 async def serve_here(app: ASGIApp, port: int) -> None:
-    """Serve an ASGI application on this machine alone, and to no page in its browser."""
+    """Serve an ASGI application on loopback, and refuse web pages."""
     from fleetlore.http_server.gate import listen
     from fleetlore.http_server.server import serve_http
     from fleetlore.loopback import without_pages
@@ -106,4 +106,4 @@ async def serve_here(app: ASGIApp, port: int) -> None:
 
 def _log_to_stderr() -> None:
     logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
-    logging.getLogger("mcp").setLevel(logging.ERROR)  # a client can cause its warnings at will
+    logging.getLogger("mcp").setLevel(logging.ERROR)  # clients can trigger its warnings at will

@@ -1,7 +1,7 @@
-"""Define the options that commands share: one name, one help text and one check of what is given.
+"""Define the options that commands share, with one name, help text and check each.
 
-A command that takes :class:`Joined`, :class:`Asked`, :class:`Reader` or :class:`Stack` has all of its options: see
-:func:`command`.
+A command with a parameter :class:`Joined`, :class:`Asked`, :class:`Reader` or :class:`Stack` gets its options
+(:func:`command`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AdapterName = Literal["calls", "retrieval", "llm"]
 
 
 def checked(check: Callable[[str], object]) -> Callable[[str | None], str | None]:
-    """What makes wrong usage of what a check refuses."""
+    """Turn a check into a parameter callback: its error becomes wrong usage."""
 
     def run(value: str | None) -> str | None:
         try:
@@ -79,10 +79,9 @@ Timeout = Annotated[
 
 
 def connection(broker: str | None, data: Path | None, milvus: str | None = None, *, of_agent: bool = False) -> Settings:
-    """Settings for the world that the options name: the stack in `--data`, or `--broker`, or the environment.
+    """Return settings for the options: the stack in `--data`, or `--broker`, or the environment.
 
-    of_agent: a part of an agent waits for a stack that is away, and only logs a `FLEETLORE_*` variable that is no
-    setting.
+    of_agent: wait for a stack that is down, and only log unknown `FLEETLORE_*` variables.
 
     Raises:
         BadParameter: both are given.
@@ -99,21 +98,21 @@ def connection(broker: str | None, data: Path | None, milvus: str | None = None,
 
 @dataclass(frozen=True)
 class Joined:
-    """Options of a command that joins a tenant as an agent does."""
+    """Options of a command that joins a tenant as an agent."""
 
     broker: Broker = None
     data: Data = None
     tenant: Tenant = "default"
 
     def fleet(self) -> dict[str, Any]:
-        """What a `Fleet` takes; raises BadParameter and ConfigError as `connection` does."""
+        """Return the arguments of `Fleet`. Raises BadParameter and ConfigError as `connection` does."""
         connection(self.broker, self.data, of_agent=True)
         return {"broker": self.broker, "data": self.data, "tenant": self.tenant}
 
 
 @dataclass(frozen=True)
 class Asked(Joined):
-    """Options of a command about a tenant: where its broker is, and how to answer."""
+    """Options of a command about a tenant: its broker and the output format."""
 
     json: Json = False
 
@@ -125,7 +124,7 @@ class Asked(Joined):
 
 @dataclass(frozen=True)
 class Reader(Asked):
-    """Options of a command that reads what a tenant has on the log."""
+    """Options of a command that reads a tenant's topics."""
 
     timeout: Timeout = 10.0
 
@@ -145,7 +144,7 @@ class Stack:
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of the dataclass that it takes, behind its own."""
+    """Give a command the options of its dataclass parameter, after its own."""
     own: list[Parameter] = []
     shared: list[Parameter] = []
     groups: dict[str, tuple[type, list[str]]] = {}
@@ -173,13 +172,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
     hints = get_type_hints(of, include_extras=True)
     for each in signature(of).parameters.values():
-        # Given by name: one that has a default may stand before one that has none.
+        # Keyword-only, so that options with a default may precede others.
         yield each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)
 
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Import what a command needs of an extra. Raises ModelUnavailable, which says how to get it."""
+    """Import an extra's modules for a command. Raises ModelUnavailable with the install command."""
     try:
         yield
     except ImportError as error:
@@ -187,7 +186,7 @@ def extra(name: str, what: str) -> Iterator[None]:
 
 
 def group(app: typer.Typer, name: str) -> typer.Typer:
-    """The group of commands `name` of `app`; it is made where there is none."""
+    """Return the command group `name` of `app`, creating it if necessary."""
     for each in app.registered_groups:
         if each.name == name and each.typer_instance is not None:
             return each.typer_instance

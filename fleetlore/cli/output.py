@@ -1,8 +1,8 @@
 """Print and write for all commands.
 
-On a terminal a table is drawn by rich; elsewhere it is plain aligned text that nothing cuts, so that `grep` and `awk`
-see all of it; with `--json` it is one JSON document in ASCII. Texts that agents wrote are made safe first: an error
-message must not be able to clear somebody's screen or turn the rest of a line around.
+On a terminal rich draws tables. Elsewhere a table is aligned text without truncation, for `grep` and `awk`. `--json`
+prints one ASCII JSON document. Control characters in agents' texts are escaped first, so that they cannot steer the
+terminal.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["Columns", "ask", "confirm", "moment", "print_json", "print_list", "print_table", "safe", "safe_lines"]
 
 T = TypeVar("T")
-# By the name of a column, as `print_table` takes it, what a row has there.
+# Cell values by the column names of `print_table`.
 Columns = Mapping[str, Callable[[Any], object]]
 
 _SPACES = re.compile(r"[\t\r\n]+")
 
 
 def safe(text: str) -> str:
-    """The text on one line, with what could steer a terminal or is not seen written as an escape: who reviews an item
-    sees what a model reads.
-    """
+    """Return the text on one line, with terminal controls and invisible characters escaped. A reviewer sees what a
+    model reads."""
     return INVISIBLE.sub(lambda match: _escaped(ord(match.group())), _SPACES.sub(" ", text))
 
 
@@ -48,12 +47,12 @@ def _escaped(code: int) -> str:
 
 
 def safe_lines(text: str) -> str:
-    """The same for a text whose lines are to be kept."""
+    """Escape a text as `safe` does, but keep its lines."""
     return "\n".join(safe(line) for line in text.splitlines())
 
 
 def moment(seconds: float) -> str:
-    """A time for people, in UTC; a dash where it is not known."""
+    """Return a time in UTC, or a dash if unknown."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds > 0 else "-"
     except (OverflowError, ValueError, OSError):
@@ -61,11 +60,11 @@ def moment(seconds: float) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console | None = None) -> None:
-    """Print rows, their texts made safe here.
+    """Print rows, with their texts escaped.
 
     Args:
-        columns: names. One that begins with `>` is aligned to the right. One that begins with `~` gives way on a
-            terminal: it is folded where the others need the room.
+        columns: names. A name with prefix `>` is aligned right. A column with prefix `~` is folded if a terminal is
+            narrow.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -85,13 +84,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], consol
             column.lstrip(">~"), justify=justify, no_wrap=not fold, overflow="fold" if fold else "ellipsis"
         )
     for row in cells:
-        # Text, not str: brackets in an error message are no markup.
+        # `Text` prevents rich from reading brackets as markup.
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
 
 
 def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned by the cells a character takes on a terminal: a Chinese character takes two."""
+    """Align by terminal cells: a Chinese character takes two."""
     from rich.cells import cell_len
 
     lines = [[column.lstrip(">~") for column in columns], *rows]
@@ -116,12 +115,12 @@ def print_list(
     as_json: Callable[[T], Any] = asdict,  # type: ignore[assignment]
     **facts: Any,
 ) -> None:
-    """Print rows as the command was asked to: as a table or as a JSON document, with the tenant and `facts`.
+    """Print rows as a table or, with --json, as a document with the tenant and `facts`.
 
     Args:
-        key: of the rows in the document.
-        nothing: what is said in place of an empty table.
-        limit: most rows to print; then the document has their `total`.
+        key: name of the rows in the document.
+        nothing: printed instead of an empty table.
+        limit: most rows to print. The document then has their `total`.
     """
     shown = rows[:limit]
     if asked.json:
@@ -136,7 +135,7 @@ def print_list(
 
 
 def say_rest(total: int, limit: int) -> None:
-    """Say that there are more rows than a table shows."""
+    """Report the number of rows that the table omits."""
     if total > limit:
         typer.echo(f"\n{limit} of {total}; more with --limit")
 
@@ -146,10 +145,10 @@ def print_json(document: Any) -> None:
 
 
 def confirm(question: str) -> None:
-    """Ask a person before something that cannot be undone; exit with 1 on a no.
+    """Ask before an action that cannot be undone; exit with 1 on a no.
 
     Raises:
-        ConfigError: no terminal is there to ask.
+        ConfigError: there is no terminal.
     """
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} There is no terminal to ask; say --yes")
@@ -157,10 +156,9 @@ def confirm(question: str) -> None:
 
 
 def ask(question: Coroutine[Any, Any, T]) -> T:
-    """Run a question to the broker and return its answer.
+    """Run a request to the broker and return its answer.
 
-    What goes wrong is raised and told in one line; the log of the clients below, which would tell it again and again,
-    is off.
+    Errors are raised and printed in one line. The client's own log, which would repeat them, is off.
     """
     clients = [logging.getLogger(name) for name in ("aiokafka", "fleetlore")]
     levels = [client.level for client in clients]

@@ -1,4 +1,4 @@
-"""Run `relay` and `topics schema`: agents in any language join over HTTP, or write the topics themselves."""
+"""Run `relay` and `topics schema`: agents in any language join over HTTP, or write to the topics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _url(name: str, help: str) -> Any:
 def register(app: typer.Typer) -> None:
     app.command()(relay)
     topics = group(app, "topics")
-    topics.info.help = "Describe the topics of a broker."  # the server's commands say more
+    topics.info.help = "Describe the topics of a broker."  # the server's commands change it
     topics.command("schema")(schema)
 
 
@@ -68,7 +68,7 @@ def relay(
 ) -> None:
     """Serve agents in any language over HTTP.
 
-    It also forwards what they ask of their models. One process holds one connection and one copy of the lore for all.
+    It also forwards their requests to models. One process holds one connection and one copy of the lore for all.
     """
     logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
     path = http.removeprefix("unix:") if http.startswith("unix:") else ""
@@ -119,7 +119,7 @@ def relay(
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`; raises BadParameter."""
+    """Return host and port of `HOST:PORT`; raises BadParameter."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise typer.BadParameter(f"{text!r} is no HOST:PORT", param_hint="--http")
@@ -128,7 +128,7 @@ def address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def _unix_socket(path: Path) -> Iterator[Listener]:
-    """A socket that listens there, for this user and its group; one that a killed relay left is taken away.
+    """Listen on a socket for this user and its group. Replace the socket of a killed relay.
 
     Raises:
         ConfigError: another process serves there, or the path cannot be used.

@@ -1,4 +1,4 @@
-"""Run `import` and `ingest otel`: logs and traces become events, as if their agents had joined the fleet."""
+"""Run `import` and `ingest otel`: convert logs and traces to events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fleetlore.config import Settings
     from fleetlore.emit.emitter import Emitter
 
-# A process of its own takes half a second to start; so much takes as long to import.
+# Bytes of logs for one process, whose start takes half a second: as long as this many take to import.
 _PART_BYTES = 8_000_000
 _FULL_SECONDS = 0.005
 _NEEDS = "`ingest otel` needs"
@@ -58,7 +58,7 @@ def import_logs(
 ) -> None:
     """Send logged sessions through the pipeline.
 
-    At their own times; importing them again changes nothing.
+    Events keep their logged times. Importing them again changes nothing.
     """
     if agent is not None:
         checked_name("agent", agent)
@@ -79,16 +79,16 @@ def import_logs(
 
 @dataclass(slots=True)
 class _Found:
-    """What was found in logs.
+    """Contents of logs.
 
     Attributes:
-        events: with the starts and ends of the sessions.
-        unanswered: calls without a result in the log; nothing is known of how they ended.
-        unreadable: lines, samples and files that hold no session.
-        left_out: other parts that become no event, by reason.
-        outcomes: of the sessions.
-        masked: secrets by kind; of what is sent only the emitter knows them.
-        first, last: times of the events, in seconds since the Unix epoch; 0 where there are none.
+        events: including starts and ends of sessions.
+        unanswered: calls without a result.
+        unreadable: lines, samples and files without a session.
+        left_out: other parts that are no events, by reason.
+        outcomes: endings of the sessions.
+        masked: secrets by kind. For sent events only the emitter knows them.
+        first, last: event times in seconds since the epoch; 0 without events.
     """
 
     sessions: int = 0
@@ -127,9 +127,9 @@ class _Found:
 
 
 def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], _Found]) -> _Found:
-    """Have `work` done on parts of the files, each in a process, where they are large enough for several.
+    """Run `work` on parts of the files in separate processes, if they are large.
 
-    Sessions do not depend on each other: what becomes of them is the same in any order.
+    Sessions are independent, so the order does not matter.
     """
     groups = groups_of(files)
     parts = min(os.cpu_count() or 1, len(groups), size // _PART_BYTES)
@@ -153,7 +153,7 @@ def _import(
     task: str | None,
     timeout: float,
 ) -> _Found:
-    """Send what files hold; without settings only look."""
+    """Send the events of files. Without settings, only count them."""
     from fleetlore.emit.emitter import Emitter
     from fleetlore.emit.encode import personal_data_of
 
@@ -188,12 +188,12 @@ async def _send_sessions(
     agent: str | None,
     task: str | None,
 ) -> _Found:
-    """Read and send sessions one after another; never more of them in memory than the emitter's buffer holds.
+    """Read and send sessions one by one. Memory holds at most the emitter's buffer.
 
     Args:
-        emitter: started, and used for nothing else; None only to look.
-        end_time: of sessions whose log has no times, in seconds since the Unix epoch.
-        agent, task: in place of what the log says.
+        emitter: a started emitter for this call alone; None to only count.
+        end_time: time of sessions without times, in seconds since the epoch.
+        agent, task: replace the log's values.
     """
     from fleetlore.emit.encode import Encoded, encode, mask, masks_of
 
@@ -221,7 +221,7 @@ async def _send_sessions(
             while emitter.full:
                 await asyncio.sleep(_FULL_SECONDS)
             emitter.emit(event)
-        await asyncio.sleep(0)  # let what is full be sent
+        await asyncio.sleep(0)  # let full batches be sent
     found.masked += masks_of(looked_at, mask(looked_at))
     return found
 
@@ -254,7 +254,7 @@ def otel(
 ) -> None:
     """Receive OpenTelemetry traces.
 
-    OTLP over HTTP, protobuf and JSON, and over gRPC where asked for, until Ctrl-C.
+    It serves OTLP over HTTP (protobuf and JSON), and over gRPC if requested, until Ctrl-C.
     """
     of_fleet = joined.fleet()
     from fleetlore.agent.fleet import Fleet

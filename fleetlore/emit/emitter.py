@@ -1,12 +1,12 @@
-"""Take an agent's events to the broker without the agent ever waiting for it.
+"""Send an agent's events to the broker without making the agent wait.
 
-`emit`, on any thread, encodes the event and puts it into a bounded buffer; tasks in the background mask its secrets and
-send it. One Kafka record holds up to 64 events of one *partition* (stream processors pay per record), picked by murmur2
-of the session id as any Kafka client keyed by session would, so a session stays in order and on one partition. A
-partition has one record batch under way at a time: what follows it waits, so a retry cannot overtake anything.
+`emit` encodes an event on any thread and adds it to a bounded buffer. Background tasks mask secrets and send it. A
+Kafka record holds up to 64 events of one *partition*, because stream processors pay per record. The partition is
+murmur2 of the session id, Kafka's default, so a session stays in order. A partition has one batch in flight, so a retry
+cannot overtake later events.
 
-The broker may be unreachable at the start, die, or be slow: the buffer then fills, and once it is full `emit` refuses
-events and counts them. Delivery is at least once; an event sent twice is the same event by its id.
+While the broker is down or slow the buffer fills. A full buffer refuses events and counts them. Delivery is at least
+once, and event ids make duplicates harmless.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ __all__ = ["Emitter"]
 
 log = logging.getLogger(__name__)
 
-_HEADERS = list(BATCH_HEADERS)  # the client insists on a list
+_HEADERS = list(BATCH_HEADERS)  # the client requires a list
 
 # A batch of records is one write at the broker, below its default limit of 1 MiB. To mask and pack so many events takes
 # about two milliseconds, in which the agent's own work stands still.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
 _BATCH_EVENTS = 8 * MAX_EVENTS
-# A batch of so many events waits for no more. The cost of a batch hardly depends on how many events it holds, and an
-# embedded broker looks through all batches of a partition whenever there is a new one.
+# A batch of this many events is sent at once. Its cost hardly depends on its size, and an embedded broker scans a
+# partition's batches for each new one.
 _FULL_BATCH = 4 * MAX_EVENTS
 _MAX_WAITING_BYTES = 64 * 2**20
-_LINGER_SECONDS = 0.1  # an event waits this long for others to share its batch
-_REQUEST_SECONDS = 5.0  # after this a broker that does not answer is asked again
-_KNOWN_SESSIONS = 4096  # sessions whose partition is remembered; with more, all are forgotten
+_LINGER_SECONDS = 0.1  # an event waits this long for its batch to fill
+_REQUEST_SECONDS = 5.0  # request time-out before a retry
+_KNOWN_SESSIONS = 4096  # sessions with a cached partition; above it the cache is cleared
 
-_Entry = tuple[int, str, Encoded]  # number in the order of `emit`, session, the event
+_Entry = tuple[int, str, Encoded]  # sequence number of `emit`, session, event
 
 
 class _PartitionQueue:
@@ -61,12 +61,12 @@ class _PartitionQueue:
 
     def __init__(self) -> None:
         self.entries: deque[_Entry] = deque()
-        self.not_empty = asyncio.Event()  # set when something comes into an empty queue
-        self.flush_now = asyncio.Event()  # set when the batch goes as it is
-        self.limit = _BATCH_EVENTS  # halved where the broker finds a batch too large
+        self.not_empty = asyncio.Event()  # set when an empty queue gets an event
+        self.flush_now = asyncio.Event()  # set to send the batch without waiting
+        self.limit = _BATCH_EVENTS  # halved if the broker refuses a batch as too large
 
     def next_batch(self) -> tuple[list[Encoded], list[int]]:
-        """The oldest events, as many as may share a batch, at least one; and their sizes in the buffer."""
+        """Return the oldest events that fit a batch, at least one, and their buffer sizes."""
         events = [event for _, _, event in islice(self.entries, self.limit)]
         sizes = [event[0] for event in events]
         while len(sizes) > 1 and sum(sizes) > _BATCH_BYTES:
@@ -75,20 +75,19 @@ class _PartitionQueue:
 
 
 class Emitter:
-    """Sends the events of one tenant, on the event loop that `start` ran on.
+    """Sends the events of one tenant, on the event loop of `start`.
 
     Args:
         bootstrap: Kafka bootstrap servers.
         max_events: size of the buffer.
-        name: of the topic; `feedback` is written by few, so that one connects with the first event.
-        personal: what masks personal data, beside the secrets.
+        name: the topic. An emitter of `feedback` connects at its first event, because few agents use it.
+        personal: masks personal data in addition to secrets.
         principal_key: signs the records (`fleetlore.wire.principals`).
 
     Attributes:
-        sent: events that the broker has acknowledged.
-        masked: secrets and personal data that were masked in them, by kind.
-        dropped: events that were refused because the buffer was full or they could not be encoded, or given up at
-            `close`.
+        sent: acknowledged events.
+        masked: masked secrets and personal data, by kind.
+        dropped: events refused (full buffer, not encodable) or given up at `close`.
     """
 
     def __init__(
@@ -110,33 +109,33 @@ class Emitter:
         self._max_events = max_events
         self._personal = personal
         self._sign = signer(principal_key)
-        self._accepted = 0  # number of the newest entry, so that flush knows what came before it
+        self._accepted = 0  # number of the newest entry, for flush
         self._waiting = 0
         self._waiting_bytes = 0
-        self._unassigned = _PartitionQueue()  # before the partitions are known
+        self._unassigned = _PartitionQueue()  # used before the partitions are known
         self._queues: list[_PartitionQueue] = []
-        self._queue_of: dict[str, _PartitionQueue] = {}  # by session; of the last ones that sent something
+        self._queue_of: dict[str, _PartitionQueue] = {}  # queues of recently active sessions
         self._flushes: list[tuple[int, asyncio.Event]] = []
-        self._hurried = 0  # how many of them let no batch wait for more
+        self._hurried = 0  # callers of flush that want no batch to wait
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        # From other threads, in their order, on the way to the loop's: session, event, whether at once.
+        # Events from other threads on the way to the loop, in order: session, event, urgency.
         self._handed_over: deque[tuple[str, Encoded, bool]] = deque()
 
     @property
     def waiting(self) -> int:
-        """Events in the buffer."""
+        """Number of events in the buffer."""
         return self._waiting
 
     @property
     def full(self) -> bool:
-        """Whether the buffer takes nothing more now, in events or in bytes."""
+        """Whether the buffer is full in events or bytes."""
         return self._waiting >= self._max_events or self._waiting_bytes >= _MAX_WAITING_BYTES
 
     async def start(self) -> None:
-        """Begin to deliver; returns at once, whether or not the broker answers."""
+        """Start delivery. It returns at once, even without a broker."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         if self._connects_at_once or self._waiting:
             self._connect()
@@ -145,18 +144,17 @@ class Emitter:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        """Buffer an event. Its data may be changed at once: what is sent is as it is now. Never blocks.
+        """Buffer a copy of an event. It never blocks.
 
         Args:
-            at_once: do not let it wait for its batch to fill, because it is a new failure; earlier events still go
-                first.
+            at_once: send it and the earlier events without waiting for a full batch, because it is a new failure.
 
         Returns:
-            False where the buffer is full (or the emitter closed), or the event cannot be encoded: it is dropped and
-            counted.
+            False if the buffer is full, the emitter is closed, or the event cannot be encoded. The event is counted as
+                dropped.
 
         Raises:
-            NotOpen: the event loop that sends the events has ended. The event is dropped and counted.
+            NotOpen: the sending event loop has ended. The event is counted as dropped.
         """
         foreign = self._loop is not None and self._thread != threading.get_ident()
         if not foreign and self._handed_over:
@@ -169,7 +167,7 @@ class Emitter:
             self._refuse()
         try:
             encoded = encode(event)
-        except Exception as failure:  # a time that is no time, a name that is no text: never the agent's trouble
+        except Exception as failure:  # any encoding error, such as an invalid time: the agent must not fail
             self.dropped += 1
             log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
             return False
@@ -182,14 +180,14 @@ class Emitter:
         self._handed_over.append((session, encoded, at_once))
         try:
             self._loop.call_soon_threadsafe(self._take_over)  # type: ignore[union-attr]
-        except RuntimeError:  # the loop ended in this very moment
+        except RuntimeError:  # the loop ended just now
             self._handed_over.pop()
             self._refuse()
         return True
 
     @property
     def is_stranded(self) -> bool:
-        """Whether the event loop that sends the events has ended."""
+        """Whether the sending event loop has ended."""
         return self._loop is not None and self._loop.is_closed()
 
     def _refuse(self) -> NoReturn:
@@ -252,7 +250,7 @@ class Emitter:
         return True
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
-        """Flush within the limit, then stop; what could not be delivered is counted as dropped. Never hangs."""
+        """Flush within the limit, then stop. Undelivered events count as dropped. It never hangs."""
         if self._closed:
             return
         runs = self._task is not None and not self.is_stranded
@@ -274,14 +272,14 @@ class Emitter:
             failure = await self._deliver()
             if self.sent > before:
                 delays, reported = backoff(), False
-            if not reported:  # once an outage: an agent's log is not the place for a broker's troubles
+            if not reported:  # report an outage once, to keep the agent's log short
                 log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
                 reported = True
             await asyncio.sleep(next(delays))
 
     async def _deliver(self) -> Exception:
         try:
-            # A producer that has lost all the addresses it knew never asks the bootstrap servers again.
+            # A producer that lost all known addresses never asks the bootstrap servers again.
             producer = make_producer(
                 self._bootstrap,
                 max_batch_size=_BATCH_BYTES,
@@ -293,7 +291,7 @@ class Emitter:
                     partitions = await producer.partitions_for(self._topic)
                 self._assign(len(partitions))
                 await self._send_queues(producer)
-        except Exception as failure:  # whatever it was, the agent goes on and the next try is a new connection
+        except Exception as failure:  # any error: the agent continues, and the next attempt connects anew
             return failure
         raise AssertionError("unreachable: queues end only by failing")
 
@@ -303,20 +301,20 @@ class Emitter:
             for partition, queue in enumerate(self._queues)
         ]
         try:
-            await asyncio.gather(*senders)  # they end only by failing
+            await asyncio.gather(*senders)  # senders end only by failing
         finally:
             for sender in senders:
                 sender.cancel()
-            # Their batches are cancelled with them; the producer would else wait for a dead broker to take them.
+            # This cancels their batches. Otherwise the producer would wait for a dead broker.
             await asyncio.gather(*senders, return_exceptions=True)
 
     def _assign(self, partitions: int) -> None:
-        """Spread the buffer over the queues; again when the number of partitions has changed."""
+        """Distribute the buffer over the queues, again whenever the number of partitions changes."""
         if len(self._queues) == partitions:
             return
         before = (self._unassigned, *self._queues)
         entries = sorted(entry for queue in before for entry in queue.entries)
-        hurried = any(queue.flush_now.is_set() for queue in before)  # news has come before the connection
+        hurried = any(queue.flush_now.is_set() for queue in before)  # urgent events came before the connection
         self._unassigned.entries.clear()
         self._queues = [_PartitionQueue() for _ in range(partitions)]
         self._queue_of.clear()
@@ -357,14 +355,14 @@ class Emitter:
         for number, value in _records(masked):
             headers = _HEADERS if self._sign is None else [*_HEADERS, self._sign(self._topic, value)]
             if batch.append(timestamp=None, key=None, value=value, headers=headers) is None:
-                break  # full, because masks are longer than what they hide: the rest comes with the next batch
+                break  # masks can be longer than the secrets: the rest goes into the next batch
             count += number
         batch.close()
         check_place(producer, self._bootstrap)
         try:
             await (await producer.send_batch(batch, self._topic, partition=partition))
         except MessageSizeTooLargeError:
-            # The broker's limit is below ours. Halve the batch until a single event is the culprit.
+            # The broker's limit is below ours. Halve the batch until a single event remains.
             if count > 1:
                 queue.limit = count // 2
                 return
@@ -389,7 +387,7 @@ class Emitter:
 
 
 def _records(events: list[Encoded]) -> Iterator[tuple[int, bytes]]:
-    """Values of records that hold the events, each of at most 64 and 256 KiB, and how many each of them holds."""
+    """Yield the values of records, each of at most 64 events and 256 KiB, with their event counts."""
     start = 0
     while start < len(events):
         some = events[start : start + MAX_EVENTS]

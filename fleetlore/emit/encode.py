@@ -1,10 +1,8 @@
-"""Encode events as they leave the process: in JSON, secrets masked, small enough for a record.
+"""Encode events as masked JSON that fits a record.
 
-What an agent has to wait for is `encode`: it counts the event's data and copies it, so that the agent may change it at
-once. What is more than anybody reads is cut then, before it is looked at for secrets: no event takes the agent's
-process milliseconds. All else is done for the up to 64 events of a record at once, when it is made: one look at the
-bytes of their data tells which few of them are worth a look of their own (`mask`), and what stands before the data is
-joined to it (`record`).
+The agent waits only for `encode`, which copies, measures and truncates the data before masking, so that it takes less
+than a millisecond. The rest happens once for up to 64 events: one scan finds the events that need masking (`mask`), and
+`record` joins headers and data.
 """
 
 from __future__ import annotations
@@ -28,30 +26,30 @@ if TYPE_CHECKING:  # comes with the extra [personal]
 
 __all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_data_of", "record"]
 
-# An event to be sent: most bytes that it takes in a record; its id before its number, and from there to its sequence;
-# its number, type and time; its data in JSON. A plain tuple: one is made and taken apart for every event.
+# An encoded event: its maximum size in a record, the id before its number, the fields up to the sequence, number and
+# type, time, and its data as JSON. A plain tuple is the fastest.
 Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
 
-# By `weight`. The pipeline keeps 2,000 characters of each text.
+# Limit by `weight`. The pipeline keeps 2,000 characters of each text.
 MAX_CHARACTERS = 8 * 1024
 _LEAST_CUT = 1024
-_LARGEST_DATA = 4 * MAX_CHARACTERS  # a character has up to six bytes in JSON
+_LARGEST_DATA = 4 * MAX_CHARACTERS  # JSON needs up to six bytes a character
 _MASK = re.compile(rb"\[redacted:(\w+)\]")
 _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _KINDS = {kind: b',"type":"%b","time":' % name.encode() for kind, name in TYPES.items()}
 _DATA = b',"data":'
 _SEQUENCE = b',"sequence":'
-_NEXT = b"},"  # closes one event and opens the way to the next
-# Two numbers of up to twenty digits, a time and what joins the parts.
+_NEXT = b"},"  # closes one event before the next
+# Two numbers of up to twenty digits, a time and separators.
 _BESIDE_NAMES = 128 + max(map(len, _KINDS.values()))
 _YEAR_10000 = 253_402_300_800.0
 
 
 def encode(event: Event) -> Encoded:
-    """A copy of the event as it is now.
+    """Return an encoded copy of the event.
 
     Raises:
-        Exception: of whatever kind; a time that is no time, a name that is no text.
+        Exception: any error, such as an invalid time or a name that is not text.
     """
     kind, tenant, agent, session, sequence, time, value = event
     beside, before, between = _head(tenant, agent, session)
@@ -60,7 +58,7 @@ def encode(event: Event) -> Encoded:
     try:
         data = orjson.dumps(value, option=_PLAIN) if weight(value, MAX_CHARACTERS) <= MAX_CHARACTERS else b""
     except TypeError:
-        # No JSON types: also integers of more than 64 bits, keys that are no strings, lone surrogates, cycles.
+        # Not JSON: integers above 64 bits, keys that are not strings, lone surrogates, or cycles.
         data = b""
     if not data or len(data) > _LARGEST_DATA:
         data = _bounded(value)
@@ -68,12 +66,12 @@ def encode(event: Event) -> Encoded:
 
 
 def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> list[Encoded]:
-    """Mask secrets in the events' data and names, and personal data in the data where that is asked for.
+    """Mask secrets in the events' data and names, and personal data in the data if requested.
 
-    A tenant with a secret in it is masked too: its events are refused then, for their topic names another.
+    A secret in a tenant's name is masked too. Its events are then refused, because their topic names another tenant.
     """
     masked = list(events)
-    # Once for all events of a session, and with the data: by themselves its names took 45 µs.
+    # Mask the names once a session and together with the data: separately they took 45 µs.
     names = list(dict.fromkeys(event[2] for event in events))
     suspects = may_hold_secret([*(event[-1] for event in events), *names])
     for index in suspects:
@@ -88,7 +86,7 @@ def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> lis
 
 
 def personal_data_of(regions: Sequence[str]) -> PersonalData | None:
-    """What masks the personal data of end users there; None where there are no regions.
+    """Return the masker of personal data for these regions, or None without regions.
 
     Raises:
         ConfigError: a region is unknown.
@@ -108,7 +106,7 @@ def _with_data(event: Encoded, data: bytes) -> Encoded:
 
 
 def masks_of(events: Sequence[Encoded], masked: Sequence[Encoded]) -> Counter[str]:
-    """How many secrets, and how much personal data, were masked, by kind."""
+    """Count masked secrets and personal data by kind."""
     found: Counter[str] = Counter()
     for before, after in zip(events, masked, strict=True):
         if before[-1] is not after[-1]:
@@ -118,7 +116,7 @@ def masks_of(events: Sequence[Encoded], masked: Sequence[Encoded]) -> Counter[st
 
 
 def record(events: Sequence[Encoded]) -> bytes:
-    """Value of a record that holds the masked events."""
+    """Return a record's value with the masked events."""
     parts: list[bytes] = []
     times = _written([event[5] for event in events])
     for (_, before, between, sequence, kind, _, data), time in zip(events, times, strict=True):
@@ -129,15 +127,14 @@ def record(events: Sequence[Encoded]) -> bytes:
 
 
 def encode_event(event: Event) -> bytes:
-    """One event, masked and complete."""
+    """Return one event, masked and complete."""
     return record(mask([encode(event)]))[1:-1]
 
 
 @lru_cache(maxsize=4096)
 def _head(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
-    """What the events of a session share, with the brace of the event before; made once a session. The first is the
-    most bytes that an event takes beside its data.
-    """
+    """Return the fields that a session's events share, starting with the previous event's brace, and an event's maximum
+    size without its data."""
     before = b'%b{"specversion":"1.0","id":"%b' % (_NEXT, event_id(tenant, agent, session, 0)[:-1].encode())
     names = {"source": f"/agents/{agent}", "tenant": tenant, "agent": agent, "session": session}
     between = b'",' + orjson.dumps(names)[1:-1] + _SEQUENCE
@@ -152,7 +149,7 @@ def _with_masked_names(event: Encoded) -> Encoded:
 
 
 def _written(times: list[float]) -> list[bytes]:
-    """As `datetime.isoformat` writes them, in quotes; all at once, which costs a third of one after another."""
+    """Format times like `datetime.isoformat`, quoted. All at once costs a third of one by one."""
     seconds = np.array(times, np.float64)
     whole = np.floor(seconds)
     micros = whole.astype(np.int64) * 1_000_000 + np.rint((seconds - whole) * 1e6).astype(np.int64)
@@ -160,9 +157,8 @@ def _written(times: list[float]) -> list[bytes]:
 
 
 def _bounded(value: Mapping[str, Any]) -> bytes:
-    """The value in JSON, with long texts and collections cut until it is small enough; structure stays, as a call's
-    shape is its identity.
-    """
+    """Return the value as JSON, with long texts and collections truncated to fit. The structure stays, because the
+    shape identifies a call."""
     longest = 2 * MAX_CHARACTERS // 3
     while longest > 1:
         if weight(value, MAX_CHARACTERS, longest) <= MAX_CHARACTERS or longest < _LEAST_CUT:
@@ -177,5 +173,5 @@ def _bounded(value: Mapping[str, Any]) -> bytes:
 def _dump(data: Any) -> bytes:
     try:
         return orjson.dumps(data)
-    except orjson.JSONEncodeError:  # lone surrogates, legal in a Python string and in no UTF-8
+    except orjson.JSONEncodeError:  # lone surrogates are legal in Python strings but not in UTF-8
         return orjson.dumps(well_formed(data))

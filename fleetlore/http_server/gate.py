@@ -27,23 +27,23 @@ __all__ = ["BACKLOG", "Gate", "HttpLimits", "Listener", "Slot", "listen"]
 _MAX_FILES = 65_536
 # The event loop accepts this many connections in one go, before it closes any.
 BACKLOG = 128
-# Connections that wait in the kernel, without an open file here, for the event loop to accept them.
+# Connections in the kernel's queue, which need no open file.
 _QUEUE = 2048
-# Open files that are no connections of clients: logs, connections to brokers, libraries.
+# Open files for other uses: logs, brokers, libraries.
 _OTHER_FILES = 64
-# The part of each bound that one client address may use. The rest stays free for other addresses.
+# The part of a bound that one client address may use.
 _SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds of one listener.
+    """Limits of a listener.
 
     Attributes:
-        connections: open ones, those in a TLS handshake included.
-        header_seconds: until the headers are whole, counted from the connection's start or the answer before.
-        body_seconds: the period over which a body's and an answer's speed is measured.
-        held_bytes: of all requests that are not answered yet.
+        connections: open connections, including TLS handshakes.
+        header_seconds: limit for whole headers, from the connection's start or the last answer.
+        body_seconds: period for measuring a body's and an answer's speed.
+        held_bytes: of all requests without an answer.
         request_bytes: of one request.
     """
 
@@ -54,7 +54,7 @@ class HttpLimits:
     request_bytes: int = 65 * 1024 * 1024
 
     def within_open_files(self) -> HttpLimits:
-        """Raise the process's limit of open files as far as it goes, and lower `connections` to what it allows."""
+        """Raise the process' limit of open files, and lower `connections` to fit."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         files = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
         if soft != resource.RLIM_INFINITY and soft < files:
@@ -69,7 +69,7 @@ class Listener(socket.socket):
     gate: Gate
 
     def listen(self, backlog: int = _QUEUE, /) -> None:
-        """Listen with a long queue: the event loop asks for one as short as the number that it accepts in one go."""
+        """Listen with a long queue, which the event loop would shorten to its own batch size."""
         super().listen(max(backlog, _QUEUE))
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -87,10 +87,10 @@ class Slot(socket.socket):
     """The socket of an accepted connection.
 
     Attributes:
-        client: where it came from (`_client`).
-        held: bytes of the request at hand.
-        end: answers with a reason and closes the connection; set once the TLS handshake is done.
-        late: the time limit of the handshake.
+        client: its client (`_client`).
+        held: bytes of the current request.
+        end: answers with a reason and closes the connection; set after the TLS handshake.
+        late: time limit of the handshake.
     """
 
     client: str
@@ -100,16 +100,15 @@ class Slot(socket.socket):
     late: asyncio.TimerHandle | None = None
 
     def refuse(self, status: HTTPStatus, reason: str, detail: str) -> None:
-        """End the connection, with an answer where one can be sent."""
+        """Close the connection, with an answer if possible."""
         if self.end is not None:
             return self.end(status, reason, detail)
         refused(reason, detail)
         self.forget()
-        with suppress(OSError):  # the client was faster
+        with suppress(OSError):  # the client closed first
             self.shutdown(socket.SHUT_RDWR)  # ends the handshake
 
     def forget(self) -> None:
-        """Count the connection no more."""
         if self.late is not None:
             self.late.cancel()
         if self.gate is not None:
@@ -122,7 +121,7 @@ class Slot(socket.socket):
 
 
 class _Budget:
-    """A bound, of which one client may use three quarters."""
+    """A bound. One client may use three quarters of it."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -136,7 +135,7 @@ class _Budget:
             del self.used[client]
 
     def exceeded_by(self, client: str, more: int = 0) -> str | None:
-        """Return the client that has to give way before `client` uses that much more, or None if there is room."""
+        """Return the client that must give way before `client` uses `more`, or None if there is room."""
         if self.used[client] + more > self.limit * _SHARE:
             return client
         if self.total + more > self.limit:
@@ -156,7 +155,7 @@ class Gate:
         self._unfinished: dict[str, dict[Slot, None]] = {}
 
     def admit(self, slot: Slot) -> bool:
-        """Let a new connection in; False if there is no room and nothing that could give way."""
+        """Admit a connection. Return False without room or a connection that can give way."""
         while (client := self.connections.exceeded_by(slot.client, 1)) is not None:
             oldest = next(iter(self._unfinished.get(client, ())), None)
             if oldest is None:
@@ -173,7 +172,7 @@ class Gate:
         return True
 
     def hold(self, slot: Slot, count: int) -> bool:
-        """Count bytes of a request; False if it was refused."""
+        """Count bytes of a request. Return False if it was refused."""
         slot.held += count
         self.held.add(slot.client, count)
         if slot.held > self.limits.request_bytes:
@@ -186,12 +185,12 @@ class Gate:
         return slot.gate is not None
 
     def release(self, slot: Slot) -> None:
-        """Count the bytes of a request no more: it was answered or given up."""
+        """Stop counting a finished request's bytes."""
         self.held.add(slot.client, -slot.held)
         slot.held = 0
 
     def mark(self, slot: Slot, *, unfinished: bool) -> None:
-        """Note whether the server waits for the client's request. One that waits already keeps its turn."""
+        """Record whether the server waits for the client's request. A waiting client keeps its position."""
         if unfinished:
             self._unfinished.setdefault(slot.client, {})[slot] = None
         elif slot in (waiting := self._unfinished.get(slot.client, {})):
@@ -210,7 +209,7 @@ def listen(host: str, port: int) -> list[Listener]:
     """Return sockets that listen on all addresses of a host; port 0 picks a free one.
 
     Raises:
-        ConfigError: it cannot be listened on.
+        ConfigError: the address cannot be used.
     """
     bound: list[Listener] = []
     try:
@@ -222,7 +221,7 @@ def listen(host: str, port: int) -> list[Listener]:
                 if family == socket.AF_INET6:
                     made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 made.bind(address)
-                made.listen()  # whoever reads the address that is printed next may open it at once
+                made.listen()  # a reader of the printed address may connect at once
             except OSError as error:
                 made.close()
                 if error.errno != errno.EADDRNOTAVAIL or (not bound and len(found) == 1):
@@ -237,7 +236,7 @@ def listen(host: str, port: int) -> list[Listener]:
 
 
 def _client(family: int, address: Any) -> str:
-    """Name the client of a connection. One client of IPv6 has a network of addresses; a Unix socket has no address."""
+    """Name a connection's client. An IPv6 client is a network; a Unix socket has no address."""
     if family == socket.AF_INET6:
         found = IPv6Address(address[0].partition("%")[0])
         return str(found.ipv4_mapped or int(found) >> 64)

@@ -1,6 +1,6 @@
 """Serve an ASGI application over HTTP, with a limit for everything that a client can hold open.
 
-uvicorn itself waits for headers and bodies without end. Every listener of fleetlore over ASGI is made here.
+Every ASGI listener is made here, because uvicorn waits for headers and bodies without limit.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from fleetlore.refusals import refused
 __all__ = ["PROBLEM", "serve_http", "server"]
 
 PROBLEM = "application/problem+json"
-# A client that sends a body, or reads an answer, more slowly than this is cut off.
+# A client that sends a body or reads an answer more slowly is disconnected.
 _LEAST_BYTES_PER_SECOND = 8 * 1024
 _GRACE_SECONDS = 2
-# For a client that does not read its last answer.
+# Seconds to wait for a client that does not read its last answer.
 _LINGER_SECONDS = 1.0
 
 _Phase = Literal["new", "headers", "body", "work", "answer"]
 
 
 class _Connection(H11Protocol):
-    """uvicorn's connection, with a time limit for each phase of a request in which the client has to do something."""
+    """uvicorn's connection with a time limit for each phase in which the client must act."""
 
     def __init__(self, gate: Gate, **given: Any) -> None:
         super().__init__(**given)
@@ -43,12 +43,12 @@ class _Connection(H11Protocol):
         self._slot: Slot
         self._phase: tuple[_Phase, object] = "new", None
         self._timer: asyncio.TimerHandle | None = None
-        self._received = self._before = 0  # bytes; now, and when the timer was set
+        self._received = self._before = 0  # bytes received, now and when the timer was set
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         number = transport.get_extra_info("socket").fileno()
-        if number not in self._gate.slots:  # refused in the same moment
+        if number not in self._gate.slots:  # refused at this moment
             return transport.abort()
         self._slot = self._gate.slots[number]
         self._slot.end = self.refuse
@@ -90,7 +90,7 @@ class _Connection(H11Protocol):
         self.refuse(HTTPStatus.BAD_REQUEST, "bad_http", msg)
 
     def refuse(self, status: HTTPStatus, reason: str, detail: str) -> None:
-        """Answer with the reason, where no answer has begun, and close the connection."""
+        """Answer with the reason, unless an answer has begun, and close the connection."""
         refused(reason, detail)
         self._slot.forget()
         if self.cycle is not None:
@@ -148,7 +148,7 @@ def server(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> uvicorn.Server:
-    """Make the server of an application. Run it with `serve(sockets)`; a test ends it by `should_exit`."""
+    """Make the server of an application. Run it with `serve(sockets)`; `should_exit` ends it."""
     gate = Gate((limits or HttpLimits()).within_open_files())
     for each in listening:
         each.gate = gate
@@ -159,9 +159,9 @@ def server(
         access_log=False,
         backlog=BACKLOG,
         log_config=None,
-        log_level="error",  # a client can cause its warnings at will
+        log_level="error",  # clients can trigger its warnings at will
         server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,  # streams do not end by themselves
+        timeout_graceful_shutdown=_GRACE_SECONDS,  # streams do not end without it
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
@@ -169,12 +169,12 @@ def server(
 
 
 async def serve_http(app: Application, listening: Sequence[Listener], **options: Any) -> None:
-    """Serve until a signal ends the process. The options are those of `server`."""
+    """Serve until a signal ends the process. `options` are those of `server`."""
     await server(app, listening, **options).serve(list(listening))
 
 
 def _without_disconnects(app: Application) -> Application:
-    """The application; a client that goes away is no error of it."""
+    """Wrap the application so that a disconnect is no error."""
     from starlette.requests import ClientDisconnect
 
     async def quiet(scope: Message, receive: Receive, send: Send) -> None:

@@ -1,13 +1,12 @@
-"""Read the batches of a fetch and pass over what cannot be read.
+"""Read the batches of a fetch and skip what cannot be decoded.
 
-aiokafka raises whatever its parser or a codec raises, and then fetches the same batch again, for ever. One header name
-that is not UTF-8 would stop every reader of its partition. A `Consumer` gives an `Unreadable` in place of such a
-record and goes on behind it. A batch that cannot be unpacked is one `Unreadable` as a whole.
+After an error of its parser or codec, aiokafka fetches the same batch again for ever. So one bad header name would stop
+every reader of its partition. A `Consumer` returns an `Unreadable` in place of such a record, or of a whole batch that
+cannot be unpacked.
 
-Limits count unpacked bytes: a few kB on the wire can hold gigabytes.
-
-Two faults are not the record's. A checksum that fails once may have failed on the way, so the batch is fetched again.
-A codec whose package is not installed is an error of this process, and skips nothing.
+Limits count unpacked bytes: a few kB on the wire can unpack to gigabytes. Two errors do not blame the record. A batch
+with a bad checksum is fetched again, because it may have been damaged on the way. A codec without its package is an
+error of this process, and no record is skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.control_record import ControlRecord
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatch
-from aiokafka.record.util import decode_varint_py as decode_varint  # the other one reads beyond the end
+from aiokafka.record.util import decode_varint_py as decode_varint  # aiokafka's compiled variant reads beyond the end
 
 from fleetlore.errors import ConfigError
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
@@ -37,39 +36,39 @@ __all__ = ["Consumer", "Unreadable", "readable"]
 
 log = logging.getLogger(__name__)
 
-# A batch may unpack to this much. Clients fill batches to 1 MB, some of them as packed, and JSON packs 20 to 1.
+# Limit of an unpacked batch. Clients fill batches to 1 MB, some count packed bytes, and JSON packs 20 to 1.
 MOST_BATCH_BYTES = 32 * MAX_MESSAGE_BYTES
-# A fetch of a partition gives records of this much memory at once. The rest is fetched again.
+# Memory of the records that a partition's fetch returns at once. The rest is fetched again.
 _MOST_FETCHED_BYTES = 8 * MAX_MESSAGE_BYTES
-# The objects that a record of no content becomes.
+# Memory of an empty record's objects.
 _RECORD_BYTES = 512
-# A batch of the format before 0.11 that holds an empty record.
+# The smallest batch of the format before Kafka 0.11, with an empty record.
 _LEAST_BYTES = 26
-# Offset and length of a batch come before the bytes that the length counts.
+# Offset and length of a batch. The length counts the bytes after them.
 _PREFIX = struct.Struct(">qi")
 _MAGIC = 16
 _ATTRIBUTES, _COUNT, _RECORDS = 21, 57, 61
 _CODEC, _CODECS = 0x07, ("", "gzip", "snappy", "lz4", "zstd")
-# Snappy in Java: a header, then blocks with their lengths.
+# Java's Snappy format: a header, then blocks with their lengths.
 _XERIAL_MAGIC, _XERIAL_HEADER = b"\x82SNAPPY\0", 16
 _COMMIT_MARKER = b"\0\0\0\1"
-# Batches whose checksum has failed, by a hash of their bytes.
+# Hashes of batches whose checksum failed.
 _corrupt: deque[int] = deque(maxlen=256)
 
 
 class Unreadable(ConsumerRecord):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """Stands for a record that cannot be read, or as the last record of a batch for the whole batch.
+    """Replaces a record that cannot be decoded, or the last record of a batch that cannot.
 
     Attributes:
-        key, value, headers: those of the record where they can be read. Otherwise `value` holds its raw bytes, if any.
-        checksum: why it cannot be read, for a person. aiokafka hands this field on as it is.
+        key, value, headers: the record's, if readable. Otherwise `value` holds the raw bytes, if any.
+        checksum: the reason. aiokafka passes this field on unchanged.
     """
 
     checksum: str
 
 
 def readable(records: Iterable[ConsumerRecord]) -> list[ConsumerRecord]:
-    """The records that could be read. For readers that have no dead letters: the others are logged."""
+    """Return the readable records and log the others, for readers without dead letters."""
     records = list(records)
     refused = [record for record in records if isinstance(record, Unreadable)]
     if not refused:
@@ -81,7 +80,7 @@ def readable(records: Iterable[ConsumerRecord]) -> list[ConsumerRecord]:
 
 
 class _Record(NamedTuple):
-    """The attributes of a record that aiokafka reads. A refused one has the reason for its checksum."""
+    """The attributes of a record that aiokafka reads. `checksum` holds the reason of a refused one."""
 
     offset: int
     timestamp: int
@@ -93,11 +92,11 @@ class _Record(NamedTuple):
 
 
 class _CodecMissing(Exception):
-    """The package that unpacks a codec is not installed."""
+    """A codec's package is not installed."""
 
 
 class _Batches:
-    """The batches in the bytes of a fetch; takes the place of aiokafka's `MemoryRecords`."""
+    """The batches of a fetch. It replaces aiokafka's `MemoryRecords`."""
 
     def __init__(self, fetched: bytes) -> None:
         self._fetched, self._start = memoryview(fetched), 0
@@ -106,7 +105,7 @@ class _Batches:
         return len(self._fetched)
 
     def has_next(self) -> bool:
-        """Whether a whole batch is left. The last one of a fetch may be cut off."""
+        """Return whether a whole batch is left. A fetch may cut its last batch."""
         start = self._start
         if len(self._fetched) - start < _PREFIX.size:
             return False
@@ -123,11 +122,11 @@ class _Batches:
 
 
 class _Batch:
-    """One batch, whatever its bytes are.
+    """One batch of any bytes.
 
     Attributes:
-        base_offset: of its first record.
-        next_offset: where the log goes on. It is always behind `base_offset`, so a reader never stands still.
+        base_offset: offset of its first record.
+        next_offset: offset after it, always above `base_offset`, so a reader always advances.
     """
 
     is_control_batch = is_transactional = False
@@ -152,10 +151,10 @@ class _Batch:
         self._why, self.is_control_batch, self.is_transactional, self.producer_id = why, False, False, None
 
     def validate_crc(self) -> bool:
-        """Always true: a batch that fails twice with the same bytes is refused instead.
+        """Return True. A batch that fails twice with the same bytes is refused elsewhere.
 
         Raises:
-            CorruptRecordException: it fails for the first time.
+            CorruptRecordException: the first failure.
         """
         if not self._why and not self._batch.validate_crc():
             seen = zlib.crc32(self._data)
@@ -166,7 +165,7 @@ class _Batch:
         return True
 
     def __next__(self) -> Any:
-        """The marker of a control batch. One that cannot be read ends no transaction."""
+        """Return the marker of a control batch. An unreadable one ends no transaction."""
         try:
             marker = next(self._batch)
             ControlRecord.parse(marker.key)
@@ -191,7 +190,7 @@ class _Batch:
             why = str(error) or repr(error)
         else:
             return
-        # Outside the handler: while it is suspended there, the error keeps the frames that hold what was unpacked.
+        # Outside the handler: a suspended handler would keep the unpacked bytes alive in its traceback.
         if records is None or self._magic < 2:
             yield self._refused(f"the batch from {self.base_offset} to {self.next_offset - 1}: {why}")
         else:
@@ -218,7 +217,7 @@ class _Batch:
         return bytes(header) + _unpack(attributes & _CODEC, bytes(self._data[_RECORDS:]), room)
 
     def _one_by_one(self, records: memoryview, given: int) -> Iterator[_Record]:
-        """Read the records behind the first `given` ones. Each states its length, so a bad one is passed over."""
+        """Read the records after the first `given`. Each states its length, so a bad one can be skipped."""
         (count,) = struct.unpack_from(">i", self._data, _COUNT)
         start, after = 0, self.base_offset
         for number in range(count):
@@ -239,7 +238,7 @@ class _Batch:
             yield self._refused(f"the records from {after} to {self.next_offset - 1}: the batch counts {count} records")
 
     def _read(self, body: bytes, least: int) -> _Record:
-        """One record from its bytes; `least` is the offset behind the one before."""
+        """Decode a record. `least` is the smallest possible offset."""
         batch, position, why = self._batch, 0, None
 
         def number() -> int:
@@ -258,7 +257,7 @@ class _Batch:
             return body[position - size : position]
 
         try:
-            number()  # attributes, which are unused
+            number()  # skip the unused attributes
             time = batch.max_timestamp if batch.timestamp_type else batch.first_timestamp + number()
             if batch.timestamp_type:
                 number()
@@ -282,7 +281,7 @@ class _Batch:
 
 
 def _unpack(number: int, packed: bytes, room: int) -> bytes:
-    """Unpack, and never more than `room` bytes."""
+    """Unpack at most `room` bytes."""
     name = _CODECS[number] if number < len(_CODECS) else f"number {number}"
     if name not in _CODECS:
         raise ValueError(f"there is no codec {name}")
@@ -299,13 +298,13 @@ def _unpack(number: int, packed: bytes, room: int) -> bytes:
             raise ValueError(too_large)
         return bytes(codec.snappy_decode(packed))
     unpack_into: Callable[[bytes, bytearray], int] = getattr(codec.cramjam, name).decompress_into
-    # Most fit into the first buffer, and its pages are cleared before they are filled.
+    # Most batches fit the first, smaller buffer, whose pages the system must clear.
     for size in sorted({min(room, 8 * len(packed) + 16 * 1024), room}):
         buffer = bytearray(size)
         try:
             return bytes(memoryview(buffer)[: unpack_into(packed, buffer)])
         except codec.cramjam.DecompressionError as error:
-            failure = str(error)  # the error itself would be in a cycle with the buffer
+            failure = str(error)  # the error itself would form a cycle with the buffer
     raise ValueError(f"{too_large}, or damaged ({failure})")
 
 
@@ -325,7 +324,7 @@ def _snappy_bytes(packed: bytes) -> int:
 
 
 class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
-    """The records of a fetch of one partition."""
+    """The records of one partition's fetch."""
 
     def __init__(self, tp: TopicPartition, *settings: Any) -> None:
         super().__init__(tp, *settings)
@@ -333,7 +332,7 @@ class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
 
     def __next__(self) -> ConsumerRecord:
         if self._left <= 0:
-            raise StopIteration  # the client fetches what is left, from `next_fetch_offset`
+            raise StopIteration  # the client fetches the rest from `next_fetch_offset`
         try:
             record = super().__next__()
         except _CodecMissing as missing:
@@ -346,7 +345,7 @@ class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
 
 
 def _with(function: Any, **names: type) -> Any:
-    """A copy of a function of aiokafka that finds other classes under these names; the original keeps its own."""
+    """Copy a function of aiokafka with other classes under these global names."""
     copy = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__)
     copy.__defaults__, copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     return copy
@@ -357,7 +356,7 @@ class _Fetcher(Fetcher):  # type: ignore[misc,unused-ignore]
 
 
 class Consumer(AIOKafkaConsumer):  # type: ignore[misc,unused-ignore]
-    """A consumer of aiokafka that gives an `Unreadable` where that one raises for ever."""
+    """An aiokafka consumer that returns an `Unreadable` instead of raising for ever."""
 
     start = _with(AIOKafkaConsumer.start, Fetcher=_Fetcher)
 
@@ -365,5 +364,5 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc,unused-ignore]
         try:
             fetched: Mapping[TopicPartition, Any] = await super().getmany(*partitions, **options)
             return fetched
-        except CorruptRecordException:  # it is fetched again
+        except CorruptRecordException:  # the batch is fetched again
             return {}

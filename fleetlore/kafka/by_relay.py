@@ -1,8 +1,7 @@
-"""Take the place of a Kafka client at an agent that reaches the brokers through a relay: the same calls, over HTTP.
+"""Replace a Kafka client at an agent that uses a relay: the same calls over HTTP.
 
-So an emitter keeps its buffer and its order, and a follower its positions, whether a broker answers them or a relay:
-what they promise is said once. Offsets are those of the log, so another relay, or the same one after a restart, goes on
-where the last one stopped. What both send each other of the compacted topics is MessagePack.
+So emitter and follower work unchanged over a broker or a relay. Offsets are the log's, so an agent continues after a
+relay's restart or at another relay. Records of compacted topics travel as MessagePack.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from fleetlore.wire.topics import topic
 
 __all__ = ["ADAPTERS", "LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
 
-# What an agent follows: both sets are read by consumers of their own, at an agent as at a relay.
+# Topics that an agent follows. The two sets have separate consumers, at an agent and at a relay.
 LORE = ("patterns", "items", "decisions")
 ADAPTERS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
-# Below what a proxy between allows. An agent that hears nothing costs its relay one request in so long.
+# Below common proxy time-outs. An idle agent sends its relay one request in this time.
 _WAIT_SECONDS = 25.0
-# Of events: after so long a relay says that the broker does not have them yet, and is asked again.
+# Seconds until a relay reports that the broker has not stored the events. The agent then asks again.
 _STORE_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
-# A connection that the server may be closing, after five seconds, is not used.
+# Do not reuse connections that are idle for longer: the server closes them after 5 s.
 _IDLE_SECONDS = 4.0
 _TOO_LARGE = (400, 413)
 
 
 class RelayedRecord(NamedTuple):
-    """A record as the log has it; a topic goes by its last part."""
+    """A record of the log. `topic` has no tenant prefix."""
 
     topic: str
     partition: int
@@ -53,12 +52,12 @@ class RelayedRecord(NamedTuple):
 
 
 class Following(msgspec.Struct):
-    """What an agent asks.
+    """An agent's request for records.
 
     Attributes:
         topics: `LORE` or `ADAPTERS`.
-        positions: by topic and partition the offset of the next record; 0 where it is left out.
-        wait: seconds to wait for a record where there is none; 0 asks for the ends as of now, and no records.
+        positions: the next offset by topic and partition; default 0.
+        wait: seconds to wait for a record; 0 requests the current ends without records.
     """
 
     topics: tuple[str, ...]
@@ -67,11 +66,11 @@ class Following(msgspec.Struct):
 
 
 class Followed(msgspec.Struct):
-    """What a relay answers.
+    """A relay's answer.
 
     Attributes:
-        ends: by topic and partition the offset after the last record that the relay has.
-        records: from the positions on, those of a partition in order; the newest of each key at the least.
+        ends: the offset after the relay's last record, by topic and partition.
+        records: records from the positions on, in order within a partition, at least the newest of each key.
     """
 
     ends: dict[str, dict[int, int]]
@@ -79,14 +78,14 @@ class Followed(msgspec.Struct):
 
 
 class _RelayClient:
-    """Asks one relay. Raises ConnectionError, an OSError, where it does not answer or refuses."""
+    """A client of one relay. Raises ConnectionError, an OSError, if the relay does not answer or refuses."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._http: Any = None
 
     async def start(self) -> None:
-        import httpx2  # takes 5 MB, which an agent of a broker is spared
+        import httpx2  # takes 5 MB, which agents of a broker save
 
         relay = self._relay
         headers = {"fleetlore-agent": relay.agent, "fleetlore-tenant": relay.tenant}
@@ -95,7 +94,7 @@ class _RelayClient:
         self._http = httpx2.AsyncClient(
             base_url="http://relay" if relay.socket else relay.address,
             headers=headers,
-            # Not by a proxy that the environment names: what is said to a relay is for it alone.
+            # Ignore proxies of the environment: requests to a relay are private.
             transport=httpx2.AsyncHTTPTransport(
                 verify=secure,
                 uds=relay.socket or None,
@@ -110,7 +109,7 @@ class _RelayClient:
             await self._http.aclose()
 
     async def ask(self, path: str, content: bytes, seconds: float = 0.0, **query: str) -> bytes:
-        """The body of an answer. `seconds`: that the relay may take beyond what any answer takes."""
+        """Return an answer's body. The relay may take `seconds` beyond the usual time-out."""
         import httpx2
 
         try:
@@ -136,25 +135,25 @@ def _detail(body: bytes) -> str:
 
 
 class RelayProducer(_RelayClient):
-    """In place of an `AIOKafkaProducer`. What it sends counts as sent once the broker has it."""
+    """Replaces an `AIOKafkaProducer`. A record counts as sent once the broker has it."""
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """One line: the relay spreads the sessions over the partitions."""
+        """Return one partition: the relay spreads the sessions."""
         return {0}
 
     def create_batch(self) -> _Batch:
         return _Batch()
 
     async def send_batch(self, batch: _Batch, topic: str, *, partition: int) -> asyncio.Future[None]:
-        """Send a batch of events; await what it returns for the broker to have them, however long that takes.
+        """Send a batch of events. The returned future resolves once the broker has them, without time-out.
 
-        Raises, when that is awaited:
-            MessageSizeTooLargeError: the relay takes one of them never, as too large or as no event.
+        The future raises:
+            MessageSizeTooLargeError: the relay refuses an event as too large or invalid.
         """
         return asyncio.ensure_future(self._store(b"[%b]" % b",".join(value[1:-1] for value in batch.values)))
 
     async def send(self, topic: str, value: bytes, *, key: bytes) -> asyncio.Future[bytes]:
-        """Send a record; await what it returns."""
+        """Send a record; the returned future resolves with the answer."""
         path = f"/v1/native/records/{topic.split('.', 2)[2]}/{quote(key.decode(), safe='')}"
         return asyncio.ensure_future(self.ask(path, value, _STORE_SECONDS))
 
@@ -171,7 +170,7 @@ class RelayProducer(_RelayClient):
 
 
 class _Batch:
-    """Values of records, each a JSON array of events. It never fills: who makes it counts bytes and events."""
+    """Values of records, each a JSON array of events. It has no limit: the caller counts bytes and events."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -181,11 +180,11 @@ class _Batch:
         return True
 
     def close(self) -> None:
-        """It is complete."""
+        """A batch needs no closing."""
 
 
 class RelayConsumer(_RelayClient):
-    """In place of an `AIOKafkaConsumer` of no group. What the relay has of the topics it has whole, in order."""
+    """Replaces an `AIOKafkaConsumer` without a group. The relay returns its topics whole and in order."""
 
     def __init__(self, relay: Relay, topics: Sequence[str]) -> None:
         super().__init__(relay)
@@ -210,13 +209,13 @@ class RelayConsumer(_RelayClient):
         return set(self._ends)
 
     def assign(self, parts: Iterable[TopicPartition]) -> None:
-        """Nothing: a follower reads all."""
+        """Ignore the assignment: a follower reads all partitions."""
 
     def last_stable_offset(self, part: TopicPartition) -> int | None:
         return self._ends.get(part)
 
     def last_poll_timestamp(self, part: TopicPartition) -> int:
-        """When that was, in milliseconds."""
+        """Return the time of the last poll in milliseconds."""
         return int(self._heard * 1000)
 
     def seek(self, part: TopicPartition, offset: int) -> None:
@@ -231,14 +230,14 @@ class RelayConsumer(_RelayClient):
             self.seek(part, 0)
 
     async def end_offsets(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Ends of all partitions, as of now."""
+        """Return the current ends of all partitions."""
         await self._follow(0.0)
         return dict(self._ends)
 
     async def getmany(
         self, *parts: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> Mapping[TopicPartition, list[RelayedRecord]]:
-        """What came, at the most so many records.
+        """Return new records, at most `max_records`.
 
         Raises:
             BrokerUnavailable: the log behind the relay is shorter than before.

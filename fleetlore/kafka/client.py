@@ -1,8 +1,6 @@
-"""Make Kafka clients, start them and stop them so that no connection stays open.
+"""Make, start and stop all Kafka clients of the project, without leaving connections open.
 
-All consumers, producers and admin clients of the project are made here, so how a broker is reached is said once. A
-process may end whenever it likes: while the broker is slow to answer, or while a connection that has failed is being
-closed.
+Stops are bounded, even while the broker hangs or a failed connection is being closed.
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ from fleetlore.stack_folder import StackFolder
 STOP_SECONDS = 1.0
 _FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 2.0
-# Longest wait for an answer that waits for nobody else.
+# Time-out of requests that wait for no other client.
 ANSWER_SECONDS = 10.0
 
 _Client = TypeVar("_Client")
 
-# By client: what it was made with.
+# The arguments of each client.
 _settings_of: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
 def backoff() -> Iterator[float]:
-    """Yield the seconds to wait before each next try, without end: 0.1, 0.2, 0.4, …, at most 2."""
+    """Yield seconds between retries without end: 0.1, 0.2, 0.4, …, at most 2."""
     delay = _FIRST_DELAY_SECONDS
     while True:
         yield delay
@@ -51,9 +49,9 @@ def backoff() -> Iterator[float]:
 
 
 def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
-    """A consumer that commits nothing by itself and reads from the beginning where nothing is committed.
+    """Make a consumer without automatic commits, which starts at the beginning if no offset is committed.
 
-    What a transaction wrote that was aborted never happened, and what an open one has written waits for its end.
+    It reads committed transactions only.
     """
     if isinstance(bootstrap, Relay):
         return RelayConsumer(bootstrap, topics)
@@ -68,10 +66,10 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
 
 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
-    """A producer whose records count as sent once all replicas have them, and that the broker takes once each.
+    """Make an idempotent producer with acknowledgements of all replicas.
 
-    Without that second promise a request that timed out here and still waits at the broker is appended after its own
-    retry and after what followed it: on a compacted topic an older value would become the newest of its key.
+    Without idempotence, a timed-out request could be appended after its own retry and after later values. On a
+    compacted topic an older value would then become the newest of its key.
     """
     if isinstance(bootstrap, Relay):
         return RelayProducer(bootstrap)
@@ -90,15 +88,15 @@ def _made(kind: Callable[..., Any], bootstrap: Bootstrap, *topics: str, **settin
 
 
 def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
-    """How aiokafka reaches the brokers: the keyword arguments that all of its clients take.
+    """Return aiokafka's connection arguments, common to all clients.
 
     Raises:
-        ConfigError: a file or a function that the cluster names cannot be used.
+        ConfigError: a file or function named in the settings cannot be used.
         ConnectionRefused: no stack runs on the folder.
     """
     _quiet_client_logs()
     cluster = _found(bootstrap)
-    # A list, of which a client takes the servers when it starts: `_choose_server` leaves one.
+    # A mutable list: `_choose_server` leaves one server at start.
     servers = str(cluster.address).split(",")
     settings: dict[str, Any] = {"bootstrap_servers": servers, "security_protocol": cluster.security_protocol}
     if (context := cluster.ssl_context()) is not None:
@@ -115,12 +113,12 @@ def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
 
 
 def check_place(client: Any, bootstrap: Bootstrap) -> None:
-    """Check that the stack of a folder still is where a client was connected to.
+    """Check that a folder's stack still has the address to which the client is connected.
 
-    A stack that starts again takes other ports if its own are taken, and then another broker may listen there.
+    A restarted stack takes other ports if its own are taken, and another broker may then use those.
 
     Raises:
-        ConnectionRefused: it is elsewhere, or away.
+        ConnectionRefused: the stack has moved or stopped.
     """
     if isinstance(bootstrap, StackFolder):
         address = str(_found(bootstrap).address)
@@ -138,10 +136,10 @@ def _found(bootstrap: Bootstrap) -> Cluster:
 
 
 class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
-    """A broker is there and takes no connection.
+    """A broker listens but refuses the connection.
 
     Attributes:
-        why: what it, or TLS, said.
+        why: the reason given by the broker or TLS.
     """
 
     def __init__(self, tried: object, why: str) -> None:
@@ -150,20 +148,19 @@ class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka
 
 
 def no_broker(bootstrap: Bootstrap, error: KafkaError) -> BrokerUnavailable:
-    """What to raise where a connection cannot be made."""
+    """Return the error for a failed connection."""
     if isinstance(error, ConnectionRefused):
         why = f": {error.why}"
     else:
-        # The client's own words repeat the address, as a tuple.
+        # The client's message repeats the address as a tuple.
         why = "" if isinstance(error, KafkaConnectionError) else f": {error}"
     return BrokerUnavailable(f"no Kafka broker at {bootstrap}{why}")
 
 
 async def connect(client: Any) -> None:
-    """Start a client. Where that fails or is cancelled, nothing is left open.
+    """Start a client. On failure or cancellation, close all its connections.
 
-    A start that is cancelled half-way leaves the connection over which aiokafka 0.14 asks who is in the cluster. No
-    `stop()` knows of it, and its socket stays open for as long as anybody keeps the error.
+    A cancelled start of aiokafka 0.14 leaks the connection that fetches metadata: `stop()` does not know it.
     """
     settings = _settings_of.get(client, {})
     try:
@@ -171,12 +168,12 @@ async def connect(client: Any) -> None:
         try:
             await client.start()
         except UnknownError:
-            # So the embedded broker answers a producer that asks for the id by which a broker knows its records.
+            # The embedded broker answers this way to a request for a producer id.
             if not settings.get("enable_idempotence"):
                 raise
             await disconnect(client)
             settings["enable_idempotence"] = False
-            client.__init__(**settings)  # the same object, for whoever has it
+            client.__init__(**settings)  # the same object, which callers hold
             await client.start()
     except BaseException as error:
         _close_first_connection(error.__traceback__)
@@ -187,17 +184,17 @@ async def connect(client: Any) -> None:
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
-    """Stop a client to the end, also where the caller is cancelled meanwhile. Raises nothing else and never hangs.
+    """Stop a client completely, even if the caller is cancelled. It never hangs and raises only CancelledError.
 
-    A stop that is cancelled half-way cannot be made again, and leaves connections and tasks. Or it swallows the
-    cancellation, and the task that was to end goes on for ever: aiokafka takes it for that of its own task.
+    A cancelled `stop` of aiokafka cannot be repeated and leaks connections and tasks. Or it takes the cancellation for
+    its own task's and swallows it, so that the caller's task never ends.
     """
     stopping = asyncio.create_task(_stop(client, seconds))
     try:
         await asyncio.shield(stopping)
     except asyncio.CancelledError:
         await asyncio.wait([stopping])
-        # aiokafka may let the cancellation of its own task through; that is none of the caller.
+        # aiokafka may raise its own task's cancellation, which does not concern the caller
         caller = asyncio.current_task()
         if not stopping.cancelled() or (caller is not None and caller.cancelling()):
             raise
@@ -205,7 +202,7 @@ async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
 
 @asynccontextmanager
 async def connected(client: _Client) -> AsyncIterator[_Client]:
-    """The client, started for as long as the context lasts."""
+    """Yield the client, started while the context is open."""
     await connect(client)
     try:
         yield client
@@ -216,10 +213,10 @@ async def connected(client: _Client) -> AsyncIterator[_Client]:
 async def _stop(client: Any, seconds: float) -> None:
     with contextlib.suppress(TimeoutError, KafkaError, OSError):
         try:
-            # An admin client has no `stop`.
+            # Admin clients have `close` instead of `stop`.
             await asyncio.wait_for((client.stop if hasattr(client, "stop") else client.close)(), seconds)
         except TimeoutError:
-            # It waits for answers that a broker that hangs will not give. Without connections it waits for nothing.
+            # `stop` waits for answers that a hanging broker never sends. Without connections it does not wait.
             await asyncio.wait_for(connections(client).close(), seconds)
 
 
@@ -230,21 +227,21 @@ def _close_first_connection(trace: TracebackType | None) -> None:
 
 
 async def _refusal(settings: Mapping[str, Any]) -> str | None:
-    """What a secured cluster says to a connection: aiokafka tells only its log, where a password was wrong."""
+    """Return why a secured cluster refuses a connection: aiokafka only logs that a password is wrong."""
     if settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
         return None
     host, port, _ = collect_hosts(settings["bootstrap_servers"])[0]
     try:
         (await _open(settings, host, port)).close()
-    except Exception as error:  # whatever a broker, a certificate or a function that makes tokens has to say
+    except Exception as error:  # any error of a broker, a certificate or a token function
         return f"{type(error).__name__}: {error}"
     return None
 
 
 async def _choose_server(settings: Mapping[str, Any]) -> None:
-    """Leave the server that answers first of those that a client may begin with; all of them where none does.
+    """Keep only the bootstrap server that answers first, or all if none does.
 
-    aiokafka asks one after the other, and waits for one that takes connections and hangs for as long as for a request.
+    aiokafka asks them in order, and waits a whole request time-out for one that hangs.
     """
     servers: list[str] = settings.get("bootstrap_servers", [])
     if len(servers) < 2:
@@ -277,9 +274,8 @@ async def _open(settings: Mapping[str, Any], host: str, port: int) -> Any:
 
 
 def connections(client: Any) -> AIOKafkaClient:
-    """The connections of a client, which only a producer shows: a stop that waits for a broker that hangs ends without
-    them, and a consumer says nothing of topics that it is not assigned to.
-    """
+    """Return a client's connections, which only producers expose. Without them a stop does not wait for a broker that
+    hangs. They also list topics that a consumer is not assigned to."""
     return client.client if hasattr(client, "client") else client._client
 
 
@@ -295,10 +291,9 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc,unused-ignore]
 
 
 def _quiet_client_logs() -> None:
-    """Silence aiokafka below CRITICAL, unless its level was set on purpose.
+    """Silence aiokafka below CRITICAL, unless its level was set explicitly.
 
-    While a broker is away, aiokafka logs several errors a second from every connection: a flood in the log of an agent,
-    where fleetlore reports an outage once.
+    During an outage, every connection logs several errors a second. fleetlore reports an outage once.
     """
     client = logging.getLogger("aiokafka")
     if client.level == logging.NOTSET:

@@ -1,6 +1,6 @@
-"""Follow topics from their beginning, through outages, and say when all that they hold has been read.
+"""Follow topics from their beginning, across outages, and report when their present content is read.
 
-No consumer group: each follower reads all of it, so one that joins late knows what the others know.
+There is no consumer group: each follower reads everything, so a late one knows the same.
 """
 
 from __future__ import annotations
@@ -26,36 +26,34 @@ from fleetlore.wire.topics import DAY_SECONDS, TOMBSTONE_SECONDS
 
 log = logging.getLogger(__name__)
 
-# How soon a topic that is created after the start is noticed.
+# A topic that is created later is noticed within this time.
 _METADATA_AGE_MS = 5_000
 _REQUEST_TIMEOUT_MS = 10_000
-# The broker keeps tombstones a day longer.
+# The broker keeps tombstones for one day more.
 _MOST_AWAY_SECONDS = TOMBSTONE_SECONDS - DAY_SECONDS
 
 Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
 
 class Follower:
-    """Hands the records of `topics` to `take`, from the beginning. `run()` it as a task; cancel that to end it.
+    """Passes the records of `topics` to `take`, from the beginning. Run `run()` as a task, and cancel it to stop.
 
     Args:
-        what: names the records in the log, as "lore".
-        take: gets each fetch, by partition; an empty one where nothing came for `poll_ms`. At least once: what it
-            raises is logged, and the same records come again.
-        fetch_wait_ms: how long the broker may hold a fetch open; lower is sooner and costs more requests.
+        what: name of the records in the log, such as "lore".
+        take: gets each fetch by partition, at least once; empty if no record came for `poll_ms`. If it raises, the
+            error is logged and the same records come again.
+        fetch_wait_ms: how long the broker may hold a fetch. Lower values reduce latency and cost more requests.
         most: records of a fetch.
-        resumes: after an outage go on where it stopped, or from the beginning where the log has been replaced by a
-            shorter one. Otherwise always from the beginning.
-        newest: begin so many records before the end of each partition instead.
-        begin: called with the end of each partition where no record is known yet; returns the offsets to begin at, for
-            partitions that are not to be read from their beginning.
-        complete: awaited after each fetch from the one on that brought the last of what existed at first.
-        outdated: called where what is known may be forgotten elsewhere: it was away (or the process slept) for so
-            long that tombstones may have gone, or the log has been replaced by a shorter one, then with its first
-            records. It reads from the beginning.
+        resumes: continue at the last position after an outage, unless a shorter log replaced the old one. Otherwise
+            restart from the beginning.
+        newest: start this many records before the end of each partition.
+        begin: called with the end of each unread partition; returns the offsets to start at, if not at the beginning.
+        complete: awaited after each fetch once the initial content has been read.
+        outdated: called if known records may be deleted: tombstones may have expired during a long outage or sleep, or
+            a shorter log replaced the old one (then with its first records). The follower restarts from the beginning.
 
     Attributes:
-        skipped: records, or whole batches, that could not be read.
+        skipped: records, or whole batches, that could not be decoded.
     """
 
     def __init__(
@@ -98,34 +96,34 @@ class Follower:
 
     @property
     def loaded(self) -> bool:
-        """Whether all records that existed when the broker first answered have been taken."""
+        """Whether all records that existed when the broker first answered are read."""
         ends = self._first_ends
         return ends is not None and not any(self._is_behind(part, end) for part, end in ends.items())
 
     @property
     def connected(self) -> bool:
-        """Whether a broker answers, as far as is known."""
+        """Whether a broker answers, as far as known."""
         return self._consumer is not None
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The offset of the next record, by partition. A partition without a record so far is missing."""
+        """The next offset of each partition with records."""
         return self._positions
 
     @property
     def age_seconds(self) -> float:
-        """Since a broker last answered for the partition that waits longest; before that, since this was made."""
+        """Seconds since a broker last answered for the partition that waits longest, or since the start."""
         if (consumer := self._consumer) is not None:
             answered = [consumer.last_poll_timestamp(part) for part in consumer.assignment()]
             self._answered = min((ms / 1000 for ms in answered if ms), default=self._answered)
         return max(0.0, self._clock.now() - self._answered)
 
     def rewind(self, topic: str) -> None:
-        """Read a topic from its beginning once more, after the fetch that is being taken."""
+        """Read a topic from its beginning again, after the current fetch."""
         self._rewound.add(topic)
 
     async def run(self) -> None:
-        """Follow until cancelled. An outage is logged once, and so is a `take` that fails again and again."""
+        """Follow until cancelled. An outage, or a `take` that keeps failing, is logged once."""
         delays, reported = backoff(), False
         while True:
             followed_since = inf
@@ -135,13 +133,13 @@ class Follower:
                     followed_since = self._clock.monotonic()
                     self._consumer = consumer
                     await self._follow(consumer)
-            except ConfigError as failure:  # it stays until a person acts
+            except ConfigError as failure:  # it lasts until a person acts
                 if not reported:
                     log.error("%s: %s", self._what, failure)
                     reported = True
-            except Exception as failure:  # whatever it was: the process goes on with what it knows
+            except Exception as failure:  # any error: the process continues with the records that it has
                 if self._clock.monotonic() - followed_since > LONGEST_DELAY_SECONDS:
-                    delays, reported = backoff(), False  # it had worked: this is another outage
+                    delays, reported = backoff(), False  # it had worked, so this is a new outage
                 if not reported:
                     log.warning(
                         "%s cannot be followed on broker %s: %r; trying again", self._what, self._bootstrap, failure
@@ -152,7 +150,7 @@ class Follower:
             await asyncio.sleep(next(delays))
 
     async def caught_up(self, timeout_seconds: float | None) -> bool:
-        """Wait until all that the topics hold at this moment has been taken; False when the time is up."""
+        """Wait until the current content of the topics is read. Return False on time-out."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 ends: dict[TopicPartition, int] | None = None
@@ -167,7 +165,7 @@ class Follower:
         return True
 
     def _is_behind(self, part: TopicPartition, end: int) -> bool:
-        """`end` is a lower bound on tansu (see `end_offsets`); the fetch that reaches it brings the true one."""
+        """Return whether the partition is behind `end`, a lower bound on tansu (see `end_offsets`)."""
         newer = self._consumer.last_stable_offset(part) if self._consumer is not None else None
         return self._positions.get(part, 0) < max(end, newer or 0)
 
@@ -195,11 +193,11 @@ class Follower:
             self._heard = self._clock.now()
         ends = await _ends(consumer)
         if self._newest is not None or self._is_shorter(ends):
-            # A lower bound is not enough here: what was read before would come again.
+            # A lower bound would not do: old records would be read twice.
             async with observer(self._bootstrap) as asking:
                 ends = await end_offsets(asking, ends)
         if self._outdated is not None and self._is_shorter(ends):
-            # All of it: a partition that is no shorter has been replaced as well.
+            # Clear all: partitions that are not shorter were replaced too.
             self._positions.clear()
             self._replaced, self._first_ends = True, None
         self._first_ends = ends if self._first_ends is None else self._first_ends
@@ -222,10 +220,11 @@ class Follower:
             check_place(consumer, self._bootstrap)
             if self._outdated is not None:
                 if self._too_long_away():
-                    raise BrokerUnavailable("nothing was heard of it for days")  # the process slept, connected or not
+                    # the process slept, with or without a connection
+                    raise BrokerUnavailable("nothing was heard of it for days")
                 if fetched and self._replaced:
                     self._replaced = False
-                    self._outdated()  # not before: until the new log is filled, old lore is better than none
+                    self._outdated()  # Old lore is better than none until the new log is filled.
             read = {part: readable(records) for part, records in fetched.items()}
             await self._take({part: records for part, records in read.items() if records})
             self.skipped += sum(len(fetched[part]) - len(records) for part, records in read.items())
@@ -240,24 +239,24 @@ class Follower:
                 for part in parts:
                     self._positions.pop(part, None)
                 await consumer.seek_to_beginning(*parts)
-            await asyncio.sleep(0)  # the client gives what it has fetched without a turn of the event loop
+            await asyncio.sleep(0)  # the client returns fetched records without yielding to the event loop
             if fetched:
                 idle_since = self._clock.monotonic()
             elif not isinstance(consumer, RelayConsumer) and (
                 self._clock.monotonic() - idle_since > _REQUEST_TIMEOUT_MS / 1000
             ):
-                # The client swallows a lost connection and waits for addresses that may never come back. Asking for the
-                # end offsets fails where the broker is gone, and shows where its log has been replaced.
+                # The client hides a lost connection and may wait for ever. Asking for end offsets fails if the broker
+                # is gone, and shows a replaced log.
                 idle_since = self._clock.monotonic()
                 ends = await _ends(consumer)
-                # Tansu names the first offset of the last batch: the end that the last fetch brought is nearer.
+                # Tansu returns the first offset of the last batch. The end from the last fetch is more exact.
                 known = {part: max(end, consumer.last_stable_offset(part) or 0) for part, end in ends.items()}
                 if self._is_shorter(known):
                     raise BrokerUnavailable("its log is shorter than before")
 
 
 async def _ends(consumer: Any) -> dict[TopicPartition, int]:
-    """End offsets of everything assigned; only positions that are known are compared with them."""
+    """Return the end offsets of the assignment. Only known positions are compared with them."""
     async with asyncio.timeout(_REQUEST_TIMEOUT_MS / 1000):
         ends: dict[TopicPartition, int] = await consumer.end_offsets(consumer.assignment())
         return ends

@@ -1,4 +1,4 @@
-"""Read topics to their end, and say where that is."""
+"""Read topics up to their current end."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from fleetlore.wire.topics import topic
 
 _FETCH_WAIT_MS = 20
 POLL_MS = 200
-# How soon it looks for a partition's leader that has moved: where it asks for a beginning, aiokafka does not by itself.
+# A moved partition leader is found within this time: aiokafka does not refresh while it looks for a first offset.
 _METADATA_AGE_MS = 5_000
-# A broker that hangs costs a caller this much of its budget of 20 to 60 s. aiokafka's default is 40 s.
+# A broker that hangs costs this much of the caller's 20 to 60 s. aiokafka's default is 40 s.
 _REQUEST_MS = 8_000
-# The client itself waits for a broker that has gone away without end, and without a word.
+# The client itself waits silently and without end for a lost broker.
 _STALL_SECONDS = 60.0
 
 
 async def read_dead_letters(
     bootstrap: Bootstrap, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[DeadLetterRecord | Mark]:
-    """Yield all dead letters and marks that exist now, in order within a partition: a mark after its letter.
+    """Yield the present dead letters and marks, in order within a partition: a mark after its letter.
 
     Raises:
-        BrokerUnavailable: no broker answers, or none of them came for so long.
+        BrokerUnavailable: no broker answers, or no record came for too long.
     """
     async for record in records_of(bootstrap, topic(tenant, "dead-letters"), stall_seconds=timeout_seconds):
         if (read := read_dead_letter(record)) is not None:
@@ -44,10 +44,10 @@ async def read_dead_letters(
 
 @asynccontextmanager
 async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncIterator[Any]:
-    """A consumer that is no member of a group and commits nothing; with `group` it can ask for that group's commits.
+    """Yield a consumer without group membership and commits. With `group` it can read that group's commits.
 
     Raises:
-        BrokerUnavailable: no broker answers there.
+        BrokerUnavailable: no broker answers.
     """
     consumer = make_consumer(
         bootstrap,
@@ -69,8 +69,8 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
 
 
 async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
-    """All partitions of the topics; a topic that does not exist has none, and is not created."""
-    # `consumer.partitions_for_topic` knows only the topics that it is assigned to, and is silent about all others.
+    """Return all partitions of the topics. A missing topic has none and is not created."""
+    # `consumer.partitions_for_topic` knows only assigned topics.
     cluster = await connections(consumer).fetch_all_metadata()
     return [
         TopicPartition(topic, partition)
@@ -82,13 +82,12 @@ async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
 async def committed_offsets(
     admin: Any, group: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a group has committed on each partition; its offset is -1 where that is nothing.
+    """Return a group's commit of each partition; offset -1 without one.
 
-    A consumer takes a coordinator's refusal to say so for the word that nothing is committed. Here the partition is
-    missing then.
+    A consumer treats a coordinator's refusal as "nothing committed". Here the partition is then missing.
 
     Raises:
-        KafkaError: the coordinator did not say.
+        KafkaError: the coordinator did not answer.
     """
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     if partitions:
@@ -99,11 +98,10 @@ async def committed_offsets(
 
 
 async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset after the last record of each partition, as of now; `consumer` is assigned to them anew.
+    """Return the offset after the last record of each partition. This reassigns `consumer`.
 
-    It is before the first record of an open transaction. Read from a fetch, in which every broker gets it right. Tansu
-    answers a request for the latest offset with the first offset of the last *batch* and one, which is too small
-    wherever that batch holds several records.
+    The offset lies before the first record of an open transaction. It is read from a fetch, because tansu's answer for
+    the latest offset is the first offset of the last *batch* plus one.
     """
     wanted = list(partitions)
     if not wanted:
@@ -120,16 +118,16 @@ async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> di
 async def read_until(
     consumer: Any, ends: Mapping[TopicPartition, int], *, most: int | None = None, stall_seconds: float = inf
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """Yield what each fetch brings, from where `consumer` stands until it has passed `ends`; the last may reach beyond.
+    """Yield fetches until `consumer` has passed `ends`. The last one may reach beyond.
 
     Args:
         most: records of a fetch.
 
     Raises:
-        BrokerUnavailable: nothing came for `stall_seconds`.
+        BrokerUnavailable: no record came for `stall_seconds`.
     """
     came = time.monotonic()
-    # The position and not a count: retention deletes the first ones and transactions leave gaps.
+    # Compare positions and not counts: retention deletes records and transactions leave gaps.
     while unread := [partition for partition, end in ends.items() if await consumer.position(partition) < end]:
         fetched = await consumer.getmany(*unread, timeout_ms=POLL_MS, max_records=most)
         if fetched:
@@ -143,10 +141,10 @@ async def read_until(
 async def records_of(
     bootstrap: Bootstrap, *topics: str, stall_seconds: float = _STALL_SECONDS
 ) -> AsyncIterator[ConsumerRecord]:
-    """Yield all records of topics, one after another, up to their end as of now; for topics that memory does not hold.
+    """Yield the records of topics one by one up to their current end, without holding them in memory.
 
     Raises:
-        BrokerUnavailable: no broker answers there, or nothing came for `stall_seconds`.
+        BrokerUnavailable: no broker answers, or no record came for `stall_seconds`.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -164,10 +162,10 @@ async def records_of(
 
 
 async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
-    """All records that the topics hold now, in order within a partition; a topic that does not exist holds none.
+    """Return all records of the topics, in order within a partition. A missing topic has none.
 
     Raises:
-        BrokerUnavailable: they could not be read within the time.
+        BrokerUnavailable: they could not be read in time.
     """
     names = list(topics)
     try:
@@ -181,7 +179,7 @@ async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_secon
 
 
 async def record_at(consumer: Any, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-    """The record of that offset; None where it is deleted, or was never there."""
+    """Return the record at that offset, or None if it is deleted or never existed."""
     tp = TopicPartition(topic, partition)
     if tp not in await partitions_of(consumer, topic):
         return None
@@ -191,6 +189,6 @@ async def record_at(consumer: Any, topic: str, partition: int, offset: int) -> C
         return None
     consumer.seek(tp, offset)
     async for (record,) in read_until(consumer, ends, most=1):
-        # The one behind it, where compaction or a transaction left a gap.
+        # Compaction or a transaction may leave a gap here.
         return record if record.offset == offset else None
     return None

@@ -1,8 +1,8 @@
-"""Check a LoRA as `peft` saves it, and carry it as one file that says all there is to say of it.
+"""Check a LoRA as `peft` saves it, and pack it into one complete file.
 
-Only what is a matrix beside a matrix of the base is taken: two tensors for each changed module, `lora_A` (rank, in) and
-`lora_B` (out, rank). No module is saved whole, none is added, no code is named. What is left of the configuration is
-written anew from the manifest. The scale travels in the file's metadata too: a version is its weights *and* its scale.
+Only matrix pairs are accepted: `lora_A` (rank, in) and `lora_B` (out, rank) for each changed module. Whole or new
+modules and code are refused. The configuration is rewritten from the manifest. The file's metadata holds the scale,
+because a version is its weights *and* its scale.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["CONFIG", "WEIGHTS", "base_of", "check_lora", "config_of", "pack", "r
 
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_SCALE = "fleetlore"  # of the metadata
+_SCALE = "fleetlore"  # key of the metadata
 _NAME = re.compile(r"base_model\.model\.((?:[\w-]+\.)*([\w-]+))\.lora_(A|B)\.weight")
 _MOST_CONFIG = 1024 * 1024
 _MOST_RANK = 512
 
-# Of `peft.LoraConfig`: what is absent, empty or as here in a plain LoRA. Else more than two matrices of a module are
-# changed, or code is named.
+# `LoraConfig` fields that must be absent, empty or equal to these. Other values change more than two matrices a module
+# or name code.
 _PLAIN: Mapping[str, object] = {
     "modules_to_save": None,
     "bias": "none",
@@ -48,18 +48,18 @@ _PLAIN: Mapping[str, object] = {
     "trainable_token_indices": None,
     "target_parameters": None,
 }
-# These change the base before it is trained: the difference to the base is not what the file holds.
+# These change the base before training, so the file does not hold the whole difference.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 
-# Elements of a LoRA's weights, as numpy reads them: it has no BF16.
+# numpy types of a LoRA's elements. It has no BF16.
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _METADATA = "__metadata__"
-# Elements that are looked at in one go.
+# Elements that are checked at a time.
 _CHUNK = 1 << 22
 
 
 class TensorFile(NamedTuple):
-    """The parts of a safetensors file: its tensors by name and what else its header says, as they stand there; data."""
+    """Parts of a safetensors file: tensors by name, other header fields, and data."""
 
     tensors: dict[str, dict[str, Any]]
     metadata: dict[str, str]
@@ -71,12 +71,12 @@ class TensorFile(NamedTuple):
 
 
 def read_tensors(file: bytes) -> TensorFile:
-    """The parts of a file whose tensors fill it without gap or overlap, and hold finite numbers.
+    """Parse a file whose tensors fill it without gap or overlap and are finite.
 
     Raises:
         AdapterRefused: `structure` or `not_finite`.
     """
-    from safetensors import SafetensorError, deserialize  # of the extra `[adapters]`
+    from safetensors import SafetensorError, deserialize  # extra `[adapters]`
 
     size = int.from_bytes(file[:8], "little")
     try:
@@ -94,7 +94,7 @@ def read_tensors(file: bytes) -> TensorFile:
 
 
 def write_tensors(file: TensorFile) -> bytes:
-    """The file in one form: the same tensors and metadata in the same order give the same bytes."""
+    """Return the canonical file: equal tensors and metadata in equal order give equal bytes."""
     header: dict[str, Any] = {
         name: {key: tensor[key] for key in ("dtype", "shape", "data_offsets")} for name, tensor in file.tensors.items()
     }
@@ -106,29 +106,26 @@ def write_tensors(file: TensorFile) -> bytes:
 def _is_finite(dtype: str, data: memoryview) -> bool:
     numbers = np.frombuffer(data, _DTYPES[dtype])
     chunks = (numbers[at : at + _CHUNK] for at in range(0, len(numbers), _CHUNK))
-    if dtype == "BF16":  # its exponent is that of float32
+    if dtype == "BF16":  # it has float32's exponent
         return all(((chunk & 0x7F80) != 0x7F80).all() for chunk in chunks)
     return all(np.isfinite(chunk).all() for chunk in chunks)
 
 
 def pack(sessions: Iterable[str]) -> str:
-    """Hashes of the ids of sessions, by which an erasure finds what was learned from them: base64 of little-endian
-    64-bit integers, sorted.
-    """
+    """Pack hashes of session ids, which erasures need: base64 of sorted little-endian 64-bit integers."""
     return base64.b64encode(np.array(sorted(map(stable_hash, sessions)), "<u8").tobytes()).decode()
 
 
 def unpack(packed: str) -> frozenset[int]:
-    """The hashes that `pack` wrote."""
     return frozenset(np.frombuffer(base64.b64decode(packed), "<u8").tolist())
 
 
 class Base(NamedTuple):
-    """A language model, named by what it is.
+    """A language model, identified by its content.
 
     Attributes:
-        sha256: of its weights: of the one file, or of the lines `SHA256  NAME` of several in the order of their names.
-        shapes: of its tensors, by name.
+        sha256: of the weights file, or of the sorted lines `SHA256  NAME` of several.
+        shapes: tensor shapes by name.
     """
 
     sha256: str
@@ -139,7 +136,7 @@ def base_of(folder: Path) -> Base:
     """Read a model's `*.safetensors`.
 
     Raises:
-        ConfigError: the folder holds none, or one is damaged.
+        ConfigError: the folder has no such file, or one is damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -168,7 +165,7 @@ class Lora(NamedTuple):
     """An adapter that passed every check.
 
     Attributes:
-        weights: one file, in one form; its hash is the version.
+        weights: the canonical file, whose hash is the version.
     """
 
     weights: bytes
@@ -180,10 +177,10 @@ class Lora(NamedTuple):
 
 
 def read_lora(folder: Path, base: Base) -> Lora:
-    """Read the adapter that `peft` saved in a folder; other files there are not looked at.
+    """Read an adapter that `peft` saved in a folder. Other files are ignored.
 
     Raises:
-        ConfigError: the folder does not hold it.
+        ConfigError: the folder has no adapter.
         AdapterRefused: `structure`, `foreign` (it does not fit the base), `oversized` or `not_finite`.
     """
     try:
@@ -205,7 +202,7 @@ def read_lora(folder: Path, base: Base) -> Lora:
 
 
 def check_lora(weights: bytes, manifest: LanguageModelManifest) -> None:
-    """Check that weights are what a signed manifest says of them.
+    """Check weights against their signed manifest.
 
     Raises:
         AdapterRefused: `structure` or `not_finite`.
@@ -223,7 +220,7 @@ def check_lora(weights: bytes, manifest: LanguageModelManifest) -> None:
 
 
 def config_of(manifest: LanguageModelManifest) -> bytes:
-    """The configuration that `peft` and vLLM read beside the weights."""
+    """Return the configuration for `peft` and vLLM."""
     return orjson.dumps(
         {
             "peft_type": "LORA",
@@ -260,7 +257,7 @@ def _scale_of(stated: Any) -> tuple[int, float, bool]:
 
 
 def _check_names(shapes: Mapping[str, tuple[int, ...]], rank: int) -> tuple[str, ...]:
-    """The modules that are changed, by their last names; each has both its matrices, of one rank."""
+    """Return the last names of the changed modules. Each must have both matrices of one rank."""
     sides: dict[str, set[str]] = {}
     targets = set()
     for name, shape in shapes.items():

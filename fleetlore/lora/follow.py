@@ -22,16 +22,14 @@ __all__ = ["LoraFollower"]
 
 
 class KeptLora(NamedTuple):
-    """A version that passed every check, and the folder where it lies."""
+    """A version that passed every check, and its folder."""
 
     manifest: LanguageModelManifest
     path: Path
 
 
 class LoraSlot(AdapterSlot[Path]):
-    """Runs one version at a time: `folder/SHA256/` holds it, and goes when another one runs. What lies there before is
-    not read.
-    """
+    """Runs one version at a time, in `folder/SHA256/`, and deletes the previous one. Other content is ignored."""
 
     kind = LanguageModelManifest
 
@@ -40,7 +38,7 @@ class LoraSlot(AdapterSlot[Path]):
         self._folder = folder
 
     def load(self, weights: bytes, manifest: LanguageModelManifest) -> Path:
-        """Check everything and write it to the folder.
+        """Check a version and write it to the folder.
 
         Raises:
             AdapterRefused: `structure`, `not_finite`, or `unwritable`.
@@ -60,7 +58,7 @@ class LoraSlot(AdapterSlot[Path]):
         super().apply(loaded)
 
     def reset(self) -> None:
-        """Run no version: it was revoked, and goes from the folder."""
+        """Run no version, and delete the revoked one."""
         self._drop()
         super().reset()
 
@@ -70,7 +68,7 @@ class LoraSlot(AdapterSlot[Path]):
 
 
 def _put(path: Path, files: dict[str, bytes]) -> None:
-    """Make a folder of exactly these files. One that is so already stays: another process may serve from it."""
+    """Make a folder with exactly these files. An equal one stays, because another process may serve from it."""
     if _holds(path, files):
         return
     with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as scratch:
@@ -78,16 +76,16 @@ def _put(path: Path, files: dict[str, bytes]) -> None:
         made.mkdir(mode=0o700)
         for name, content in files.items():
             (made / name).write_bytes(content)
-        shutil.rmtree(path, ignore_errors=True)  # whatever lies there, somebody else may have put there
+        shutil.rmtree(path, ignore_errors=True)  # foreign content
         try:
             made.rename(path)
         except OSError:
-            if not _holds(path, files):  # another process was here first, with the same files
+            if not _holds(path, files):  # another process wrote the same files first
                 raise
 
 
 def _holds(path: Path, files: dict[str, bytes]) -> bool:
-    """Whether these files lie there, regular ones, and nothing else."""
+    """Return whether the folder holds exactly these regular files."""
     try:
         sizes = {each.name: each.lstat().st_size if S_ISREG(each.lstat().st_mode) else -1 for each in path.iterdir()}
         if path.is_symlink() or sizes != {name: len(content) for name, content in files.items()}:
@@ -98,17 +96,17 @@ def _holds(path: Path, files: dict[str, bytes]) -> bool:
 
 
 class LoraFollower:
-    """The version that its channel points to, verified, as a folder that `peft` and vLLM load.
+    """Keeps its channel's verified version in a folder that `peft` and vLLM load.
 
         async with LoraFollower("adapters") as lora:
             await lora.ready(10)
             model.load_adapter(str(lora.current.path), lora.current.manifest.version)
 
-    Broker, keys and the storage of weights come from the settings (`FLEETLORE_*`), or from the folder of a stack.
+    Broker, keys and blob store come from the settings (`FLEETLORE_*`) or from a stack's folder.
 
     Args:
-        folder: where the version is kept, `folder/SHA256/`; of its own, and empty at the start.
-        server: who follows: its share of a canary is drawn by this name, and it tells what it runs under it.
+        folder: private folder of the version, `folder/SHA256/`. It is empty at first.
+        server: name of the follower. It draws the share of a canary and signs the acks.
         data: folder of a running `fleetlore up --data DIR`.
 
     Raises:
@@ -148,11 +146,11 @@ class LoraFollower:
         )
 
     async def start(self) -> None:
-        """Begin to follow; returns at once, whether or not the broker answers."""
+        """Start to follow. It returns at once, even without a broker."""
         await self._subscriber.start()
 
     async def close(self) -> None:
-        """Follow no more; the version in use stays in the folder."""
+        """Stop following. The version in use stays in the folder."""
         await self._subscriber.close()
 
     async def __aenter__(self) -> Self:
@@ -163,15 +161,15 @@ class LoraFollower:
         await self.close()
 
     async def ready(self, timeout_seconds: float) -> bool:
-        """Wait until what was published before is here; False if time is up."""
+        """Wait until the published version is here. Return False on time-out."""
         return await self._subscriber.caught_up(timeout_seconds)
 
     @property
     def current(self) -> KeptLora | None:
-        """The version to run; None without one."""
+        """The version to run, or None."""
         return KeptLora(*self._slot.current) if self._slot.current is not None else None
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many records and versions were refused, by reason."""
+        """Refused records and versions by reason."""
         return dict(self._subscriber.refused)

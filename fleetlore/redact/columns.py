@@ -1,4 +1,4 @@
-"""Mask secrets whose name stands at the head of a column: in CSV, in a table of pipes or tabs, in SQL's `INSERT`."""
+"""Mask secrets in columns with a secret name: CSV, tables with pipes or tabs, SQL `INSERT`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SQL = re.compile(r"(?P<quoted>\\*'(?:[^'\\]|''|\\[^'])*+\\*'|\"[^\"]*+\")|[(),]
 
 
 def kind_of_column(name: str) -> str | None:
-    """What lies under a column of this name: "password", "secret" or None."""
+    """Return the kind of a column's values by its name: "password", "secret" or None."""
     name = name.strip(_MARKS)
     if _PASSWORD.fullmatch(name):
         return "password"

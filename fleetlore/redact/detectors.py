@@ -1,7 +1,7 @@
-"""Detect secrets that have a form of their own: a vendor's prefix, a PEM block, a token of three parts. One table.
+"""Detect secrets with a distinctive form: a vendor's prefix, a PEM block, a three-part token.
 
-The forms are what vendors document and what scanners of repositories look for; `python -m benchmarks redaction`
-measures them on planted secrets. To add one, write its row and an example in `tests/fleetlore/redact/test_redact.py`.
+The forms come from vendors' documentation and repository scanners. `python -m benchmarks redaction` measures them on
+planted secrets. To add one, add its row and an example in `tests/fleetlore/redact/test_redact.py`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class _Form(NamedTuple):
 
     Attributes:
         kind: the name in the mask.
-        needles: substrings, separated by `|`; one of them is in every text that the pattern matches. Their last four
-            characters are what many texts are searched for at once, so these should be rare.
-        pattern: a regular expression; its group `secret`, or else the whole match, is masked.
+        needles: substrings, separated by `|`. Every match contains one of them. The search uses their last four
+            characters, so these should be rare.
+        pattern: a regular expression. Its group `secret`, or else the whole match, is masked.
     """
 
     kind: str
@@ -30,11 +30,10 @@ class _Form(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Forms that share a first look: most texts lack `contains`, and looking for it is ten times cheaper than for all
-    needles.
+    """Forms with a common first test: most texts lack `contains`, which costs a tenth of a search for all needles.
 
     Attributes:
-        shape: a second look, a regular expression that is in every text that one of the forms matches.
+        shape: a second test, a regular expression that every matching text contains.
     """
 
     contains: str
@@ -42,37 +41,37 @@ class _Group(NamedTuple):
     forms: tuple[_Form, ...]
 
 
-# A search for one of two takes as long as for each, and each event is searched for all.
+# One search for both alternatives takes as long as each, and every event is searched.
 _BEHIND_A_DOT = r"\.[\w-]{6}(?:\.[\w-]{27}|(?<=s\.......)[A-Za-z0-9]{18})"
 _BEHIND_DIGITS = r":(?<=\d{8}:)[\w-]{32}"
 _BEHIND_A_BAR = r"\|(?<=\d\|)[\w-]{27}"
 _BEHIND_A_WORD = r"_(?<=[a-z\d]_)[0-9a-f]{40}"
-#: Forms that hold no substring of their own: a kind, its pattern, and a shape that is in every
-#: text that the pattern matches. A shape begins with one character, which a search finds at once.
+# Forms without a fixed substring: kind, pattern, and a shape that every matching text contains. A shape starts with one
+# literal character, which makes its search fast.
 BY_SHAPE: tuple[tuple[str, str, str], ...] = (
     ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
     ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
     ("asana_token", r"(?<![\w/])[12]/(?:\d{13,20}/)?\d{13,20}:[0-9a-f]{32}\b", _BEHIND_DIGITS),
-    # Of Facebook, and of whoever numbers tokens.
+    # Facebook and other issuers of numbered tokens.
     ("numbered_token", r"(?<!\d)\d{1,20}\|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{27,80}(?![\w-])", _BEHIND_A_BAR),
-    # Of whoever writes a name before what is random.
+    # Issuers that put a name before the random part.
     (
         "vendor_key",
         r"(?<![\w-])(?!(?:sha|md|hash|commit|blob|digest|etag|file|img|image|rev|node|obj|tx|id|ref|key)\d{0,3}_)"
         r"[a-z][a-z0-9]{2,15}_[0-9a-f]{40,64}(?![\w-])",
         _BEHIND_A_WORD,
     ),
-    # An old one.
+    # An old form.
     ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
 )
 
 
 def _shape(pattern: str) -> str:
-    """The pattern as it is found in JSON too, where the letter of an escape may stand before a token."""
+    """Return the pattern as it matches in JSON, where an escape's letter may precede a token."""
     return re.sub(r"\\b|\(\?<!\[[^\]]*\]\)", "", pattern).replace("(?P<secret>", "(?:").replace(BEFORE, "")
 
 
-# Of a Kubernetes manifest.
+# A Kubernetes manifest.
 _KIND = r"\bkind: {1,4}[\\x22']?Secret\b"
 _VALUES = r"(?:\s+[\w.-]+: *[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+"
 
@@ -86,12 +85,13 @@ FORMS: tuple[_Group, ...] = (
                 "PRIVATE K",
                 (
                     r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-                    # No further than to the next dashes: each beginning without an end would else be read to the end.
+                    # Stop at the next dashes: each beginning without an end would otherwise scan to the end of the
+                    # text.
                     r"(?:(?:[^-]|-(?!----))*+-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-                    r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)"  # cut off before its end
+                    r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)"  # truncated
                 ),
             ),
-            # Its first line is missing.
+            # A key without its first line.
             _Form(
                 "private_key",
                 "PRIVATE K",
@@ -244,7 +244,7 @@ FORMS: tuple[_Group, ...] = (
         "kind:",
         None,
         (
-            # One block of values behind the kind, or before it, as `kubectl get` sorts them; none beyond a masked one.
+            # One block of values before or after the kind (`kubectl get` sorts them), not past a masked one.
             _Form(
                 "kubernetes_secret",
                 "Secret",
@@ -260,7 +260,7 @@ FORMS: tuple[_Group, ...] = (
             _Form(
                 "url_password",
                 "://",
-                # A password, or a token in the place of a name.
+                # A password, or a token as user name.
                 r"://(?:[^\s/@:\"'\\<>\[]{0,128}:|(?=[\w-]*\d)(?=[\w-]{20,}@))"
                 r"(?P<secret>(?!\[redacted:|[$<*{])[^\s/\"'<>\\]{1,256}?)@(?=[\w.\[-])",
             ),
@@ -275,19 +275,19 @@ FORMS: tuple[_Group, ...] = (
                 "basic_auth",
                 "curl",
                 r"\bcurl\b(?:(?!\bcurl\b)(?:\\\n|[^\n|;])){0,500}?\s(?:-u|--user)[ =]{0,4}(?![\"']?\[redacted:)"
-                # A user and a password, or a token in the place of a user.
+                # User and password, or a token as user name.
                 r"(?:[\"']?[^\s:\"']{0,64}[\"']?:[\"']?(?=[^\s\"'])|[\"']?(?=[^\s:\"']{12,512}:(?:[\s\"']|\Z)))"
                 r"(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,512})",
             ),
             _Form(
                 "password",
                 "mysql",
-                # One command has one password: what is masked is not passed over.
+                # A command has one password, so do not match beyond a mask.
                 r"\bmysql\w*\b(?:(?!\bmysql|-p[\"']?\[redacted:)[^\n|;]){0,500}?\s-p[\"']?"
                 r"(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|rune\b|assw)[^\s\"']{3,128})",
             ),
         ),
     ),
-    # Each on its own, and its pattern its shape: their needles are short.
+    # Each is its own group and its own shape, because its needles are short.
     *(_Group(contains, _shape(row[2]), (_Form(*row),)) for contains, rows in VENDOR_FORMS.items() for row in rows),
 )

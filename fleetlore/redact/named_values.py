@@ -1,7 +1,7 @@
-"""Mask values that are secret by the word before them: `password=`, `"api_key": "..."`, `--token x`, `Bearer x`.
+"""Mask values after a secret's name: `password=`, `"api_key": "..."`, `--token x`, `Bearer x`.
 
-Ordinary error text must stay whole ("Unexpected token: <", "/etc/passwd: Permission denied"), because failure patterns
-are mined from it: a value is masked only if it can be a secret (`is_secret`).
+Error texts such as "Unexpected token: <" must stay whole, because failure patterns are mined from them. So only a value
+that can be a secret (`is_secret`) is masked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Replace = Callable[[re.Match[str]], str]
 
 class Rule(NamedTuple):
     kind: str
-    needles: tuple[str, ...]  # one of them is in every (for a word: folded) text that the rule matches; their last four
-    # characters are what many texts are searched for at once, so these should be rare
+    needles: tuple[str, ...]  # every match contains one (word rules: folded); the search uses the last four
+    # characters, so these should be rare
     pattern: re.Pattern[str]
     replace: Replace
-    # Without a match of this in a folded text there is none; found several times faster.
+    # A cheap test on the folded text: without this match there is no secret.
     named: re.Pattern[str] | None = None
 
 
-# How every mask begins.
+# Prefix of every mask.
 REDACTED = "[redacted:"
 
 
@@ -36,14 +36,14 @@ def mask_of(kind: str) -> str:
 
 
 def masked_group(match: re.Match[str], group: str, mask: str, length: int | None = None) -> str:
-    """What a pattern matched, with a mask in place of a group, or of its first characters."""
+    """Return the match with a mask in place of a group, or of its first `length` characters."""
     text, start = match[0], match.start(group) - match.start()
     end = start + (len(match[group]) if length is None else length)
     return text[:start] + mask + text[end:]
 
 
 def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) -> Rule:
-    """A secret with a form of its own: the group `secret`, or else the whole match, becomes the mask."""
+    """Make a rule of a distinctive form: the group `secret`, or else the whole match, is masked."""
     compiled = re.compile(pattern, re.IGNORECASE if folded else 0)
     mask = mask_of(kind)
     if "secret" not in compiled.groupindex:
@@ -52,7 +52,7 @@ def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) ->
     return Rule(kind, tuple(needles.split("|")), compiled, lambda match: masked_group(match, "secret", mask))
 
 
-#: What is said of a secret behind its name, as in `password_new`.
+# Suffixes of a secret's name, as in `password_new`.
 AGAIN_WORDS = (
     "again",
     "confirm",
@@ -69,7 +69,7 @@ AGAIN_WORDS = (
     "base",
 )
 _AGAIN = rf"(?:[_-]?(?:[0-9]{{1,2}}|confirmation|{'|'.join(AGAIN_WORDS)}))?"
-#: A password in Russian, Chinese and Polish.
+# "Password" in Russian, Chinese and Polish.
 FOREIGN = ("\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801", "has\u0142o")
 PASSWORDS = (
     r"(?:passwords?|passwd|passphrase|passcode|passwort|kennwort|pwd|contrase\u00f1a|senha|mot_?de_?passe|wachtwoord"
@@ -90,7 +90,7 @@ _VALUE = (
     r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)"""
     r"""|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&])|&(?![\w.-]{1,40}=|gt;|lt;))+)))"""
 )
-# What stands in a secret's place in documentation, code and error texts.
+# Placeholders for secrets in documentation, code and error texts.
 _FILLERS = (
     "none null nil true false undefined unset empty required missing invalid incorrect wrong expired denied optional "
     "str string bytes text int bool object any password passwd secret token key value rejected failed mismatch unknown "
@@ -107,13 +107,13 @@ FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 
 @lru_cache(maxsize=1024)
 def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
-    """Whether a value found under a secret's name can be a secret.
+    """Return whether a value after a secret's name can be a secret.
 
-    A password may be any word; a token or key has the look of one: eight characters, no blank, a digit or mixed case.
+    A password may be any word. A token or key has at least eight characters, no blank, and a digit or mixed case.
 
     Args:
-        bare: it is not quoted, so it may be code.
-        prose: it is a bare word after a colon with more words behind it: as likely a sentence as a password.
+        bare: unquoted, so it may be code.
+        prose: a bare word after a colon, followed by words: as likely a sentence as a password.
     """
     value = value.strip()
     if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
@@ -128,11 +128,11 @@ def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = F
 
 
 def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tuple[Rule, Rule]:
-    """A secret called by one of `names`: `name=value` in all its notations, and `--name value`."""
+    """Make rules for a secret named by `names`: `name=value` in all notations, and `--name value`."""
     mask = mask_of(kind)
 
     def replace(match: re.Match[str]) -> str:
-        form = match.lastgroup or "bare"  # of the value's groups the one that matched
+        form = match.lastgroup or "bare"  # the group of the value that matched
         value = match[form]
         bare = form == "bare"
         prose = bare and ":" in match["sign"] and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
@@ -142,14 +142,14 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
             return match[0]
         return masked_group(match, form, mask)
 
-    # Not after a slash or dot: `/etc/passwd: Permission denied` is the commonest error text of all.
+    # A slash or dot may not precede it: `/etc/passwd: Permission denied` is a very common error.
     sign = (
         r"""\\*["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}value"""
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
         r"""|\\*["']\s{0,4},\s{0,4}\\*["'](?:value|val|content|default)\\*["']"""
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
         r"""\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|(?:[.?+]|\?\?|\|\|)=|[:=])\s{0,4}"""
-        # A YAML tag, a YAML block, a call that makes a text of the value.
+        # A YAML tag, a YAML block, or a call that converts the value to text.
         r"""(?:!!?\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
     )
     assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
@@ -157,7 +157,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+|\\*[\"'],\s{{0,2}}(?=\\*[\"']))(?!-){_VALUE}",
         re.IGNORECASE,
     )
-    # With a letter at the start of each name a search skips, more than twice as fast, what none of them begins with.
+    # A literal first letter lets the search skip, at more than twice the speed.
     named = re.compile(rf"(?:{names.replace(_AUTH, 'auth')}){sign}")
     words = tuple(needles.split("|"))
     return (
@@ -167,19 +167,19 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
 
 
 def _basic_credentials(rule: Rule) -> Rule:
-    """`Basic dXNlcjpwYXNz` only where the word decodes to `user:password`: "basic authentication" is harmless."""
+    """Mask `Basic dXNlcjpwYXNz` only if it decodes to `user:password`: "basic authentication" is harmless."""
 
     def replace(match: re.Match[str]) -> str:
         try:
             decoded = b64decode(match["secret"], validate=True)
-        except ValueError:  # no base64; or a letter that is one only to a pattern that ignores case, as a long s
+        except ValueError:  # not base64, or a letter that matches only without case, such as a long s
             return match[0]
         return rule.replace(match) if b":" in decoded else match[0]
 
     return rule._replace(replace=replace)
 
 
-# Words between the name of a secret and the secret.
+# Words between a secret's name and its value.
 BETWEEN = "is|was|are|for|of|to|with|id|value|set|the|your|my|new|this|here|found|using|use|named|called|as|string|env"
 _WORDS = "password|passwd|pwd|passphrase|secret|token|api_?-?key"
 _PARTS = re.compile(r"[._/=+~:-]+")
@@ -188,10 +188,10 @@ _HASH = re.compile(r"[0-9a-fA-F-]+")
 
 
 def _is_random(value: str, named: bool) -> bool:
-    """Whether no person made up the value: letters and digits in turn, within one part of it.
+    """Return whether a value looks generated: letters and digits alternate within one part.
 
     Args:
-        named: by a word for nothing but secrets; a hash or UUID is taken for one then.
+        named: its name is used for secrets only, so a hash or UUID counts too.
     """
     if _PLACEHOLDER.match(value) or (not named and _HASH.fullmatch(value)) or value.startswith(("/", "./", "~")):
         return False
@@ -202,7 +202,7 @@ def _is_random(value: str, named: bool) -> bool:
 
 
 def _said() -> Rule:
-    """A secret that a sentence or a log line names: "token is …", "401 for key …", `secret - '…'`."""
+    """Make rules for secrets named in a sentence or log line: "token is …", "401 for key …", `secret - '…'`."""
     mask = mask_of("secret")
 
     def replace(match: re.Match[str]) -> str:
@@ -216,7 +216,7 @@ def _said() -> Rule:
         r"(?:[\s:=>,\"'`(\[{<|*\u2013\u2014\u2192-]|\\[nrt\"']"
         rf"|(?:{BETWEEN})(?![a-z]))"
         r"{1,16}+(?P<secret>(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15,512}"
-        # Between quotes with other signs too, but none of code.
+        # Quoted values may have other characters, but not those of code.
         r"|(?<=[\"'`])(?=[^\s\"'`]{0,64}\d)[^\s\"'`<>()\[\]{},;\\]{16,512}(?=[\"'`\\]))"
     )
     named = re.compile(r"secret|token|pass(?:word|wd|phrase)|credential|api[_ -]?key|access[_-]key|(?<![a-z])key")
@@ -225,12 +225,12 @@ def _said() -> Rule:
     )
 
 
-#: Behind a key of somebody's own, `fastlyKey string = "…"`: what no id and no path looks like.
+# A value that no id or path resembles, after a vendor's key: `fastlyKey string = "…"`.
 OF_A_KEY = (
     r"\d?\\*[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}(?:\\*[\"'])?"
     r"(?=[\w+.=?-]{0,60}\d)"
 )
-# Keys that find something instead of opening it.
+# Keys that identify and do not authenticate.
 _FINDS = re.compile(
     r"(?:cache|primary|foreign|partition|idempotency|sort|row|object|storage|s3|unique|rout(?:e|ing)|group|hash|etag"
     r"|dedup|index|lookup|event|message|file|image|blob|map|lock|session|request|trace|query|shard|bucket|range|item"
@@ -241,9 +241,8 @@ _LONG_KEY = 32
 
 
 def _own_key() -> Rule:
-    """`fastlyKey string = "…"`, where the value is no id: in upper and lower case and with digits, or as long as a hash
-    where the key is none that finds something.
-    """
+    """Make rules for `fastlyKey string = "…"` if the value is no id: mixed case with digits, or as long as a hash
+    unless the key only identifies."""
     mask = mask_of("secret")
 
     def replace(match: re.Match[str]) -> str:
@@ -260,7 +259,8 @@ def _own_key() -> Rule:
 
 
 def _element() -> Rule:
-    """`<password>…</password>`, in HTML's escapes too, and `<secret>{AQAA …}</secret>` of a store of credentials."""
+    """Make rules for `<password>…</password>`, also HTML-escaped, and for `<secret>{AQAA …}</secret>` of credential
+    stores."""
     mask = mask_of("password")
 
     def replace(match: re.Match[str]) -> str:
@@ -283,7 +283,7 @@ def _element() -> Rule:
 
 
 def _encoded() -> Rule:
-    """`password%3Dhunter2`, `%22password%22%3A%22hunter2%22`."""
+    """Make rules for `password%3Dhunter2` and `%22password%22%3A%22hunter2%22`."""
     rule = form_rule(
         "password",
         "pass|pwd|secret|token|key",
@@ -295,7 +295,7 @@ def _encoded() -> Rule:
 
 
 def _quoted_password() -> Rule:
-    """`IDENTIFIED BY '…'` is a form; this is `PASSWORD '…'`, as SQL has it."""
+    """Make the rule for SQL's `PASSWORD '…'`. `IDENTIFIED BY '…'` is a form."""
     rule = form_rule(
         "password",
         "pass",
@@ -306,8 +306,7 @@ def _quoted_password() -> Rule:
     return rule._replace(named=re.compile(r"pass(?:word|wd|phrase)\s"))
 
 
-# Secrets known by a word before them, in any case. They come last: a token with a form of its own is named by its
-# vendor.
+# Secrets named by a word before them, in any case. They run last, so that a vendor's token keeps its vendor's kind.
 NAMED: tuple[Rule, ...] = (
     form_rule("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[\w.~+/-]*[\d._~+/])[\w.~+/-]{12,}=*)", folded=True),
     _basic_credentials(form_rule("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})", folded=True)),

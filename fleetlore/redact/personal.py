@@ -1,9 +1,9 @@
-"""Find what names a person by its form: e-mail, phone, card, IBAN, national id, IP address; and mask it in events.
+"""Find and mask personal data by its form: e-mail, phone, card, IBAN, national id, IP address.
 
-Needs the extra `[personal]`, which workers have. What has digits to check is checked: cards by issuer and Luhn, IBANs
-and national ids (Brazil, France, Italy, Spain, United States) by `python-stdnum`, phones by `phonenumbers`, and of IP
-addresses only public ones count. What a word before calls an order's number or a version is neither a card nor an
-address; a number without marks is a phone where a word before, or its key, says so. A name has no form.
+It needs the extra `[personal]`, which workers have. Check digits are verified: cards by issuer and Luhn, IBANs and
+national ids (Brazil, France, Italy, Spain, United States) by `python-stdnum`, phones by `phonenumbers`. Only public IP
+addresses count. A preceding word can mark a number as an order or version, which is ignored, or as a phone number.
+Names of persons have no form and are not found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ except ImportError as error:
 
 __all__ = ["ANYWHERE", "PersonalData", "personal_data"]
 
-#: Instead of a region: phone numbers in the international form alone.
+# Instead of a region: international phone numbers only.
 ANYWHERE = "anywhere"
 
 _EMAIL = re.compile(r"(?<![\w@.+-])(?!git@)[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?!\w)")
@@ -42,18 +42,18 @@ _NO_CARD = re.compile(
     r"bestellung|auftrag|rechnung)(?:[\s_-]{0,2}(?:no|nr|num|number|id|code|nummer))?[\s\"'#:=.]{0,4}\Z",
     re.I,
 )
-# First digits and lengths that issuers use (ISO/IEC 7812); any number passes Luhn's test once in ten.
+# Issuers' first digits and lengths (ISO/IEC 7812). Any number passes Luhn's test once in ten.
 _ISSUED = re.compile(
     r"4\d{12}(?:\d{3})?|(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}|3[47]\d{13}"
     r"|3(?:0[0-5]|[68]\d)\d{11}|(?:6011|65\d\d|64[4-9]\d|62\d\d|35\d\d|50\d\d|5[6-8]\d\d)\d{12}(?:\d{3})?"
 )
-# In lower case a later group of letters alone is a word behind it.
+# In lower case, a trailing group of letters is a following word.
 _IBAN = re.compile(
     r"(?<!\w)(?:[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?"
     r"|[a-z]{2}\d{2}(?:[a-z0-9]{11,30}|(?: [a-z0-9]{4})?(?: (?=[a-z]{0,3}\d)[a-z0-9]{4}){2,7}"
     r"(?: \d[a-z0-9]{0,2})?))(?!\w)"
 )
-# With a port or without.
+# With or without a port.
 _IP = re.compile(
     r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}(?=:\d{1,5}(?![\w:]|\.\w))"
     r"|(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:]|\.\w))",
@@ -65,13 +65,13 @@ _NO_IP = re.compile(
     re.I,
 )
 _UNICAST = ip_network("2000::/3")
-# E.164 has 7 to 15 digits. A local number has a mark between its parts, for else it is any number, and is no date.
+# E.164 has 7 to 15 digits. A local number must have separators and not be a date.
 _PHONE = re.compile(r"(?<![\w+])\+\d(?:[ ()./-]{0,3}\d){6,14}(?!\w)")
 _LOCAL = re.compile(
     r"(?<![\w.+/-])(?=\(?\d{2,6}[) ./-])(?!\d{4}-\d\d-\d\d|\d\d[./-]\d\d[./-]\d{4})"
     r"\(?\d(?:[ ()./-]{0,3}\d){6,12}(?![\w-]|[./]\d)"
 )
-# `0049 30 901820`; and what a word calls a phone, in digits alone.
+# `0049 30 901820`, and digits after a word for phone.
 _ZEROS = re.compile(r"(?<![\w+.-])00[1-9](?=\d{0,12}[ ()/-])(?:[ ()./-]{0,3}\d){6,14}(?!\w)")
 _PHONE_KEY = re.compile(
     r"(?:phone|telephone|telefon|tel|mobile|cell|handy|fax|whatsapp|sms|msisdn)(?:[_ ]?(?:no|nr|number|nummer))?"
@@ -80,11 +80,11 @@ _BARE_PHONE = re.compile(r"\+?\d{7,15}")
 _CALLED_PHONE = re.compile(
     rf"(?<![A-Za-z])(?:{_PHONE_KEY.pattern}|call|dial|ring)\W{{1,4}}(?P<number>\d{{7,15}})(?![\w-]|\.\w)", re.I
 )
-# So many numbers of a text are checked, which is slow; of a longer list the form is enough.
+# Numbers of a text that are checked, which is slow. Beyond them the form is enough.
 _CHECKED = 20
 _PARTS_TRIED = 2
 _DIGITS_IN_A_ROW = re.compile(r"\d+")
-# National ids that are written so that they are not mistaken for any number.
+# National ids in formats that differ from other numbers.
 _NATIONAL: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
     (re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), ssn.is_valid),
     (re.compile(r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])"), cpf.is_valid),
@@ -92,9 +92,9 @@ _NATIONAL: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
     (re.compile(r"(?<!\w)\d{8}-?[A-Z](?!\w)"), dni.is_valid),
 )
 _FISCAL = re.compile(r"(?<!\w)[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z](?!\w)")
-# What must stand in a text, or in the JSON of an event, before the patterns above are worth a try, for each of them
-# looks behind at every character: seven digits for a number, two capitals and two digits for an IBAN or a code, and the
-# middle of an IP address. Where all begins with a digit a search skips the rest.
+# A fast first test of texts or events' JSON, because the patterns above look behind at every character: seven digits
+# for a number, two capitals and two digits for an IBAN or code, and the middle of an IP address. All begin with a
+# digit, so a search can skip.
 _NUMBER = r"[0-9](?:(?:BLANK{0,3}+[0-9]){6}|(?<=[A-Z]{2}[0-9])[0-9]|(?<=\.[0-9])[0-9]{0,2}\.[0-9])"
 _COLONS = r":[0-9A-Fa-f]{0,4}:"
 _IN_TEXT, _IN_JSON = (
@@ -104,14 +104,14 @@ _IN_TEXT, _IN_JSON = (
         re.compile(_COLONS.encode()),
     ),
 )
-# Then which of them.
+# The second test.
 _DIGITS = re.compile(r"\d(?:[ .\t\u00a0\u2007\u2009\u202f-]{0,3}\d){7}")
 _CODED = re.compile(r"[A-Za-z]{2}\d{2}")
 _MIDDLE = re.compile(r"\.\d{1,3}\.\d|:[0-9A-Fa-f]{0,4}:")
 
 
 class _Found(NamedTuple):
-    """Personal data at text[start:end]; `kind`: "email", "phone", "card", "iban", "national id" or "ip address"."""
+    """Personal data at text[start:end]. `kind`: "email", "phone", "card", "iban", "national id" or "ip address"."""
 
     start: int
     end: int
@@ -119,10 +119,10 @@ class _Found(NamedTuple):
 
 
 def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[_Found]:
-    """What in a text names a person, kind by kind; finds of two kinds may overlap.
+    """Yield personal data kind by kind. Results of two kinds may overlap.
 
     Args:
-        regions: whose local phone numbers count as well, as ISO 3166 has them.
+        regions: ISO 3166 codes whose local phone numbers count too.
     """
     if "@" in text:
         yield from _each(text, _EMAIL, "email")
@@ -134,7 +134,7 @@ def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[_Found]:
         yield from _each(text, _CARD, "card", _is_card, _NO_CARD)
     if _CODED.search(text):
         yield from _each(text, _FISCAL, "national id", codicefiscale.is_valid)
-        # Of a country only the length: some banks' own check digits are not as the library has them.
+        # Check only the country's length: some banks' check digits differ from the library's rules.
         yield from _each(text, _IBAN, "iban", lambda each: iban.is_valid(each, check_country=False))
     if _MIDDLE.search(text):
         yield from _each(text, _IP, "ip address", _is_public, _NO_IP)
@@ -148,7 +148,7 @@ def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[_Found]:
             yield _Found(*match.span("number"), "phone")
 
 
-# Characters before a number that say what it is.
+# Characters before a number that may describe it.
 _BEFORE = 24
 
 
@@ -159,7 +159,7 @@ def _each(
     valid: Callable[[str], bool] = lambda _: True,
     unless: re.Pattern[str] | None = None,
 ) -> Iterator[_Found]:
-    """What the pattern finds and is valid; not where `unless` is found right before it."""
+    """Yield valid matches, except directly after a match of `unless`."""
     for match in pattern.finditer(text):
         start = match.start()
         if valid(match[0]) and (unless is None or not unless.search(text[max(0, start - _BEFORE) : start])):
@@ -174,7 +174,7 @@ def _phones(text: str, pattern: re.Pattern[str], regions: Sequence[str | None]) 
 
 
 def _length_of_phone(text: str, regions: Sequence[str | None]) -> int:
-    """Characters of the number that the text begins with, for another may stand behind it; 0 where there is none."""
+    """Return the length of the phone number at the start of the text, or 0."""
     ends = [match.end() for match in _DIGITS_IN_A_ROW.finditer(text)]
     for end in reversed(ends[-_PARTS_TRIED:]):
         if any(_is_phone(text[:end], region) for region in regions):
@@ -189,7 +189,7 @@ def _is_phone(text: str, region: str | None) -> bool:
         return False
     if not phonenumbers.is_valid_number(number):
         return False
-    # A local one is written in the parts that are usual there, else most dates were numbers of Washington.
+    # A local number must have its region's usual grouping: otherwise most dates would be numbers of Washington.
     usual = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
     return region is None or _parts(text) == _parts(usual)
 
@@ -209,15 +209,15 @@ def _is_public(text: str) -> bool:
         address = ip_address(text)
     except ValueError:
         return False
-    # `[::2]` is a slice and a valid address, but of no host.
+    # `[::2]` is a slice and a valid address, but no host has it
     return address.is_global and (address.version == 4 or address in _UNICAST)
 
 
 class PersonalData:
-    """Masks personal data in the events of an agent, as secrets are: `[redacted:email]`.
+    """Masks personal data in events, as secrets are: `[redacted:email]`.
 
     Args:
-        regions: whose local phone numbers are masked, as ISO 3166 has them; ANYWHERE for none in particular.
+        regions: ISO 3166 codes whose local phone numbers are masked, or ANYWHERE.
 
     Raises:
         ConfigError: a region is unknown.
@@ -230,7 +230,7 @@ class PersonalData:
         self._regions = tuple(region for region in regions if region != ANYWHERE)
 
     def masked_json(self, data: bytes) -> bytes:
-        """JSON with personal data masked in its texts, names and numbers; the same object where there is none."""
+        """Return JSON with personal data masked in texts, names and numbers; the same object if there is no match."""
         if b"@" not in data and not any(each.search(data) for each in _IN_JSON):
             return data
         value = orjson.loads(data)
@@ -238,7 +238,6 @@ class PersonalData:
         return data if masked == value else orjson.dumps(masked)
 
     def masked(self, value: Any) -> Any:
-        """A JSON value with personal data masked."""
         if isinstance(value, str):
             return self.masked_text(value)
         if isinstance(value, dict):
@@ -257,7 +256,6 @@ class PersonalData:
         return self.masked(value)
 
     def masked_text(self, text: str) -> str:
-        """The text with personal data masked."""
         parts: list[str] = []
         copied = 0
         for start, end, kind in sorted(personal_data(text, self._regions), key=lambda each: (each.start, -each.end)):

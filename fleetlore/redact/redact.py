@@ -1,14 +1,14 @@
 """Mask secrets before an event leaves the process.
 
-A mask names the kind, `[redacted:github_token]`, so a reader of a failure still learns *that* a token was there.
-Two families of rules:
+A mask names the kind, `[redacted:github_token]`, so a reader still learns *that* a token was there. There are two
+families of rules:
 
-- tokens with a form of their own (a vendor's prefix, a PEM block, a JWT): `fleetlore.redact.detectors`;
-- values that are secret because of their name: `fleetlore.redact.named_values`.
+- tokens with a distinctive form (prefix, PEM block, JWT): `fleetlore.redact.detectors`;
+- values with a secret name: `fleetlore.redact.named_values`.
 
-Most texts hold no secret. Each rule therefore names substrings, its needles, without which it cannot match, and texts
-that repeat are answered from a cache. One pass over the JSON of many events tells which needles each of them has; where
-none of these goes on as its rule asks (`may_hold_secret`), the parts of the event need no look at all.
+Most texts hold no secret. Each rule has needles, substrings that every match contains, and repeated texts are cached.
+One pass over the JSON of many events finds their needles. If none is followed by what its rule requires
+(`may_hold_secret`), the event needs no further test.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fleetlore.redact.prefilter import Needles
 
 __all__ = ["KINDS", "fold", "may_hold_secret", "redact", "suspects"]
 
-_CACHED_CHARS = 2048  # longer texts hardly ever repeat, and a cache of them would hold tens of megabytes
+_CACHED_CHARS = 2048  # longer texts hardly repeat, and caching them would take tens of megabytes
 
 
 def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool) -> _Form:
@@ -55,10 +55,10 @@ def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool
     return contains, compiled if first else None, compiled, rules
 
 
-# What a text must contain; and the shape of it, before its needles are looked for; the shape again, where it is only
-# looked for to open a text, for of a single form the pattern is the shape; the rules.
+# Required substring; shape, tested before the needles; shape for the first test only (a single form's pattern is its
+# shape); rules.
 _Form = tuple[str, re.Pattern[str] | None, re.Pattern[str] | None, tuple[Rule, ...]]
-# Secrets with a form of their own, then what may be one in base64.
+# Distinctive forms, then possible base64.
 _FORMS: tuple[_Form, ...] = (
     *(
         _form(group.contains, group.shape, tuple(form_rule(*form) for form in group.forms), len(group.forms) > 1)
@@ -74,15 +74,15 @@ _FORMS: tuple[_Form, ...] = (
 _NAMED = (*COLUMN_RULES, *NAMED)
 
 _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in BY_SHAPE)
-# One after the other: a search for what may begin with either of two characters takes three times as long.
+# Separate searches: one for two alternatives takes three times as long.
 _SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in BY_SHAPE)))
 
 
-# Such a word, and how it goes on where it names a value, in a text or in the JSON of one; most mentions of a key do
-# not. No word beside a name begins as a sign does, so none is tried twice. The second pattern is for a text with `--`:
-# there a blank behind the word is enough (`--token x`).
+# Such a word and its continuation if it names a value, in text or JSON. Most mentions of a key do not match. Words and
+# signs start differently, so no backtracking occurs. The second pattern is for texts with `--`, where a blank is enough
+# (`--token x`).
 def _beside(signs: str) -> str:
-    """What may stand between the word and the sign behind the whole name; `signs` are more characters of it."""
+    """Return a pattern of the characters between word and sign. `signs` adds characters of the name."""
     return (
         rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret|id"""
         r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base"""
@@ -91,15 +91,15 @@ def _beside(signs: str) -> str:
 
 
 _BESIDE = _beside(r"""\\"',""")
-# What is said of a secret goes on with what looks like one.
+# A secret in a sentence is followed by a value that looks like one.
 _SAID = (
     rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
     r"(?:(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
     r"|(?<=[\"'`])(?=[^\s\"'`]{0,64}\d)[^\s\"'`<>()\[\]{},;\\]{16})"
 )
-# In a list a name stands before its value: `["--password", "x"]`.
+# In a list a name precedes its value: `["--password", "x"]`.
 _LISTED = rf"{_beside('')}\\*[\"'],\s?\\*[\"']"
-# At the head of a column: then come the other heads, and rows.
+# Column headers: more headers follow, then rows.
 _COLUMN = (
     rf"(?:[_-]?(?:[0-9]{{1,2}}|{'|'.join(AGAIN_WORDS)}))?s?"
     r"(?:[`\"'\]* ]|\\(?=[\"'])){0,8}"
@@ -108,13 +108,13 @@ _COLUMN = (
 )
 _QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|\s+\\*[\"'])"
 _SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN})"
-# Of the names with `key` in them only those of secrets, else every `PRIMARY KEY =` would open an event. (An i may be
-# one without a dot, or what is left of a capital one with it.)
+# Only names of secrets with `key`, because `PRIMARY KEY =` is common. (The i may be dotless, or the rest of a capital
+# dotted one.)
 _KEY = (
     "(?:api[_ -]?|x-[a-z-]{1,40}|(?:access|secret|private|encryption|signing|auth|license|account|master|app|service|"
     "client|consumer)[_-]?)"
 ).replace("i", "[i\u0131]\u0307?")
-# Behind `basic` only what can be base64 by its length: "basic authentication" would open events.
+# After `basic`, only a word as long as base64: "basic authentication" is common.
 _BLANK = r"(?:\\u00[0-9a-f]{2}|\\[bfnrt]|\s)+"
 _BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]))"
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
@@ -140,14 +140,14 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("cookie", "cookie", _SIGN),
         ("cred", "cred(?:ential)?s?", _SIGN),
         ("auth", "auth", _SIGN),
-        ("authoriza", "authorization", _SIGN),  # a JSON key that makes a secret of its value
+        ("authoriza", "authorization", _SIGN),  # a JSON key whose value is secret
         ("bearer", "bearer", r"(?:\s|\\)"),
         ("basic", "basic", _BLANK + _BASE64),
     )
 }
-# What the patterns above find contains one of these, and which word that is; the short ones with what can follow,
-# because a `key` is in a `keyboard`, and "initial" ends as `credential` does. White space beyond ASCII begins with one
-# of the last four bytes.
+# Every match of the patterns above contains one of these, and its word. Short words include their continuation:
+# `keyboard` contains `key`, and "initial" ends like `credential`. White space beyond ASCII starts with one of the last
+# four bytes.
 _AFTER_NAME = b"\\\"'`:=<>%,&()[]_-0123456789s \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
 _AFTER_WORD = sorted({word[:2].encode() for word in AGAIN_WORDS})
 _AFTER_PASS = [bytes([each]) for each in b"\\\"'`:=>%_-]0123456789"] + [b" =", b" :", b"  =", b"  :"]
@@ -155,53 +155,53 @@ _MENTIONS: dict[bytes, str] = {
     **{word.encode(): word for word in ("token", "secret", "signat", "cookie", "authoriza", "bearer", "basic")},
     **dict.fromkeys((b"passw", b"passp", b"passc"), "pass"),
     **{word.encode() + bytes([after]): word for word in ("key", "pwd", "auth") for after in _AFTER_NAME},
-    # Behind a name without a sign between them.
+    # After a name without a sign.
     **{word.encode() + after: word for word in ("key", "pwd", "auth") for after in _AFTER_WORD},
     **{b"creds" + after: "cred" for after in _AFTER_WORD},
     **{word.encode(): word for word in ("kennwort", "senha", "contrase", "wachtwoo")},
-    # Only of ASCII upper case is found by a needle in lower case.
+    # A lower-case needle finds upper case in ASCII only.
     **{cased.encode(): word for word in FOREIGN for cased in (word, word.title(), word.upper())},
-    # Of the short ones not with a blank alone: that is in every "class ".
+    # Short words without a blank alone, which every "class " contains.
     **{b"pass" + after: "pass" for after in _AFTER_PASS},
     **{b"pw" + after: "pw" for after in _AFTER_PASS},
     **dict.fromkeys((b"motdepas", b"mot_de_pas"), "pass"),
     **dict.fromkeys((b"credentia", *(b"creds" + bytes([after]) for after in _AFTER_NAME)), "cred"),
 }
-# A pattern that ignores case takes a long s for an s and a Kelvin sign for a k.
+# A case-insensitive pattern matches a long s as s and a Kelvin sign as k.
 _LOOKALIKES = {b"s"[0]: (b"s", "\u017f".encode()), b"k"[0]: (b"k", "\u212a".encode())}
 _WORDS: dict[bytes, str] = {
     b"".join(letters): word
     for mention, word in _MENTIONS.items()
     for letters in product(*(_LOOKALIKES.get(byte, (bytes([byte]),)) for byte in mention))
 }
-# The first and second look of the groups that a needle belongs to.
+# First and second tests of each needle's groups.
 _LOOKS: dict[bytes, set[tuple[str, re.Pattern[str] | None]]] = defaultdict(set)
 for _character, _, _shape, _rules in _FORMS:
     for _rule in _rules:
         for _needle in _rule.needles:
             _LOOKS[_needle.encode()].add((_character, _shape))
 _NEEDLES = Needles(exact=_LOOKS, folded=_WORDS)
-# What names so many secrets is taken to hold one: to ask it of each takes as long as to mask it.
+# Texts with more names are treated as secret: testing all costs as much as masking.
 _MANY_NAMES = 32
-# From here on one pass over all needles is cheaper than one needle after another.
+# Above this length, one pass over all needles is cheaper than separate searches.
 _SCANNED_CHARS = 500
 
-#: Every kind that a mask can name.
+# Every kind of mask.
 KINDS: frozenset[str] = frozenset(
     rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _BY_SHAPE), *_NAMED)
 )
 
 
 def suspects(texts: Sequence[str]) -> list[int]:
-    """Indices, ascending, of the texts that `redact` might change: one in 300, mostly; found at 2 ns a byte."""
+    """Return the ascending indices of texts that `redact` might change: about one in 300, at 2 ns a byte."""
     return _open([text.encode("utf-8", "surrogatepass") for text in texts])
 
 
 def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
-    """Indices, ascending, of the JSON texts of which `redact_value` might change what they were made from: one in 320.
+    """Return the ascending indices of JSON texts whose values `redact_value` might change: about one in 320.
 
-    They have to be as `orjson` writes them, where all that need not be escaped stands for itself: no needle and no gate
-    looks for a character that JSON escapes, so what opens it for a part opens it for the whole.
+    They must be written like `orjson`'s, which escapes only what it must. No needle or test contains a character that
+    JSON escapes, so a match in a part is a match in the whole.
     """
     return _open(jsons)
 
@@ -215,13 +215,13 @@ def _open(texts: Sequence[bytes]) -> list[int]:
     for look in _SOUGHT:
         if look.search(joined):
             opened.update(index for index, text in enumerate(texts) if look.search(text))
-    if not joined.isascii():  # most texts are, and none of those holds what hides
+    if not joined.isascii():  # most texts are, and they have no invisible characters
         opened.update(index for index, text in enumerate(texts) if not text.isascii() and HIDING.search(text))
     return sorted(opened)
 
 
 def _is_open(text: str, needles: set[bytes]) -> bool:
-    """Whether one of the needles that were found in a text, or a JSON text, goes on as a rule asks."""
+    """Return whether a found needle continues as its rule requires."""
     looks = {look for needle in needles if needle in _LOOKS for look in _LOOKS[needle]}
     if any(character in text and (shape is None or shape.search(text)) for character, shape in looks):
         return True
@@ -233,9 +233,8 @@ def _is_open(text: str, needles: set[bytes]) -> bool:
 
 
 def redact(text: str) -> str:
-    """`text` with every secret masked; the same text, unchanged, where there is none. Idempotent, except that of two
-    tokens with nothing between them the second is masked the next time.
-    """
+    """Mask every secret in a text; return the same object if there is none. Idempotent, except for the second of two
+    adjacent tokens."""
     return _redact_cached(text) if len(text) <= _CACHED_CHARS else _redact(text)
 
 
@@ -267,7 +266,7 @@ def _masked(text: str) -> str:
     folded = fold(text) if words else ""
     called = _called(folded, words)
     if called:
-        # A pattern that ignores case takes an i without a dot, or with one as a capital, for an i; folding does not.
+        # A case-insensitive pattern treats dotless and dotted i as I; folding does not.
         plain = "\u0131" not in folded and "i\u0307" not in folded
         for rule in _NAMED:
             if called.isdisjoint(rule.needles):
@@ -281,7 +280,7 @@ def _masked(text: str) -> str:
 
 
 def _noting(rule: Rule, known: dict[str, str]) -> Replace:
-    """What the rule puts in a match's place; and the secret that it masks there becomes known."""
+    """Wrap a rule's replacement to record the secrets that it masks."""
     mask = mask_of(rule.kind)
 
     def replace(match: re.Match[str]) -> str:
@@ -297,7 +296,7 @@ def _noting(rule: Rule, known: dict[str, str]) -> Replace:
 
 
 def _masked_base64(text: str) -> str:
-    """A text in base64, masked where it holds a secret."""
+    """Mask a base64 text that holds a secret."""
     said = decoded(text)
     return text if said is None or _redact_cached(said) == said else mask_of("encoded_secret")
 
@@ -305,10 +304,10 @@ def _masked_base64(text: str) -> str:
 def _sub_named(
     pattern: re.Pattern[str], replace: Replace, named: re.Pattern[str], text: str, folded: str
 ) -> tuple[str, str]:
-    """`pattern.sub` tried only where a name begins, for `folded` is `text` character by character; and the new text
-    folded.
+    """Apply `pattern.sub` only where a name begins. `folded` is `text` character by character. Return the new text and
+    its folded form.
 
-    The pattern ignores case and tries fifteen names at each character; `named` finds them several times faster.
+    The pattern tries fifteen names at each character; `named` finds them several times faster.
     """
     parts: list[str] = []
     copied = start = 0
@@ -327,12 +326,12 @@ def _sub_named(
 
 
 def fold(text: str) -> str:
-    """Fold case as `re.IGNORECASE` does: it takes a long s for an s, and a Kelvin sign for a k."""
+    """Fold case like `re.IGNORECASE`, with long s and Kelvin sign."""
     return text.lower().replace("\u017f", "s")
 
 
 def _called(folded: str, words: Iterable[str]) -> set[str]:
-    """Those of the words that are in a folded text and go on there as if they named a value."""
+    """Return the words that are followed by a value in a folded text."""
     option = "--" in folded
     return {word for word in words if word in folded and _CALLED[word][option].search(folded)}
 

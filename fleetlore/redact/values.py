@@ -1,6 +1,6 @@
-"""Copy what an agent passed into plain JSON, with every secret masked that its text or its name shows.
+"""Copy an agent's values into plain JSON, masking secrets found by form or by name.
 
-What a value holds is counted before it is copied, for what is shared in it is copied each time; long texts are cut.
+The size is limited before the copy, because shared parts are copied repeatedly. Long texts are truncated.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fleetlore.redact.redact import fold, redact
 __all__ = ["cut_text", "plain_value", "redact_value", "weight", "whole_tokens"]
 
 _UNCUT = 2**62
-_MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would end as RecursionError in the agent
+_MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would raise RecursionError in the agent
 _MAX_INT = 2**64  # the JSON encoder refuses larger integers
-# Values of one copy: lists that share members can stand for any number of them.
+# Limit of a copy: lists with shared members can expand without bound.
 _MAX_VALUES = 20_000
 _LONG_KEY = 1024
 
 _PASSWORD_KEY = re.compile(rf"(?:{PASSWORDS})\Z")
 _SECRET_KEY = re.compile(rf"(?:{KEYS}|account[_-]?key|authorization|cookie)\Z")
-# Programs whose `-p` is a password.
+# Programs with `-p` for the password.
 _TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
 _OF_A_VALUE = 8
 _CONTAINERS = frozenset({dict, list, tuple})
@@ -37,7 +37,7 @@ _OF_NO_TOKEN = re.compile(r"[^\w+/=.~-]")
 
 @lru_cache(maxsize=4096)
 def _key(key: str) -> tuple[str, str | None]:
-    """A JSON key, masked, and the kind of what lies under it: "password", "secret" or None."""
+    """Return a JSON key, masked, and the kind of its value: "password", "secret" or None."""
     folded = fold(key)
     if _PASSWORD_KEY.search(folded):
         return redact(key), "password"
@@ -45,24 +45,24 @@ def _key(key: str) -> tuple[str, str | None]:
 
 
 def redact_value(value: Any, longest: int = _UNCUT) -> Any:
-    """A copy of `value` of nothing but JSON types, with every secret masked.
+    """Copy `value` into JSON types with every secret masked.
 
-    What JSON does not know becomes its `str`; so does nesting deeper than 64. Never raises: it runs inside the agent.
+    Unknown types and nesting deeper than 64 become their `str`. It never raises, because it runs inside the agent.
 
     Args:
-        longest: characters of a text, and members of a collection, that are kept; the rest is cut before it is looked
-            at, with a mark in its place. As many values are kept in all, those that are shared counted each time.
+        longest: limit of characters of a text and of members of a collection. The rest is replaced by a mark before
+            masking. The copy has at most as many values in all; shared ones count each time.
     """
     return _Copy(longest, masks=True).of(value, 0)
 
 
 def plain_value(value: Any, longest: int) -> Any:
-    """The same with the secrets in it: it is to be masked once it is among others."""
+    """Copy without masking, for a value that is masked together with others."""
     return _Copy(longest, masks=False).of(value, 0)
 
 
 class _Copy:
-    """One copy. `left`: how many values it may still take."""
+    """One copy. `left`: number of values still allowed."""
 
     __slots__ = ("left", "longest", "masks")
 
@@ -83,7 +83,7 @@ class _Copy:
             return "[nested too deep]"
         try:
             return self._of_other(value, depth)
-        except Exception:  # a collection of the agent's own whose methods fail must not break the agent's call
+        except Exception:  # failing methods of the agent's own collection must not break its call
             return f"<unreadable {kind.__name__}>"
 
     def _of_other(self, value: Any, depth: int) -> Any:
@@ -144,7 +144,7 @@ def _in_columns(copy: dict[str, Any]) -> dict[str, Any]:
 
 
 def _after_options(members: list[Any]) -> list[Any]:
-    """`["--password", …]`, `["mysql", "-p", …]`, and `["X-Api-Key", …]` where there are just these two."""
+    """`["--password", …]`, `["mysql", "-p", …]`, and `["X-Api-Key", …]` if there are only two."""
     takes = type(members[0]) is str and len(members[0]) <= _LONG_KEY and _TAKES_PASSWORD.match(members[0]) is not None
     for place, name in enumerate(members[:-1]):
         if type(name) is str and len(name) <= _LONG_KEY and (name.startswith("-") or len(members) == 2):
@@ -172,18 +172,18 @@ def _text(value: Any) -> str:
         if isinstance(value, (bytes, bytearray)):
             return value.decode("utf-8", "replace")
         return str(value)
-    except Exception:  # a broken __str__ of the agent's own class must not break the agent's call
+    except Exception:  # a failing __str__ of the agent's own class must not break its call
         return f"<unprintable {type(value).__name__}>"
 
 
 def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _UNCUT) -> int:
-    """Characters of the texts in a value, and eight for each member; ends once they are more than `most`.
+    """Return a value's characters plus eight a member, stopping above `most`.
 
-    What is shared counts as often as it would be copied: twenty lists that hold each other twice have a million
-    members. Keys and members of types that JSON does not know count little; whoever copies them has to look.
+    Shared parts count each time: twenty nested lists of two can have a million members. Types unknown to JSON count
+    little, so the copy must check again.
 
     Args:
-        longest: as much of each text counts.
+        longest: characters of a text that count.
     """
     found, places = 0, [value]
     for place in places:
@@ -200,7 +200,7 @@ def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _
 
 
 def cut_text(text: str, longest: int) -> str:
-    """The text, or its first characters and how many are missing."""
+    """Return the text, or its first characters and the number of missing ones."""
     if len(text) <= longest:
         return text
     kept = whole_tokens(text, longest)
@@ -208,7 +208,7 @@ def cut_text(text: str, longest: int) -> str:
 
 
 def whole_tokens(text: str, longest: int) -> int:
-    """Where to cut a longer text: before a token, for half a secret is not recognised as one."""
+    """Return where to cut a long text: before a token, because half a secret is not recognised."""
     start = max(0, longest - _LONGEST_TOKEN)
     ends = [start + match.end() for match in _OF_NO_TOKEN.finditer(text[start:longest])]
     return ends[-1] if ends else longest

@@ -1,14 +1,12 @@
-"""List further vendors' tokens and commands, by what all of a group hold: (kind, needles, pattern) as
-`detectors.Form`.
-"""
+"""List more vendors' tokens and commands by a common substring: (kind, needles, pattern) as `detectors.Form`."""
 
 from __future__ import annotations
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
-# A word of a command line, quoted or not.
+# A command-line word, quoted or not.
 _WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"
-# Words that may stand before the name of a key. A look for the key's shape does without them.
+# Words before a key's name. The shape test omits them.
 BEFORE = r"(?:[a-z][a-z0-9]{0,15}[_-]){0,3}"
 
 
@@ -165,12 +163,12 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "LS0tLS": (("private_key", "LS0tLS1CRU", r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/]{40,}={0,2}"),),
     "TFMwdEx": (("private_key", "TFMwdEx", r"\bTFMwdExTMUNSVWRKVG[A-Za-z0-9+/]{40,}={0,2}"),),
     "MII": (
-        # The body of a private key, whose first line is missing; a certificate begins otherwise.
+        # A private key without its first line; certificates begin differently.
         ("private_key", "IBAAKC|IBADANB",
          r"\bMII[A-Za-z0-9+/]{3,5}IBA(?:AKC|DANB)[A-Za-z0-9+/]{8,}"
          r"(?:(?:\\[rn]|[\s\"'\\>|]|\d{1,3}[:|.] )*[A-Za-z0-9+/]{24,})*={0,2}"),
     ),
-    # Nobody's in particular: a word that says what it is in the prefix, and behind it what no word and no name is.
+    # Any vendor: a prefix with a telling word, then characters that form no word or name.
     "sk": (("vendor_key", "sk_|sk-", _any("sk")),),
     "pat": (("vendor_key", "pat_|pat-", _any("pat")),),
     "api": (("vendor_key", "api_|api-|apikey_|apikey-", _any("api(?:key)?")),),
@@ -178,7 +176,7 @@ VENDOR_FORMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "live": (("vendor_key", "live_|live-", _any("live")),),
     "prod": (("vendor_key", "prod_|prod-", _any("prod")),),
     "token": (("vendor_key", "token_|token-", _any("token")),),
-    # Commands that take a password.
+    # Commands with a password argument.
     " ": (
         ("password", "sshpa", rf"\bsshpass\s+-p\s?{_WORD}"),
         ("password", "docker|podman|helm|oras|nerdctl",

@@ -1,4 +1,4 @@
-"""Answer the relay's own HTTP API: events, advice, the end of a session, and what the fleet knows."""
+"""Serve the relay's HTTP API: events, advice, ends of sessions, and lore."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from fleetlore.wire.lore import MemoryItem, Pattern
 __all__ = ["OPERATIONS", "PROBLEM", "Api", "Operation", "answer", "body_of", "problem"]
 
 MAX_BODY = 4 * 1024 * 1024
-# An event takes some 0.3 ms. Agents of this package send at most 512 at once.
+# An event takes about 0.3 ms. This package's agents send at most 512 at once.
 _MAX_EVENTS = 1024
 _EVENTS_AT_ONCE = 32
 _RETRY_SECONDS = 1
 _LOOK_SECONDS = 0.25
-# A proxy between closes what is silent for long.
+# Proxies close connections that are silent for long.
 _SILENT_SECONDS = 15.0
 _MOST_WAITING = 1024
 _READY = b"event: ready\ndata: {}\n\n"
-# The listener is too slow: it reads the lore anew and listens again.
+# The listener is too slow: it must read the lore again.
 _BEHIND = b"event: behind\ndata: {}\n\n"
 
 
 class Api:
-    """What the operations share: a fleet a tenant, and the sessions of all agents."""
+    """State shared by the operations: a fleet for each tenant, and all sessions."""
 
     def __init__(self, fleets: Mapping[str, Fleet]) -> None:
         self.sessions = RemoteSessions()
@@ -57,7 +57,7 @@ class Api:
         self._changes = {tenant: _Changes(fleet.replica.index) for tenant, fleet in fleets.items()}
 
     def fleet(self, caller: Caller) -> Fleet:
-        """Of the caller's tenant. Raises HTTPException (404) where this relay has none."""
+        """Return the caller's fleet. Raises HTTPException (404) for an unknown tenant."""
         if caller.tenant not in self._fleets:
             raise HTTPException(404, f"this relay serves no tenant {caller.tenant!r}")
         return self._fleets[caller.tenant]
@@ -132,7 +132,7 @@ class Api:
     async def _take_all(
         self, fleet: Fleet, caller: Caller, events: list[Event], wait: float, *, whole: bool = False
     ) -> schemas.EventsAnswer:
-        """Take events, as many as the buffer holds, and wait for the broker to have them."""
+        """Buffer events until it is full, and wait until the broker has them."""
         if len(events) > _MAX_EVENTS:
             refused("too_many_events", f"a request of {caller.agent} has {len(events)} events")
             raise HTTPException(413, f"a request has at most {_MAX_EVENTS} events, this one has {len(events)}")
@@ -143,7 +143,7 @@ class Api:
         taken = 0
         for number, event in enumerate(events):
             if number % _EVENTS_AT_ONCE == _EVENTS_AT_ONCE - 1:
-                await asyncio.sleep(0)  # other callers are answered meanwhile
+                await asyncio.sleep(0)  # let other callers run
             try:
                 taken += self._take(fleet, caller, event, whole)
             except BufferFull:
@@ -151,12 +151,12 @@ class Api:
         return await self._answered(fleet, taken, len(events) - taken, wait)
 
     async def _answered(self, fleet: Fleet, taken: int, repeated: int, wait: float) -> schemas.EventsAnswer:
-        # Not hurried: with many agents somebody always waits, and each of their events would be a batch of its own.
+        # Do not hurry: with many agents a flush always waits, and each event would be its own batch.
         stored = wait > 0 and await fleet.emitter.flush(wait, hurried=False)
         return schemas.EventsAnswer(taken, repeated, stored, self._id)
 
     def _take(self, fleet: Fleet, caller: Caller, event: Event, whole: bool) -> bool:
-        """Take an event; False where it was taken before. Raises BufferFull."""
+        """Process an event; return False for a duplicate. Raises BufferFull."""
         if event.kind == "feedback":
             return _correct(fleet, event)
         if whole:
@@ -164,7 +164,7 @@ class Api:
         key = fleet.tenant, event.agent, event.session
         if event.sequence == NUMBERLESS:
             if event.kind != "session.started":
-                self._check_numbers([event])  # another request may have ended the session meanwhile
+                self._check_numbers([event])  # another request may have ended the session
             event = event._replace(sequence=self.sessions.next_number(key) or 0)
         session = self.sessions.open(fleet, caller, event.agent, event.session)
         is_new = session.take(event)
@@ -173,7 +173,7 @@ class Api:
         return is_new
 
     def _check_numbers(self, events: list[Event]) -> None:
-        """Refuse what cannot be numbered here, before any of it is taken: it would be taken for another event."""
+        """Refuse events that cannot be numbered here before processing any: numbers identify events."""
         begun: set[tuple[str, str, str]] = set()
         for event in events:
             key = event.tenant, event.agent, event.session
@@ -189,7 +189,7 @@ class Api:
 
 
 class _Changes:
-    """What changes in an index, for any number of listeners; nobody looks where nobody listens."""
+    """Publishes changes of an index to any number of listeners. It idles without listeners."""
 
     def __init__(self, index: LoreIndex) -> None:
         self._index = index
@@ -197,7 +197,7 @@ class _Changes:
         self._task: asyncio.Task[None] | None = None
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """Events `pattern` and `item`, whole, and `forgotten`, an id, after one `ready`; ends with `behind`."""
+        """Yield events `pattern` and `item` (whole) and `forgotten` (an id) after one `ready`; end with `behind`."""
         waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
         self._listeners.add(waiting)
         if self._task is None:
@@ -240,7 +240,7 @@ class _Full(HTTPException):
     """The buffer is full.
 
     Attributes:
-        accepted: events of the request that were taken all the same.
+        accepted: number of the request's events that were processed.
     """
 
     def __init__(self, accepted: int) -> None:
@@ -268,7 +268,7 @@ def _answer(session: Session, advice: Advice) -> schemas.AdviceAnswer:
 
 
 async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
-    """The body. Raises HTTPException (413) where it is too large, before all of it is here."""
+    """Read the body. Raises HTTPException (413) as soon as it is too large."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -280,18 +280,18 @@ async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """Make an answer that says what was wrong, and count it under its reason or else its status."""
+    """Return a problem document, counted by its reason or status."""
     refused(str(more.get("reason") or f"status_{status}"), detail)
     told = schemas.Problem(HTTPStatus(status).phrase, status, detail, **more)
     return Response(msgspec.json.encode(told), status, headers, PROBLEM)
 
 
 class Operation(NamedTuple):
-    """One operation of the API.
+    """An operation of the API.
 
     Attributes:
-        takes, query: what its body and its query are; None for none, or for a body that it reads itself.
-        gives: what it answers.
+        takes, query: types of body and query, or None. An operation without `takes` may read the body itself.
+        gives: type of the answer.
     """
 
     method: str
@@ -335,7 +335,7 @@ async def answer(api: Api, operation: Operation, caller: Caller, request: Reques
     """Run an operation.
 
     Raises:
-        msgspec.ValidationError: body or query are of another shape.
+        msgspec.ValidationError: body or query have the wrong form.
     """
     given: list[Any] = [caller]
     if operation.reads:

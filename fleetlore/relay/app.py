@@ -1,4 +1,4 @@
-"""Serve the relay: one process, one sender and one copy of the lore, for many agents in any language."""
+"""Run the relay: one process, sender and copy of the lore for many agents in any language."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _NOT_YOURS = ("foreign_agent", "foreign_tenant")
 _MAX_GOAL = 2_000
 _MAX_TOOLS = 256
-# Coding agents whose tools are known.
+# Coding agents with a cached list of tools.
 _MOST_AGENTS = 1024
 
 
 def relay_app(
     fleets: Mapping[str, Fleet], tokens: Tokens | None = None, providers: Mapping[str, str] | None = None
 ) -> Starlette:
-    """An ASGI application; enter the fleets, one a tenant, before it runs.
+    """Make the ASGI application. Enter the fleets, one a tenant, before it runs.
 
     Args:
-        tokens: of the agents (`read_tokens`); None where only this machine reaches it, and callers name themselves.
-        providers: addresses in place of those of `PROVIDERS`.
+        tokens: the agents' tokens (`read_tokens`); None on loopback, where callers name themselves.
+        providers: addresses that replace `PROVIDERS`.
     """
     api, document = Api(fleets), msgspec.json.encode(openapi())
 
@@ -76,7 +76,7 @@ def relay_app(
         fleet = api.fleet(caller_of(request, tokens))
         try:
             found = await api.native.follow(fleet, await body_of(request))
-        except asyncio.CancelledError:  # the server ends, and waits for nobody who waits
+        except asyncio.CancelledError:  # the server stops without waiting for this caller
             raise HTTPException(503, "this relay ends") from None
         return Response(found, media_type="application/msgpack")
 
@@ -104,9 +104,9 @@ def relay_app(
 
     ends = [(each.path, handler(each), [each.method]) for each in OPERATIONS]
     ends += [(f"/{where}/{{path:path}}", to(where.split("/")[0]), _METHODS) for where in ("openai/v1", "anthropic")]
-    # A client may know no more than an address.
+    # Some clients can be configured with an address only.
     named = [Route(before + path, end, methods=methods) for before in ("", _AGENT) for path, end, methods in ends]
-    # Of this package's own agents, and no part of the document.
+    # Routes of this package's own agents, which the document omits.
     own = {"/v1/hooks/{client}": hook, "/v1/native/follow": follow, "/v1/native/records/{topic}/{key:path}": record}
     posts = [Route(path, end, methods=["POST"]) for path, end in own.items()]
     return Starlette(
@@ -135,24 +135,24 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 class Hooks:
-    """The sessions of coding agents on this machine; `fleetlore install` sets their hooks up.
+    """Sessions of coding agents on this machine, through the hooks of `fleetlore install`.
 
-    After a silence one is left, and its next call begins a further part of it.
+    A session is closed after a silence. Its next call starts a new part.
     """
 
     def __init__(self) -> None:
         self.sessions = NamedSessions(lambda session: self._calls.pop(session).close())
         self._calls: dict[Session, HookCalls] = {}
-        # By tenant, agent and client: no hook is told the tools, and those of MCP servers are known once called.
+        # By tenant, agent and client. Hooks do not get the tool list, and MCP tools are known after their first call.
         self._tools = Shares[tuple[str, str, str], dict[str, None]](_MOST_AGENTS, "tool_lists")
 
     def answer(self, fleet: Fleet, caller: Caller, client: str, body: bytes) -> dict[str, Any]:
-        """What to answer to a hook.
+        """Return the answer to a hook.
 
         Raises:
-            HTTPException: the client is not known (404), or this is no hook of it (400).
-            ConfigError: a name in it is malformed.
-            DecodeError: the body is no JSON object.
+            HTTPException: the client is unknown (404), or the hook is (400).
+            ConfigError: a name is malformed.
+            DecodeError: the body is not a JSON object.
         """
         if client not in CODING_AGENTS:
             raise HTTPException(404, f"{client!r} is none of {', '.join(CODING_AGENTS)}")
@@ -169,7 +169,7 @@ class Hooks:
             self.sessions.leave(name)
             return {}
         if event == "SessionStart" and name not in self.sessions and not begins(given):
-            return {}  # its goal is known by its first prompt
+            return {}  # the goal comes with its first prompt
         goal = str(given.get("prompt", ""))[:_MAX_GOAL]
         begin = partial(Member(fleet, caller.agent).session, goal, "", id, resume=True)
         session = self.sessions.enter(name, begin, caller.share)

@@ -1,7 +1,7 @@
-"""Forward requests for a model to its provider, record the tool calls in them and tell the model what the fleet knows.
+"""Forward model requests to their provider, record their tool calls, and add the fleet's advice.
 
-What fleetlore cannot read, and what goes wrong in it, passes through unchanged. Keys pass through and are kept nowhere;
-an answer's bytes are passed on as they come.
+Requests that cannot be parsed, or that cause an error here, pass unchanged. Keys are forwarded and not stored. Answers
+are streamed unchanged.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ __all__ = ["About", "Gateway", "tell"]
 
 log = logging.getLogger(__name__)
 
-#: Where requests go by default.
+# Default addresses of the providers.
 _PROVIDERS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 _READ: dict[tuple[str, str], Dialect] = {
     ("openai", "chat/completions"): CHAT_COMPLETIONS,
     ("openai", "responses"): RESPONSES,
     ("anthropic", "v1/messages"): ANTHROPIC_MESSAGES,
 }
-# Images come in a request, too.
+# Requests may hold images.
 _MAX_BODY = 64 * 1024 * 1024
-# Of an answer that is looked through for its id and its calls.
+# Bytes of an answer that are searched for its id and calls.
 _MAX_ANSWER = 4 * 1024 * 1024
 _CONNECT_SECONDS = 10.0
 _MAX_GOAL = 2_000
 _IN_PATHS = "/:@!$&'()*+,;=~"
-# Of one connection and not of the message.
+# Hop-by-hop headers.
 _HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"}
 _HOP |= {"upgrade", "host", "date", "server"}
 _DROPPED = _HOP | {"content-length", "accept-encoding"}
 
 
 class About(NamedTuple):
-    """What headers say of a conversation."""
+    """A conversation's description in the headers."""
 
     name: str = ""
     goal: str = ""
@@ -68,23 +68,23 @@ class About(NamedTuple):
 def tell(
     conversations: Conversations, fleet: Fleet, agent: str, dialect: Dialect, body: Body, about: About
 ) -> Conversation | None:
-    """Record what is new in a request of an agent and put into it what its model is told."""
+    """Record the new part of an agent's request, and add advice for its model."""
 
     def begin(said: str) -> Session:
         session = Member(fleet, agent).session(
             (about.goal or said)[:_MAX_GOAL], about.task, about.name or None, place=about.place, resume=bool(about.name)
         )
-        return copy_context().run(session.__enter__)  # so that it is nobody's current session here
+        return copy_context().run(session.__enter__)  # so that it is not the current session here
 
     owner, now = (fleet.tenant, agent), fleet.clock.monotonic()
     return conversations.tell(owner, dialect, body, begin, now, name=about.name)
 
 
 class Gateway:
-    """Forwards to the providers at these addresses.
+    """Forwards to the providers.
 
     Args:
-        providers: address of each by name; those of `_PROVIDERS` by default.
+        providers: addresses by name; default: `_PROVIDERS`.
     """
 
     def __init__(self, conversations: Conversations, providers: Mapping[str, str] | None = None) -> None:
@@ -113,7 +113,7 @@ class Gateway:
         url = f"{self._providers[provider]}/{quote(path, safe=_IN_PATHS)}"
         if request.url.query:
             url += f"?{request.url.query}"
-        # Not packed, so that it can be read; a client takes that as well.
+        # Request an uncompressed answer, which can be read. Every client accepts it.
         headers.append((b"accept-encoding", b"identity"))
         try:
             sent = self._client.build_request(request.method, url, headers=headers, content=body or None)
@@ -132,7 +132,7 @@ class Gateway:
     def _told(
         self, fleet: Fleet, caller: Caller, dialect: Dialect, body: bytes, request: Request
     ) -> tuple[bytes, Conversation | None]:
-        """The request with what its model is told; as it came where it cannot be read."""
+        """Return the request with advice, or unchanged if it cannot be parsed."""
         names = ("session", "goal", "task", "place")
         try:
             about = About(*(request.headers.get(f"{OWN_HEADERS}{name}", "") for name in names))
@@ -140,7 +140,7 @@ class Gateway:
             conversation = tell(self._conversations, fleet, caller.agent, dialect, asked, about)
             return (body, None) if conversation is None else (rewritten(body, asked), conversation)
         except msgspec.DecodeError:
-            return body, None  # the provider will say so
+            return body, None  # the provider will report it
         except Exception as error:
             refused("unread_request", f"a request of agent {caller.agent!r} passes unread: {error!r}")
             return body, None
@@ -171,9 +171,9 @@ class Gateway:
 
 
 def _leaves_folder(path: str) -> bool:
-    """Whether a segment of the path is `.` or `..`, also if it is encoded several times or ends in `;parameters`.
+    """Return whether a path segment is `.` or `..`, even if encoded repeatedly or followed by `;parameters`.
 
-    Servers and proxies disagree on how often they decode a path, so every reading of it must stay below the address.
+    Servers and proxies decode a path differently often, so every reading must stay below the address.
     """
     while True:
         if any(segment.partition(";")[0].strip(" \t\r\n\0") in (".", "..") for segment in re.split(r"[/\\]", path)):
@@ -185,7 +185,7 @@ def _leaves_folder(path: str) -> bool:
 
 
 class _Passed(StreamingResponse):
-    """An answer that is cut off where the provider's is: it ends without its last part."""
+    """A streamed answer that is cut off where the provider's is."""
 
     async def stream_response(self, send: Send) -> None:
         try:

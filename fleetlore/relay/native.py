@@ -1,7 +1,6 @@
-"""Answer agents that keep their sessions themselves (`Fleet(relay=…)`): what they follow, and what they send.
+"""Serve agents that keep their own sessions (`Fleet(relay=…)`): topics to follow, and events to send.
 
-Of a tenant's compacted topics the newest record of each key is kept, as the log has it. Nobody reads where no agent
-follows.
+The relay keeps the newest record of each key of a tenant's compacted topics. It reads only while an agent follows.
 """
 
 from __future__ import annotations
@@ -33,31 +32,31 @@ __all__ = ["Native"]
 
 _ACKS = "adapters.acks"
 _LONGEST_WAIT_SECONDS = 60.0
-# Of an answer, about: an agent takes it apart in one go.
+# Approximate size of an answer, which an agent parses in one go.
 _ANSWER_BYTES = 512 * 1024
-# Less than an agent waits for an answer.
+# Shorter than an agent waits for an answer.
 _BEHIND_SECONDS = 8.0
 _SPARE = 1024
 
 
 class Native:
-    """What such agents of all tenants share. Of their sessions it holds how far each has come, and no more."""
+    """State of all tenants' such agents. It keeps only the last event number of a session."""
 
     def __init__(self) -> None:
         self._mirrors: dict[tuple[str, tuple[str, ...]], _Mirror] = {}
-        # By tenant, agent and session: the number of the last event that was taken. An agent that is told that its
-        # events are not stored sends them again, and an outage would fill the buffer with them.
+        # Number of the last event by tenant, agent and session. During an outage agents send events again, which would
+        # otherwise fill the buffer.
         self._last = Shares[tuple[str, str, str], int](MAX_SESSIONS, "positions")
 
     async def close(self) -> None:
         await asyncio.gather(*(each.close() for each in self._mirrors.values()))
 
     async def follow(self, fleet: Fleet, body: bytes) -> bytes:
-        """Records that an agent has not got.
+        """Return the records that an agent lacks.
 
         Raises:
-            HTTPException: it asks for other topics (400), or no broker answers (503).
-            DecodeError: the body is none.
+            HTTPException: unknown topics (400), or no broker answers (503).
+            DecodeError: the body is malformed.
         """
         asked = msgpack_reader(Following)(body)
         if asked.topics not in (LORE, ADAPTERS):
@@ -74,7 +73,7 @@ class Native:
         return msgspec.msgpack.encode(Followed(mirror.ends(), records))
 
     def take(self, fleet: Fleet, caller: Caller, event: Event) -> bool:
-        """Send on an event of a session whose agent has numbered it; False where it was taken before.
+        """Send an event that its agent has numbered; return False for a duplicate.
 
         Raises:
             BufferFull: it was not sent.
@@ -89,14 +88,13 @@ class Native:
         return True
 
     async def record(self, fleet: Fleet, caller: Caller, name: str, key: str, value: bytes) -> None:
-        """Send what an agent reports beside events: what became of an adapter.
+        """Send an agent's record about an adapter.
 
         Raises:
-            HTTPException: it is neither (404), of another agent than the token (403), or the broker has not got it
-                (503).
+            HTTPException: another topic (404), another agent than the token's (403), or not stored (503).
             ConfigError, DecodeError: it is malformed.
         """
-        if name == "definitions":  # agents of earlier releases send these; nothing reads them
+        if name == "definitions":  # agents of earlier releases send these, without readers
             return
         if name == _ACKS:
             said = json_reader(dict[str, Any])(value)
@@ -113,13 +111,13 @@ async def _sent(fleet: Fleet, name: str, key: str, value: bytes) -> bool:
     try:
         async with asyncio.timeout(ANSWER_SECONDS), connected(make_producer(fleet.bootstrap)) as producer:
             await producer.send_and_wait(topic(fleet.tenant, name), value, key=key.encode())
-    except (KafkaError, OSError):  # a time-out is one
+    except (KafkaError, OSError):  # including a time-out
         return False
     return True
 
 
 def _is_news(fleet: Fleet, event: Event) -> bool:
-    """Whether it is a failure that no agent met, as far as known here: others may be about to make the same call."""
+    """Return whether no known agent met this failure: others may be about to make the same call."""
     error = event.data.get(names.ERROR_TYPE), event.data.get(names.ERROR_MESSAGE)
     if event.kind != "outcome" or error == (None, None):
         return False
@@ -128,7 +126,7 @@ def _is_news(fleet: Fleet, event: Event) -> bool:
 
 
 class _Mirror:
-    """Some topics of one tenant, tombstones included: an agent that was away has to hear of them."""
+    """A copy of some topics of one tenant, with tombstones for agents that were away."""
 
     def __init__(self, fleet: Fleet, names: tuple[str, ...]) -> None:
         self._names = {topic(fleet.tenant, name): name for name in names}
@@ -144,7 +142,7 @@ class _Mirror:
             clock=clock,
         )
         self._changed = asyncio.Event()
-        # Those who ask at once share one question to the broker, that began after they asked.
+        # Concurrent callers share one request to the broker that started after they called.
         self._asking = asyncio.Lock()
         self._asked = self._answered = 0
         self._up_to_date = False
@@ -155,7 +153,7 @@ class _Mirror:
         await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
 
     async def is_up_to_date(self) -> bool:
-        """Wait until all that the topics hold at this moment is here; False where that takes too long."""
+        """Wait until the copy has caught up with the topics' current end. Return False on time-out."""
         self._asked += 1
         number = self._asked
         async with self._asking:
@@ -166,11 +164,11 @@ class _Mirror:
             return self._up_to_date
 
     def ends(self) -> dict[str, dict[int, int]]:
-        """By topic and partition the offset after the last record."""
+        """Return the offset after the last record by topic and partition."""
         return {name: {partition: part.end for partition, part in parts.items()} for name, parts in self._parts.items()}
 
     async def since(self, positions: Mapping[str, Mapping[int, int]], wait: float) -> list[RelayedRecord] | None:
-        """Records from these positions on, as soon as there are some; None where no broker answers."""
+        """Return records from these positions, waiting for the first. Return None without a broker."""
         while not (found := self._read(positions)):
             try:
                 await asyncio.wait_for(self._changed.wait(), wait)
@@ -212,11 +210,11 @@ class _Part:
         self.end = 0
         self._newest: dict[bytes, int] = {}
         self._offsets: list[int] = []
-        # None where a newer one of the key has come.
+        # A record is replaced by None once its key has a newer one.
         self._records: list[tuple[bytes, bytes | None] | None] = []
 
     def put(self, record: ConsumerRecord) -> None:
-        """Take the next record; one that comes again is known."""
+        """Add the next record; ignore a duplicate."""
         if record.offset < self.end:
             return
         self.end, key = record.offset + 1, record.key or b""
@@ -230,7 +228,7 @@ class _Part:
             self._offsets, self._records = [offset for offset, _ in kept], [each for _, each in kept]
 
     def since(self, position: int) -> Iterator[tuple[int, bytes, bytes | None]]:
-        """Offset, key and value of the records from this one on."""
+        """Yield offset, key and value of the records from `position`."""
         for index in range(bisect_left(self._offsets, position), len(self._offsets)):
             if (record := self._records[index]) is not None:
                 yield self._offsets[index], *record

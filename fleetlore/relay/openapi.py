@@ -1,4 +1,4 @@
-"""Make the OpenAPI document of the relay's API out of its operations and their types."""
+"""Make the OpenAPI document from the relay's operations and their types."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _FAILURES = {
     413: "The body is too large.",
     429: "The buffer is full: send the request again after Retry-After seconds.",
 }
-# Of operations that record something.
+# Statuses of operations that record events.
 _OF_EVENTS = (409, 429)
 
 
 def openapi() -> dict[str, Any]:
-    """The document, OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document."""
     used = [each for operation in OPERATIONS for each in (operation.takes, operation.gives)]
     named = {each for each in used if each is not None and _is_struct(each)}
     queries = list(dict.fromkeys(each.query for each in OPERATIONS if each.query is not None))

@@ -1,4 +1,4 @@
-"""Read who sent a request, by token or on loopback by what they call themselves, and the CloudEvents in it."""
+"""Identify a request's sender, by token or on loopback by name, and parse its CloudEvents."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fleetlore.wire.incoming import incoming, latest_from, of_headers
 __all__ = ["NUMBERLESS", "OWN_HEADERS", "Caller", "caller_of", "events_of", "read_tokens"]
 
 _AGENT, _TENANT, _TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-token"
-# Of requests to the gateway, none of which goes on to the provider.
+# Prefix of the gateway's own headers, which are not forwarded.
 OWN_HEADERS = "fleetlore-"
 _LEAST_TOKEN = 16
 _UNNAMED = "agent"
 _HEADER = "ce-"
-# Stands for the number of an event that its sender did not number.
+# Sequence of an event without a number.
 NUMBERLESS = -1
 
 
@@ -40,16 +40,16 @@ class Caller(NamedTuple):
 
     @property
     def share(self) -> tuple[str, str]:
-        """The name under which the caller's entries in shared state are counted."""
+        """Key of the caller's entries in shared state."""
         return self.tenant, self.agent
 
 
-# By sha256 of the token: how long a look-up takes says nothing of the tokens.
+# By sha256 of the token, so that the time of a look-up reveals nothing about tokens.
 Tokens = Mapping[bytes, Caller]
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Callers by token, of a file with a line each: token, agent, and the tenant where it is not `default`.
+    """Read callers by token from a file. A line holds token, agent, and the tenant if it is not `default`.
 
     Raises:
         ConfigError: it cannot be read, or a line is malformed.
@@ -77,14 +77,14 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -> Caller:
-    """Who sent a request.
+    """Return the caller of a request.
 
     Args:
-        bearer: whether the token may stand in `Authorization` too; at the gateway the provider's key stands there.
+        bearer: accept the token in `Authorization` too. At the gateway that header holds the provider's key.
 
     Raises:
-        HTTPException: 401 without a known token, 403 where it is another agent's or tenant's, 400 for a name that is
-            none.
+        HTTPException: 401 without a known token, 403 for another agent or tenant than the token's, 400 for a malformed
+            name.
     """
     headers = request.headers
     named, tenant = request.path_params.get("agent") or headers.get(_AGENT, ""), headers.get(_TENANT, "")
@@ -107,10 +107,10 @@ def _hashed(token: str) -> bytes:
 
 
 def events_of(headers: Mapping[str, str], body: bytes, caller: Caller, now: float) -> list[Event]:
-    """The events of a request, in order; their sequence is `NUMBERLESS` where it was left out.
+    """Parse the events of a request in order. A missing sequence becomes `NUMBERLESS`.
 
     Raises:
-        InvalidEvent: one of them is malformed; `foreign_agent` where it names another agent than the token does.
+        InvalidEvent: an event is malformed; `foreign_agent`: it names another agent than the token.
     """
     try:
         found = read_json(body)

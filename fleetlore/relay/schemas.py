@@ -1,6 +1,6 @@
-"""Define what the relay's HTTP API takes and gives, of which its OpenAPI document is made, and describe the topics.
+"""Define the requests and answers of the relay's HTTP API, and describe the topics.
 
-The AsyncAPI document is of the topics that agents write and read; their values have JSON Schemas as well.
+OpenAPI and AsyncAPI documents are made from these types. Values of topics have JSON Schemas too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _ABOUT_TOPICS = (
     "Topics of one tenant that agents write and read. Workers and trainers have others among themselves; "
     "docs/reference/adapters.md describes the signed adapters."
 )
-# What the relay would fill in, and a Kafka client does itself.
+# Fields that the relay fills in. A Kafka client must send them.
 _OF_EVENTS = {
     "agent": "Of the session; 1 to 256 characters, no control characters.",
     "sequence": "From 0, one more for each event of the session.",
     "time": "RFC 3339 with an offset from UTC.",
 }
-# Of the fields of `data`.
+# Names of the fields of `data`.
 _DATA = {
     "goal": events.GOAL, "task": events.TASK, "place": events.PLACE, "user": events.USER,
     "conversation": events.CONVERSATION, "tool": events.TOOL,
@@ -50,7 +50,7 @@ Time = Annotated[str, Meta(description="RFC 3339 with an offset from UTC; left o
 
 
 class Started(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_DATA):
-    """What a session is about."""
+    """The description of a session."""
 
     goal: str = ""
     task: str = ""
@@ -68,7 +68,7 @@ class Called(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_DATA):
 
 
 class Returned(Called, kw_only=True, omit_defaults=True, rename=_DATA):
-    """A tool call that ended; one that failed has `error.type` or `error.message`."""
+    """A finished tool call. A failed one has `error.type` or `error.message`."""
 
     result: Any = None
     error_type: str | UnsetType = UNSET
@@ -81,7 +81,7 @@ class Returned(Called, kw_only=True, omit_defaults=True, rename=_DATA):
 
 
 class Said(msgspec.Struct, kw_only=True, rename=_DATA):
-    """What a person or the model said between two calls."""
+    """A message of a person or the model between two calls."""
 
     role: str
     content: str
@@ -125,7 +125,7 @@ class OutcomeEvent(_Event, kw_only=True, tag=TYPES["outcome"]):
 
 
 class MessageEvent(_Event, kw_only=True, tag=TYPES["message"]):
-    """Something was said."""
+    """A message between two calls."""
 
     data: Said
 
@@ -137,17 +137,17 @@ class SessionEnded(_Event, kw_only=True, tag=TYPES["session.ended"]):
 
 
 class FeedbackEvent(_Event, kw_only=True, tag=TYPES["feedback"]):
-    """How a session of the agent had ended, said later."""
+    """A later correction of how an agent's session ended."""
 
     data: Concluded
 
 
-#: What an agent says, as a CloudEvent 1.0; `data` has OpenTelemetry's names for generative AI.
+# An agent's event as a CloudEvent 1.0. `data` uses OpenTelemetry's names for generative AI.
 CloudEvent = SessionStarted | ActionEvent | OutcomeEvent | MessageEvent | SessionEnded | FeedbackEvent
 
 
 class EventsAnswer(msgspec.Struct):
-    """How many events were taken, and how many had been before."""
+    """The number of processed events, and of duplicates."""
 
     accepted: int
     repeated: int
@@ -164,7 +164,7 @@ class EventsAnswer(msgspec.Struct):
 
 
 class WaitQuery(msgspec.Struct):
-    """Query of what records something."""
+    """Query of operations that record events."""
 
     wait: Annotated[float, Meta(ge=0, le=30, description="Seconds to wait for the broker to have it; 0 does not.")] = (
         5.0
@@ -184,7 +184,7 @@ class EventsQuery(WaitQuery):
 
 
 class _About(msgspec.Struct, kw_only=True):
-    """A session; `goal`, `task` and `place` count where this relay has not seen its `session.started`."""
+    """A session. `goal`, `task` and `place` apply if this relay has not seen its `session.started`."""
 
     session: Name
     goal: str = ""
@@ -193,7 +193,7 @@ class _About(msgspec.Struct, kw_only=True):
 
 
 class AdviseRequest(_About, kw_only=True):
-    """A call that is about to be made; without a tool the session as a whole, as after a failure."""
+    """A planned call. Without a tool it asks about the whole session, as after a failure."""
 
     tool: str | None = None
     arguments: Any = None
@@ -204,7 +204,7 @@ class AdviseRequest(_About, kw_only=True):
 
 
 class BriefRequest(_About, kw_only=True):
-    """What to tell a model before it chooses a call of these tools."""
+    """A request for advice before a model chooses a call of these tools."""
 
     tools: tuple[str, ...] = ()
 
@@ -218,7 +218,7 @@ class Shown(msgspec.Struct):
 
 
 class AdviceAnswer(msgspec.Struct):
-    """What the fleet knows; `text` is empty where it says nothing."""
+    """The fleet's advice. `text` is empty without advice."""
 
     text: Annotated[str, Meta(description="For the model's context, between two fences.")]
     introduction: Annotated[str, Meta(description="How to read it: for the system message, once.")]
@@ -251,7 +251,7 @@ class LoreQuery(msgspec.Struct, kw_only=True):
 
 
 class LoreAnswer(msgspec.Struct):
-    """What the agents of the tenant know now."""
+    """The present lore of the tenant."""
 
     patterns: tuple[Pattern, ...]
     items: tuple[MemoryItem, ...]
@@ -259,7 +259,7 @@ class LoreAnswer(msgspec.Struct):
 
 
 class HealthAnswer(msgspec.Struct):
-    """How the relay fares, for the caller's tenant."""
+    """The relay's state for the caller's tenant."""
 
     lore: Annotated[bool, Meta(description="Whether all lore is here.")]
     sent: Annotated[int, Meta(description="Events that the broker has.")]
@@ -272,7 +272,7 @@ class HealthAnswer(msgspec.Struct):
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """What was wrong with a request (RFC 9457)."""
+    """A problem with a request (RFC 9457)."""
 
     title: str
     status: int
@@ -282,7 +282,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 
 class _Topic(NamedTuple):
-    """What a topic holds; `sends` where an agent writes it."""
+    """The content of a topic. `sends`: agents write it."""
 
     value: Any
     sends: bool = False
@@ -297,19 +297,19 @@ _AGENTS: dict[str, _Topic] = {
     "items": _Topic(MemoryItem),
     "decisions": _Topic(Decision),
 }
-#: Topics whose values have a schema.
+# Topics whose values have a schema.
 SCHEMAS = tuple(_AGENTS)
 
 
 def json_schema(topic: str) -> dict[str, Any]:
-    """Of a value of the topic, JSON Schema 2020-12; of `events` and `feedback` one event, or an array of them."""
+    """Return the JSON Schema 2020-12 of a topic's value. For `events` and `feedback` it is one event or an array."""
     (value,), parts = _components([topic], "#/$defs/{name}")
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": topic}
     return about | value | {"$defs": parts}
 
 
 def asyncapi() -> dict[str, Any]:
-    """The document, AsyncAPI 3.0."""
+    """Return the AsyncAPI 3.0 document."""
     values, schemas = _components(list(SCHEMAS), "#/components/schemas/{name}")
     kept = {spec.name: f"{spec.holds}; key: {spec.key}; kept: {spec.kept}" for spec in TOPICS}
     tenants = {"tenant": {"description": "1 to 63 of a-z 0-9 _ -, beginning with a letter or a digit."}}
@@ -345,7 +345,8 @@ def _components(topics: list[str], ref: str) -> tuple[list[dict[str, Any]], dict
             for name, said in _OF_EVENTS.items():
                 part["properties"][name]["description"] = said
     for value in values:
-        value.pop("discriminator", None)  # of OpenAPI; elsewhere it means another thing, and each part states its type
+        # OpenAPI only: elsewhere the name means another thing, and each part states its type
+        value.pop("discriminator", None)
     return [
         {"anyOf": [value, {"type": "array", "items": value}]} if _AGENTS[name] is _EVENTS else value
         for name, value in zip(topics, values, strict=True)

@@ -1,4 +1,4 @@
-"""Hold the sessions of agents elsewhere: what an agent sends goes on under its own numbers, and makes its advice."""
+"""Keep remote agents' sessions: events are sent under the agent's numbers and feed its advice."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fleetlore.wire.events import Event
 __all__ = ["BufferFull", "Member", "RemoteSessions"]
 
 CALL_ID = "gen_ai.tool.call.id"
-# Sessions whose state is held. One that is forgotten is advised as if it had just begun.
+# Sessions in memory. Evicted sessions get advice as if new.
 MAX_SESSIONS = 10_000
-# Calls of a session that have begun and not ended.
+# Open calls of a session.
 _MAX_BEGUN = 1024
 
 
 class BufferFull(Exception):
-    """The buffer takes no more events now: send this one again."""
+    """The buffer is full: send this event again."""
 
 
 class Member(Fleet):
-    """One of many agents that share the senders, the lore and the lock of a fleet.
+    """One of many agents that share a fleet's senders, lore and lock.
 
     Args:
-        emitter: what its sessions' events go to, in place of the fleet's.
+        emitter: receives its sessions' events instead of the fleet's.
     """
 
     def __init__(self, fleet: Fleet, agent: str, emitter: Any = None) -> None:
@@ -40,23 +40,23 @@ class Member(Fleet):
         self.agent = agent
         if emitter is not None:
             self.emitter = emitter
-        # Among `events` an agent corrects its own sessions; the right to outrank rewards is not the relay's to lend.
+        # An agent may correct its own sessions only. The relay may not grant the right to overrule rewards.
         self.reviews = fleet.emitter
 
     def begin_session(self, session_id: str) -> None:
-        """Note nothing: its ids are the agent's, which may send the beginning of a session again."""
+        """Ignore ids: agents choose them and may repeat a session's start."""
 
 
 class _RemoteSession:
-    """A session whose events an agent elsewhere numbers. Its state here is for advice.
+    """A remote session. The agent numbers its events, and the state here serves advice.
 
-    It stands in the emitter's place of its own session, and sends on what that makes of an event of the agent: with
-    what was advised, and without quotations of advice.
+    It is the emitter of its inner session. For each event of the agent it sends the inner session's version, with the
+    given advice and without quotes of advice.
 
     Attributes:
-        session: what is asked for advice.
-        next: number of the next event; None as long as none was seen.
-        is_over: whether its end was seen.
+        session: the inner session, which gives advice.
+        next: number of the next event; None before the first.
+        is_over: whether it has ended.
     """
 
     def __init__(self, fleet: Fleet, agent: str, id: str, goal: str = "", task: str = "", place: str = "") -> None:
@@ -65,19 +65,19 @@ class _RemoteSession:
         self._id = id
         self._emitter = fleet.emitter
         self._member = Member(fleet, agent, self)
-        self._all_before = 0  # every event with a smaller number was taken
-        self._seen: set[int] = set()  # numbers from there on
+        self._all_before = 0  # all smaller numbers were processed
+        self._seen: set[int] = set()  # processed numbers from there on
         self._given: Event | None = None
         self._sent = False
         self._begun = OpenCalls[Action](Action.abandon, _MAX_BEGUN)
         self.session = self._begin(goal, task, place)
 
     def take(self, event: Event) -> bool:
-        """Send an event on and remember it; False where it was taken before.
+        """Send and remember an event; return False for a duplicate.
 
         Raises:
             BufferFull: it was not sent.
-            ConfigError: a name in it is malformed.
+            ConfigError: a name is malformed.
         """
         if event.sequence < self._all_before or event.sequence in self._seen:
             return False
@@ -88,7 +88,7 @@ class _RemoteSession:
             self._record(event.kind, event.data)
         finally:
             self._given = None
-        if not self._sent and not self._emitter.emit(event):  # the session had nothing to say of it
+        if not self._sent and not self._emitter.emit(event):  # the inner session made no event
             raise BufferFull
         self._seen.add(event.sequence)
         while self._all_before in self._seen:
@@ -98,7 +98,7 @@ class _RemoteSession:
         return True
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        """Send on what the session makes of the event at hand; what it makes beside that nobody asked for."""
+        """Send the inner session's version of the current event. Drop its other events."""
         given = self._given
         if given is None or event.kind != given.kind:
             return True
@@ -110,7 +110,7 @@ class _RemoteSession:
 
     def _begin(self, goal: str, task: str, place: str) -> Session:
         session = self._member.session(goal, task, self._id, place=place)
-        return copy_context().run(session.__enter__)  # so that it is nobody's current session here
+        return copy_context().run(session.__enter__)  # so that it is not the current session here
 
     def _record(self, kind: names.Kind, data: dict[str, Any]) -> None:
         session = self.session
@@ -120,7 +120,7 @@ class _RemoteSession:
         elif kind == "action":
             action = session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
             self._begun.add(_key(data), data[names.TOOL], action)
-            # The session sends nothing of it; what it quotes of advice is no evidence here either.
+            # The inner session sends no event, and its quotes of advice are no evidence here.
             if self._given is not None:
                 self.emit(self._given._replace(data={names.ARGUMENTS: action.recorded}))
         elif kind == "outcome":
@@ -156,13 +156,13 @@ def _key(data: dict[str, Any]) -> str:
 
 
 class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
-    """The sessions of agents elsewhere, by tenant, agent and id."""
+    """Remote sessions by tenant, agent and id."""
 
     def __init__(self) -> None:
         super().__init__(MAX_SESSIONS, "sessions")
 
     def open(self, fleet: Fleet, caller: Caller, agent: str, id: str, **about: str) -> _RemoteSession:
-        """Return the session of this id; a new one of the caller's if there is none.
+        """Return the session of this id, or a new one of the caller.
 
         Raises:
             ConfigError: a name in `about` is malformed.
@@ -175,6 +175,6 @@ class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
         return session
 
     def next_number(self, key: tuple[str, str, str]) -> int | None:
-        """Return the number of the next event of a session; None if no event of it was seen here."""
+        """Return the number of a session's next event, or None before its first."""
         session = self.get(key)
         return session.next if session is not None else None

@@ -1,9 +1,7 @@
-"""Hold a version of the retrieval adapter, a LoRA over the static encoder, and rank ways out by it.
+"""Hold a version of the retrieval adapter, a LoRA over the static encoder, and rank resolutions with it.
 
-The encoder maps a failed call and a way out to vectors of one space, where like texts are near. The adapter turns each
-of the two so that a failed call lies near what got *others* past the like: `x + scale * B @ A @ x`, with an `A` and a
-`B` for queries and another pair for answers, applied in numpy as two small products. A ranking adds words that both
-share, weighted by rarity, to that learned cosine.
+The adapter maps a failed call close to what resolved similar failures of *other* agents: `x + scale * B @ A @ x`, with
+one pair `A`, `B` for queries and one for answers. A ranking adds a tf-idf cosine to the learned one.
 """
 
 from __future__ import annotations
@@ -35,9 +33,9 @@ SIDES: Final = ("query", "answer")
 MAX_RANK = 256
 PROBE_TEXTS = 8
 PROBE_TOLERANCE = 1e-3
-# Below that an adapter changes nothing.
+# An adapter with a smaller effect changes nothing.
 NO_CHANGE = 1e-6
-# Of the learned cosine, where the likest text by words counts 1.
+# Weight of the learned cosine; the best text by words counts 1.
 LEARNED_WEIGHT = 2.0
 _ERROR_CHARACTERS = 250
 _CALL_CHARACTERS = 400
@@ -48,7 +46,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def tensor_shapes(rank: int, dimensions: int) -> dict[str, tuple[int, int]]:
-    """Shape of each tensor of a version by its name."""
+    """Return the shape of each tensor by name."""
     shapes: dict[str, tuple[int, int]] = {}
     for side in SIDES:
         shapes[f"{side}.lora_A.weight"] = (rank, dimensions)
@@ -57,7 +55,7 @@ def tensor_shapes(rank: int, dimensions: int) -> dict[str, tuple[int, int]]:
 
 
 class RetrievalAdapter:
-    """The two products of a version. Immutable; safe on several threads.
+    """The matrices of a version. Immutable and thread-safe.
 
     Args:
         weights: safetensors as `tensor_shapes` names them, float32.
@@ -85,14 +83,15 @@ class RetrievalAdapter:
         self._up = {side: np.float32(scale) * tensors[f"{side}.lora_B.weight"].T for side in SIDES}
 
     def turned(self, side: str, vectors: Vectors) -> Vectors:
-        """Vectors (n, d) of queries or of answers in the adapter's space, rows of length 1; a zero row stays zero."""
+        """Map vectors (n, d) of queries or answers into the adapter's space, rows of length 1; a zero row stays
+        zero."""
         moved = vectors + (vectors @ self._down[side]) @ self._up[side]
         lengths = np.linalg.norm(moved, axis=1, keepdims=True)
         turned: Vectors = moved / np.where(lengths > 0, lengths, np.float32(1))
         return turned
 
     def cosines(self, query: Vectors, answers: Vectors) -> npt.NDArray[np.float64]:
-        """Cosine of a query (d,) with each answer (n, d): (n,)."""
+        """Return the cosine of a query (d,) with each answer (n, d): (n,)."""
         found: npt.NDArray[np.float64] = (self.turned("answer", answers) @ self.turned("query", query[None])[0]).astype(
             np.float64
         )
@@ -100,13 +99,13 @@ class RetrievalAdapter:
 
 
 def probe_answers(adapter: RetrievalAdapter, seed: int, dimensions: int) -> tuple[float, ...]:
-    """What an adapter answers to vectors that are drawn from a seed."""
+    """Return an adapter's answers to seeded random vectors."""
     rows = _probe_rows(seed, dimensions)
     return tuple(adapter.cosines(rows[0], rows[1:]).tolist())
 
 
 def _probe_rows(seed: int, dimensions: int) -> Vectors:
-    # As docs/reference/adapters.md says it for other languages.
+    # docs/reference/adapters.md describes it for other languages.
     rows = np.random.RandomState(seed).standard_normal((1 + PROBE_TEXTS, dimensions)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows
@@ -125,7 +124,7 @@ class RetrievalSlot(SharedSlot[RetrievalAdapter]):
         self.encoder: Encoder = shared_encoder()
 
     def key(self, manifest: RetrievalManifest) -> Hashable:
-        # The probe belongs to it, since a manifest that states another one must be refused.
+        # The probe is included, because a manifest with another one must be refused.
         return manifest.version, manifest.encoder_sha256, manifest.rank, manifest.alpha, manifest.probe
 
     def read(self, weights: bytes, manifest: RetrievalManifest) -> RetrievalAdapter:
@@ -143,24 +142,24 @@ def _check_probe(adapter: RetrievalAdapter, probe: Probe, dimensions: int) -> No
     answers, expected = np.array(probe_answers(adapter, probe.seed, dimensions)), np.array(probe.expected)
     if answers.shape != expected.shape or not bool((np.abs(answers - expected) <= PROBE_TOLERANCE).all()):
         raise AdapterRefused("probe", "the adapter does not answer as its manifest says")
-    # An adapter without effect is the sign of tensors that were lost or swapped.
+    # An adapter without effect has lost or swapped tensors.
     rows = _probe_rows(probe.seed, dimensions)
     if bool((np.abs(answers - rows[1:] @ rows[0]) <= NO_CHANGE).all()):
         raise AdapterRefused("probe", "the adapter changes nothing")
 
 
 def query_text(error: str, call: str, goal: str) -> str:
-    """What ways out are ranked for: a call that failed, with what its session is after."""
+    """Return the query text of a failed call and its session's goal."""
     return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {goal[:_GOAL_CHARACTERS]}"
 
 
 def answer_text(error: str, call: str, fix: str) -> str:
-    """A way out, as it is compared: a call that failed and the one that worked after it."""
+    """Return the text of a resolution: a failed call and the call that worked after it."""
     return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {fix[:_FIX_CHARACTERS]}"
 
 
 class Ranking:
-    """Texts of ways out that can be ranked for one query after another."""
+    """Texts of resolutions that can be ranked for several queries."""
 
     def __init__(self, texts: Sequence[str], encoder: Encoder) -> None:
         self._encoder = encoder
@@ -171,12 +170,12 @@ class Ranking:
             self._index.put(str(place), text)
 
     def by_words(self, query: str) -> Floats:
-        """Tf-idf cosine of each text, relative to the likest: (n,), 0..1."""
+        """Return the tf-idf cosine of each text relative to the best: (n,), 0..1."""
         found = np.zeros(self._count)
         for id, likeness in self._index.likeness(query).items():
             found[int(id)] = likeness
         return found
 
     def scores(self, query: str, adapter: RetrievalAdapter) -> Floats:
-        """By words and by the adapter together: (n,), the greater the better."""
+        """Return scores by words and adapter together: (n,), higher is better."""
         return self.by_words(query) + LEARNED_WEIGHT * adapter.cosines(self._encoder.encode([query])[0], self._vectors)

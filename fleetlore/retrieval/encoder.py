@@ -1,7 +1,7 @@
-"""Encode texts as static vectors, the same for agents and the trainer.
+"""Encode texts as static vectors, equal for agents and trainer.
 
-WordLlama's 256-d token table (MIT) comes as a wheel of data, `fleetlore-encoder`, so encoding needs no download, no
-torch and ~0.02 ms a text.
+WordLlama's 256-d token table (MIT) comes in the data wheel `fleetlore-encoder`. Encoding needs no download and no
+torch, and takes about 0.02 ms a text.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ import numpy.typing as npt
 from fleetlore.errors import ModelUnavailable
 
 _MAX_CHARACTERS = 1000
-# Texts whose vectors are kept, the last ones used; words whose tokens' sums are kept, 1 kB each.
+# LRU sizes: texts with their vectors, and words with their token sums of 1 kB.
 CACHED_TEXTS, CACHED_WORDS = 8192, 8192
-# No token of the vocabulary has a space after a letter, or a digit beside anything. So words that begin with their
-# spaces, and single digits, split as the text does; and a number or an id that was never seen is made of known tokens.
+# No token of the vocabulary has a space after a letter, or a digit beside another character. So words with their
+# leading spaces, and single digits, tokenize as the whole text does.
 _WORDS = re.compile("▁*[^▁0-9]+|[0-9]|▁+")
 
 Vectors = npt.NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """What makes vectors of texts. Vectors of two encoders cannot be compared, so name and hash are kept with them.
+    """Encodes texts as vectors. Two encoders' vectors cannot be compared, so they are stored with name and hash.
 
     Attributes:
-        name: of the model.
-        sha256: hex digest over all that decides what a vector means.
-        dimensions: of a vector.
+        name: name of the model.
+        sha256: hex digest of everything that defines a vector's meaning.
+        dimensions: length of a vector.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Encoder(Protocol):
     def sha256(self) -> str: ...
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of `texts`: float32 (n, dimensions), rows of length 1; an empty text is the zero row."""
+        """Return vectors: float32 (n, dimensions), rows of length 1; an empty text is a zero row."""
         ...
 
 
 class StaticEncoder:
-    """Mean of static token vectors, L2-normalised. One text gives the same bits in any batch.
+    """Mean of static token vectors, L2-normalised. A text gives the same bits in any batch.
 
     Source: WordLlama, `l2_supercat_256` (token embeddings of a Llama 2 vocabulary, trained for similarity).
 
@@ -78,27 +78,28 @@ class StaticEncoder:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
-        # As the tokenizer does, but a word at a time: splitting a text into tokens takes longer than all the rest.
+        # Tokenizing takes most of the time, so it is done and cached by word.
         self._model = tokenizer.model
         self._special = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
         self._words: dict[str, int] = {"": 0}
-        # Their words always fit: one that is no digit has two characters at least, its separator included.
+        # Their words always fit the cache: a word other than a digit has two characters with its separator.
         self._texts_at_once = 2 * CACHED_WORDS // _MAX_CHARACTERS
-        self._sums = np.zeros((CACHED_WORDS, self.dimensions + 1), dtype=np.float32)  # of a word's tokens, and how many
+        # sum of a word's token vectors, and their number
+        self._sums = np.zeros((CACHED_WORDS, self.dimensions + 1), dtype=np.float32)
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
-        # A blocking facade scores from the caller's thread while its loop thread encodes.
+        # A blocking facade encodes on the caller's thread while its loop thread does too.
         self._lock = threading.Lock()
 
     @cached_property
     def sha256(self) -> str:
-        """Hex digest over the weights and the tokenizer: either one decides what a vector means."""
+        """Hex digest of weights and tokenizer, which both define a vector's meaning."""
         digest = hashlib.sha256()
         for file in self._files:
             digest.update(file.read_bytes())
         return digest.hexdigest()
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of `texts`: float32 (n, 256), rows of length 1; an empty text is the zero row."""
+        """Return vectors: float32 (n, 256), rows of length 1; an empty text is a zero row."""
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         with self._lock:
             missing = list(dict.fromkeys(text for text in texts if text not in self._cache))
@@ -118,24 +119,24 @@ class StaticEncoder:
         return rows
 
     def _embed(self, texts: list[str]) -> Vectors:
-        # The tokenizer takes UTF-8 only; a tool's output may hold half of a surrogate pair.
+        # The tokenizer requires UTF-8; a tool's output may hold lone surrogates.
         words = [self._split(text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode()) for text in texts]
         self._learn({word for some in words for word in some})
         totals = _sums([[self._words[word] for word in some] for some in words], self._sums)
-        # The mean of no token is 0/0: one empty text would turn a whole training run into NaN.
+        # An empty text would be 0/0, and one NaN would spoil a whole training run.
         means: Vectors = np.divide(totals[:, :-1], np.maximum(totals[:, -1:], 1))
         lengths = np.sqrt(np.einsum("ij,ij->i", means, means))
         means /= np.where(lengths > 0, lengths, np.float32(1))[:, None]
         return means
 
     def _split(self, text: str) -> list[str]:
-        """Words that are split into tokens one by one as the text is; at least one, which may be empty."""
+        """Split a text into words that tokenize like the whole; at least one, possibly empty."""
         if any(special in text for special in self._special):
             return [text]
         return (_WORDS.findall("▁" + text.replace(" ", "▁")) if text else []) or [""]
 
     def _learn(self, words: set[str]) -> None:
-        """Make known the sums of these words; all others are forgotten when there is no room."""
+        """Cache the sums of these words. A full cache is cleared first."""
         known = self._words
         new = sorted(words - known.keys())
         if len(known) + len(new) > len(self._sums):
@@ -157,7 +158,7 @@ class StaticEncoder:
 
 
 def _mapped(weights: Path) -> npt.NDArray[np.float16]:
-    """The table where it lies in its file (safetensors): of 16 MB the rows that are asked for come into memory."""
+    """Memory-map the 16 MB table (safetensors), so that only used rows are loaded."""
     with weights.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         about = json.loads(file.read(length))["embedding.weight"]
@@ -166,19 +167,19 @@ def _mapped(weights: Path) -> npt.NDArray[np.float16]:
 
 
 def _sums(rows: list[list[int]], table: Vectors | npt.NDArray[np.float16]) -> Vectors:
-    """For each list of rows their sum in the table: the same bits whatever stands beside it."""
+    """Return the sum of each list's rows: the same bits in any batch."""
     taken = table.take([row for some in rows for row in some], axis=0, mode="clip").astype(np.float32, copy=False)
     sums = np.empty((len(rows), table.shape[1]), dtype=np.float32)
     first = 0
-    for place, some in enumerate(rows):  # numpy's reduceat takes longer
+    for place, some in enumerate(rows):  # numpy's reduceat is slower
         np.add.reduce(taken[first : first + len(some)], axis=0, out=sums[place])
         first += len(some)
     return sums
 
 
 def shared_encoder() -> StaticEncoder:
-    """One encoder for the process: its tokenizer takes 20 MB and its cache grows better when shared."""
-    with _SHARING:  # many agents of one process start at once, each on a thread
+    """Return the process' encoder: the tokenizer takes 20 MB, and all agents share its cache."""
+    with _SHARING:  # many agents start at once, each on a thread
         return _shared_encoder()
 
 

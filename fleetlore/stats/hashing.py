@@ -1,4 +1,4 @@
-"""Hash a text and draw by it: the same in every process, so a draw needs no state and a replay draws again alike."""
+"""Hash texts and draw by hash: equal in every process, so draws need no state and replays repeat them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ def stable_hash(text: str) -> int:
 
 
 def user_hash(user: str) -> str:
-    """The only name that the pipeline keeps of a user: 13 hex digits.
+    """Return the pipeline's only name of a user: 13 hex digits.
 
-    Systems write one name in different normal forms of Unicode. All of them have the hash of the composed form (NFC).
+    The hash is of the composed Unicode form (NFC), because systems use different normal forms.
     """
     return f"{stable_hash(normalize('NFC', user)):013x}"
 
 
 def drawn(key: str, share: float) -> bool:
-    """Draw a key with probability `share`, 0..1. What one share draws, every larger one draws as well."""
+    """Draw a key with probability `share`, 0..1. A larger share draws the same keys and more."""
     return share > 0 and stable_hash(key) < share * HASHES
 
 
-@lru_cache(maxsize=16_384)  # asked anew at every step of a session
+@lru_cache(maxsize=16_384)  # called at every step of a session
 def withheld(session: str, id: str, share: float) -> bool:
-    """Whether what would be shown is kept from this session, so that its worth can be measured.
+    """Return whether a tip is withheld from this session, to measure its effect.
 
-    It is shown where things go well or badly anyway, so success with it beside success without it says nothing. A
-    randomised experiment does (in recommender systems: holdout or exploration). The draw needs no state, is the same in
-    the agent, in a replay and in an analysis, and holds throughout a session; two draws are independent.
+    Advice is shown in easy and hard sessions, so only a randomised holdout can measure it. The draw needs no state, is
+    equal in agent, replay and analysis, and is constant within a session. Draws are independent.
 
     Args:
-        id: of a tip or an item.
-        share: of the draws that withhold, 0..1. What is withheld at one share is also withheld at every larger one.
+        id: id of a tip or an item.
+        share: share of withheld draws, 0..1. A larger share withholds the same draws and more.
     """
     return drawn(f"holdout\x1f{session}\x1f{id}", share)

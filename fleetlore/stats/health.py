@@ -1,8 +1,6 @@
-"""Compute how often calls fail: by tool, kind of error, agent or tenant, over all time or a window, and whether that is
-changing.
+"""Compute failure rates of calls by tool, error, agent or tenant, for a window or all time, with their trend.
 
-The figures are those of the health rows (`fleetlore.wire.lore.Pattern`), which every agent has: nothing is asked of
-anybody.
+They come from the health rows (`fleetlore.wire.lore.Pattern`) that every agent has.
 """
 
 from __future__ import annotations
@@ -29,16 +27,16 @@ _COMMONEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The last hours or days up to the newest one in which anything was called.
+    """The last hours or days with calls.
 
-    The clock does not count, because logs are read again later; how old the newest one is can be seen in `last_seen`.
+    It ends at the newest call and not now, because logs are read later. `last_seen` shows its age.
     """
 
     unit: Literal["hours", "days"]
     length: int
 
     def split(self, pattern: Pattern, newest: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(calls, failures) of a row in the window, and in the one of equal length before it."""
+        """Return (calls, failures) of a row in the window, and in the window before."""
         now, before = (0, 0), (0, 0)
         for number, calls, failures in getattr(pattern, self.unit):
             age = newest - number
@@ -54,15 +52,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """How often a tool (or the calls of an agent, or of all) fails, with the 95 % interval of that rate
-    (`low`..`high`).
+    """The failure rate of a group of calls, with its 95 % interval (`low`..`high`).
 
     Attributes:
-        tool: or what else the calls are grouped by.
-        calls, failures: of an error: the calls of its tool, and those that met the error.
-        trend: against the window before; `unknown` without a window, or without a call before it.
-        errors: the commonest (class, times).
-        sessions, agents, last_seen: of all time; 0 where it is not known.
+        tool: the tool or other group.
+        calls, failures: for an error: its tool's calls, and those with the error.
+        trend: compared with the window before; `unknown` without one or without calls in it.
+        errors: the commonest (class, count).
+        sessions, agents, last_seen: of all time; 0 if unknown.
         estimated: whether the counts are estimates.
     """
 
@@ -82,32 +79,31 @@ class _Health:
 
 
 def figure(count: int, estimated: bool) -> str:
-    """A count as people read it, with `≈` before an estimate."""
+    """Return a count for display, with `≈` before an estimate."""
     return f"≈{count:,}" if estimated else f"{count:,}"
 
 
 def tools_of(patterns: Iterable[Pattern]) -> dict[str, Pattern]:
-    """The health row of each tool."""
+    """Return each tool's health row."""
     return {each.tool: each for each in patterns if each.level == "tool"}
 
 
 def calls_of(pattern: Pattern, tool: Pattern | None) -> Pattern | None:
-    """The row whose calls a row's failures are a share of: of a failure's pattern that of its tool, which counts the
-    calls that worked too; else its own.
-    """
+    """Return the row with the calls that failures are counted against: the tool's for a failure pattern, otherwise its
+    own."""
     return tool if pattern.level in PATTERN_LEVELS and not pattern.is_loop else pattern
 
 
 def failed_of(pattern: Pattern, tool: Pattern | None) -> str:
-    """How many failed of the calls of `calls_of`, where those are known: `42 of 72`."""
+    """Return failures and calls as `42 of 72`, if the calls are known."""
     failed, of = figure(pattern.failures, "all" in pattern.estimated), calls_of(pattern, tool)
     return failed if of is None else f"{failed} of {figure(of.calls, 'all' in of.estimated)}"
 
 
 def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | None = None) -> list[_Health]:
-    """One row a group, the surest to be failing first.
+    """Return one row a group, the most certain failures first.
 
-    `agent` has the calls of the last 14 days, of at most twelve agents a tool, and takes no window.
+    `agent` covers the calls of the last 14 days by at most twelve agents a tool, and takes no window.
 
     Raises:
         ValueError: a window by agent.
@@ -137,7 +133,7 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
 
 
 def trend(now: tuple[int, int], before: tuple[int, int]) -> _Trend:
-    """Whether a rate (calls, failures) has changed: the 95 % interval of the difference leaves out 0."""
+    """Return whether a rate (calls, failures) changed: the 95 % interval of the difference excludes 0."""
     if not now[0] or not before[0]:
         return "unknown"
     low, high = newcombe(now, before)
@@ -145,7 +141,7 @@ def trend(now: tuple[int, int], before: tuple[int, int]) -> _Trend:
 
 
 def degraded(calls: int, failures: int) -> bool:
-    """Whether so many failures of so many calls are too many for certain: see `DEGRADED_RULE`."""
+    """Return whether the failure rate is significantly too high (`DEGRADED_RULE`)."""
     return calls >= _DEGRADED_CALLS and wilson(failures, calls)[0] > _DEGRADED_RATE
 
 
@@ -172,8 +168,7 @@ def _of(
 def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int) -> _Health:
     (calls, _), (old_calls, _) = _figures([tool], window, newest)
     (_, failures), (_, old_failures) = _figures([family], window, newest)
-    # Both are estimates once there are many sessions, and of two samples one may hold more failures than the other
-    # calls.
+    # Estimates from two samples may give more failures than calls.
     now, before = (calls, min(failures, calls)), (old_calls, min(old_failures, old_calls))
     name = f"{family.tool}: {family.error_class}"
     return _health(
@@ -199,7 +194,7 @@ def _by_agent(tools: Iterable[Pattern]) -> list[_Health]:
 
 
 def is_estimated(rows: Iterable[Pattern], window: Window | None) -> bool:
-    """Whether figures of the rows in the window, or of all time, are estimates."""
+    """Return whether the rows' figures in the window, or of all time, are estimates."""
     figures = window.unit if window is not None else "all"
     return any(figures in each.estimated for each in rows)
 

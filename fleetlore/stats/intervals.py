@@ -1,4 +1,4 @@
-"""Compute 95 % intervals of rates that are sound for few trials and for rates of 0 and 1."""
+"""Compute 95 % intervals of rates that hold for few trials and for rates of 0 and 1."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import math
 
 
 def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float]:
-    """Wilson score interval of a rate (Wilson 1927): after few calls 1 of 1 is not 100 %.
-
-    Returns:
-        lower and upper bound, both in 0..1; (0, 1) where nothing was seen.
-    """
+    """Return the Wilson score interval of a rate (Wilson 1927), in 0..1; (0, 1) without trials."""
     if calls <= 0:
         return 0.0, 1.0
     rate = failures / calls
@@ -21,10 +17,10 @@ def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float
 
 
 def newcombe(one: tuple[int, int], other: tuple[int, int], z: float = 1.96) -> tuple[float, float]:
-    """Interval of the difference of two independent rates, each given as (trials, hits).
+    """Return the interval of the difference of two independent rates, each as (trials, hits).
 
-    Newcombe's hybrid score interval, made of two Wilson intervals (Newcombe 1998, Statistics in Medicine 17:873–890,
-    method 10).
+    Newcombe's hybrid score interval of two Wilson intervals (Newcombe 1998, Statistics in Medicine 17:873–890, method
+    10).
     """
     (trials, hits), (other_trials, other_hits) = one, other
     rate, other_rate = hits / trials, other_hits / other_trials

@@ -1,7 +1,6 @@
-"""Find texts like a query: cosine of their words, weighted by rarity (tf-idf, binary tf). No model.
+"""Find texts similar to a query: cosine of words weighted by rarity (tf-idf, binary tf), without a model.
 
-An agent has numpy at most, so likeness by words is what it can have without a network. The search is exact: a text
-below the threshold is never given, one above it is never missed.
+An agent has numpy at most. The search is exact at its threshold.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from sys import intern
 
 from fleetlore.words import words
 
-# The rarest; a goal may be two thousand characters long.
+# The rarest words; a goal may have 2,000 characters.
 _MAX_QUERY_WORDS = 64
 # Below the cosine of any text that shares a word.
 _ANY_SHARED = 1e-6
 
 
 class TextIndex:
-    """Texts by id. Adding costs a text's words; a look-up the texts that share a word with it."""
+    """Texts by id. Adding costs the text's words; a look-up costs the texts that share a word."""
 
     def __init__(self) -> None:
-        # Each word once for all texts, and no sets: they would take four times the memory.
+        # Words are shared between texts; sets would take four times the memory.
         self._words: dict[str, tuple[str, ...]] = {}
         self._holding: dict[str, set[str]] = defaultdict(set)
 
@@ -30,18 +29,18 @@ class TextIndex:
         return len(self._words)
 
     def put(self, id: str, text: str) -> None:
-        """Add a text, under an id of its own."""
+        """Add a text under a new id."""
         self._words[id] = kept = tuple(dict.fromkeys(map(intern, words(text))))
         for word in kept:
             self._holding[word].add(id)
 
     def like(self, query: str, threshold: float, most: int) -> list[tuple[str, float]]:
-        """At most `most` pairs (id, cosine in 0..1) of texts at or above the threshold, the likest first, ties by id.
+        """Return at most `most` pairs (id, cosine in 0..1) at or above the threshold, best first, ties by id.
 
-        Words that no text holds count too: a query that is mostly about something else is like nothing here.
+        Unknown words count too, so a query about other things matches no text.
 
         Raises:
-            ValueError: the threshold is not above 0; every text would be like every other.
+            ValueError: the threshold is not above 0.
         """
         if not threshold > 0:
             raise ValueError(f"a threshold is above 0, not {threshold}")
@@ -56,7 +55,7 @@ class TextIndex:
                 shared[id] += weights[word]
         found = []
         for id, both in shared.items():
-            # A shared weight bounds the cosine by sqrt(both / total): most need no length.
+            # A shared weight bounds the cosine by sqrt(both / total), so most texts need no length.
             if both >= threshold * threshold * total:
                 length = sum(self._weight(word) for word in self._words[id])
                 cosine = min(1.0, both / math.sqrt(total * length))
@@ -65,12 +64,12 @@ class TextIndex:
         return sorted(found, key=lambda each: (-each[1], each[0]))[:most]
 
     def likeness(self, query: str) -> dict[str, float]:
-        """How like the query each text is that shares a word with it, relative to the likest: 0..1."""
+        """Return the similarity of each text that shares a word, relative to the best: 0..1."""
         like = self.like(query, _ANY_SHARED, len(self))
         return {id: cosine / like[0][1] for id, cosine in like}
 
     def shares(self, query: str) -> dict[str, float]:
-        """By text, how much of what the query's words weigh it holds, 0..1; those that hold none are left out."""
+        """Return the share of the query's word weight that each text holds, 0..1, without zeros."""
         weights = {word: self._weight(word) for word in set(words(query))}
         held: dict[str, float] = defaultdict(float)
         for word, weight in weights.items():
@@ -80,6 +79,6 @@ class TextIndex:
         return {id: weight / total for id, weight in held.items()}
 
     def _weight(self, word: str) -> float:
-        """Squared idf, smoothed so that a word in every text still counts a little."""
+        """Return squared idf, smoothed so that a word in every text counts a little."""
         idf = math.log(1 + len(self._words) / (1 + len(self._holding.get(word, ()))))
         return idf * idf

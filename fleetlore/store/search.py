@@ -1,11 +1,9 @@
 """Search a tenant's lore in Milvus: items by words and meaning, failure patterns by words.
 
-An agent's replica holds the newest lore, the store all of it. Words are weighed by BM25, which Milvus computes of the
-column `text`. Meaning is the cosine of static vectors, for a text that says the same in other words. The two are
-added up here: Milvus fuses by rank or by scores that Milvus Lite and a cluster scale differently, and a rank forgets
-how much better the best match is. Then the items that either found are compared with the text once more, by a likeness
-that counts what a text does not share as well. Among items that match about as
-well, what more agents have met stands first.
+An agent's replica holds the newest lore; the store holds all. Milvus weighs words by BM25. Meaning is the cosine of
+static vectors. Scores are fused here, because Milvus Lite and a cluster scale them differently and rank fusion loses
+how much better the best match is. Items that either search found are then compared with the text by a similarity that
+also counts unshared words. Similar matches are ordered by the number of agents.
 """
 
 from __future__ import annotations
@@ -33,34 +31,34 @@ __all__ = ["DIMENSIONS", "SEARCH_SECONDS", "LoreSearch", "quoted"]
 
 _Result = TypeVar("_Result")
 
-# Columns of a collection that is searched: the text, its words as Milvus weighs them, and its vector.
+# Columns of a searched collection: the text, its BM25 vector, and its dense vector.
 TEXT, WORDS, VECTOR = "text", "words", "vector"
-# The encoder is trained so that the first dimensions of a vector are a vector of the same text (Matryoshka: Kusupati et
-# al. 2022). Milvus Lite checks each float in Python, and all 256 find no more.
+# The first dimensions of a vector are a usable vector (Matryoshka: Kusupati et al. 2022). Milvus Lite checks each float
+# in Python, and all 256 find no more.
 DIMENSIONS = 64
 
 SEARCH_SECONDS = 5.0
-# Matches by words, and as many by meaning, that are ranked.
+# Matches by words, and by meaning, that are ranked.
 CANDIDATES = 50
 _MAX_QUERY = 2_000
-# A word that a tenth of so many texts hold weighs little and costs most: Milvus Lite goes through all texts that hold
-# it. Such words are left out of a question as long as so many others are left.
+# A word in a tenth of this many texts weighs little and costs most, because Milvus Lite reads all texts with it.
+# Queries omit such words while enough others remain.
 SAMPLED_TEXTS = 1_000
 _COMMON_SHARE = 0.1
 LEAST_WORDS = 4
 _SEARCHES_PER_SAMPLE = 1_000
-# Of meaning, where the best match by words counts 1.
+# Weight of meaning; the best match by words counts 1.
 _MEANING_WEIGHT = 0.5
-# Matches whose scores differ by less are as good as each other.
+# Scores that differ by less are equal.
 ALIKE = 0.02
-# A match holds more of what the text's words weigh than it lacks, or is at least so near in meaning: of logged errors
-# and items of other tools one pair in 20 is, of an error and the nearest item of its tool 19 in 20.
+# A match holds more of the query's word weight than it lacks, or has this cosine. One in 20 pairs of logged errors and
+# items of other tools does, and 19 in 20 pairs of an error and the nearest item of its tool.
 _LEAST_SHARE = 0.5
 _LEAST_COSINE = 0.35
 
 
 class _Match(NamedTuple):
-    """A row found, how well it matches, 0..1: relative to the best match, and its cosine; 0 where it was not near."""
+    """A row with its score relative to the best match (0..1), and its cosine (0 if not near)."""
 
     score: float
     cosine: float
@@ -68,19 +66,19 @@ class _Match(NamedTuple):
 
 
 class LoreSearch:
-    """Searches of one tenant. It connects at the first one.
+    """Searches one tenant. The first search connects.
 
     Each search raises:
         ModelUnavailable: the extra `[recall]` is not installed.
-        ConfigError: no worker has written to the store yet, or one of an earlier version.
-        StoreUnavailable: Milvus does not answer within the time, or no stack runs on the folder `data`.
+        ConfigError: no worker of this version has written to the store.
+        StoreUnavailable: Milvus does not answer in time, or no stack runs on the folder `data`.
     """
 
     def __init__(self, settings: Settings, tenant: str, data: str | Path | None = None) -> None:
         self._folder = None if data is None else StackFolder(Path(data))
         self._uri, self._token = settings.milvus, settings.milvus_token
         self._tenant = tenant
-        # A thread of its own: pymilvus blocks, and a store that hangs must not take the threads of others.
+        # Own thread: pymilvus blocks, and a store that hangs must not block other threads.
         self._thread = ThreadPoolExecutor(1, "fleetlore-search")
         self._client: MilvusClient | None = None
         self._checked: set[str] = set()
@@ -90,13 +88,13 @@ class LoreSearch:
     async def items(
         self, text: str, *, kind: ItemKind | None = None, least: int = 0, timeout_seconds: float = SEARCH_SECONDS
     ) -> list[tuple[float, MemoryItem]]:
-        """Items that a text matches, with their scores, the best first. None where none shares the half of its
-        words, by their weight, or is near to what it means.
+        """Return matching items with their scores, best first. A match shares half of the query's word weight or is
+        near in meaning.
 
         Args:
-            least: matches to rank at the least, where there are so many.
+            least: minimum number of matches to rank, if there are enough.
         """
-        # A row without a kind holds the state of what is no item yet, or no more. Others are of kinds that are gone.
+        # Rows without a kind hold only state. Other kinds are obsolete.
         kinds = get_args(ItemKind) if kind is None else (kind,)
         condition = f"kind in [{', '.join(map(quoted, kinds))}]"
 
@@ -106,7 +104,7 @@ class LoreSearch:
             index = TextIndex()
             for _, item in items:
                 index.put(item.id, item.text)
-            # Words are weighed by these items alone.
+            # These items alone weigh the words.
             held, alike = index.shares(text[:_MAX_QUERY]), index.likeness(text[:_MAX_QUERY])
             found = [
                 ((match.score + alike.get(item.id, 0.0)) / 2, item)
@@ -128,11 +126,11 @@ class LoreSearch:
         least: int = 0,
         timeout_seconds: float = SEARCH_SECONDS,
     ) -> list[tuple[float, Pattern]]:
-        """Failure patterns of a level that share words with a text, with their scores, the best first.
+        """Return failure patterns of a level that share words with a text, with scores, best first.
 
         Args:
-            level: one of `PATTERN_LEVELS`; what is counted of whole tools has no text.
-            least: as of `items`.
+            level: one of `PATTERN_LEVELS`; health of whole tools has no text.
+            least: as in `items`.
         """
         condition = f"level == {quoted(level)}" + ("" if tool is None else f" and tool == {quoted(tool)}")
         matches = await self._within(
@@ -145,7 +143,7 @@ class LoreSearch:
         )
 
     def close(self) -> None:
-        """Disconnect; does not wait for a search under way."""
+        """Disconnect without waiting for a running search."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
             self._client.close()
@@ -176,11 +174,11 @@ class LoreSearch:
                     filter=clause,
                     output_fields=["body"],
                     timeout=timeout_seconds,
-                    # What was written a moment ago may be missing; to wait for it takes a cluster longer than a search.
+                    # The newest rows may be missing: waiting for them takes a cluster longer than the search.
                     consistency_level="Bounded",
                 )[0]
                 bodies.update((hit["id"], hit["entity"]["body"]) for hit in hits)
-                # Milvus Lite gives a score by words with its sign turned round.
+                # Milvus Lite negates scores by words.
                 return {hit["id"]: abs(hit["distance"]) if field == WORDS else hit["distance"] for hit in hits}
 
             if self._searches[collection] % _SEARCHES_PER_SAMPLE == 0:
@@ -230,7 +228,7 @@ class LoreSearch:
 
 
 def common_words(texts: Sequence[str]) -> Mapping[str, int]:
-    """How many of the texts hold each of the words that a tenth of them hold; none where the texts are few."""
+    """Count the texts with each common word (in a tenth of the texts); empty for few texts."""
     if len(texts) < SAMPLED_TEXTS:
         return {}
     held = Counter(word for text in texts for word in set(WORD.findall(text.lower())))
@@ -238,7 +236,7 @@ def common_words(texts: Sequence[str]) -> Mapping[str, int]:
 
 
 def telling_words(text: str, common: Mapping[str, int]) -> str:
-    """The words of a text without the common ones; the least common of these where few others are left."""
+    """Return a text's words without common ones, except the rarest of these if few others remain."""
     words = WORD.findall(text.lower())
     by_rarity = sorted(set(words), key=lambda word: (common.get(word, 0), word))
     kept = {word for place, word in enumerate(by_rarity) if place < LEAST_WORDS or word not in common}
@@ -246,14 +244,14 @@ def telling_words(text: str, common: Mapping[str, int]) -> str:
 
 
 def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Scores by id, 0..1.
+    """Return scores by id, 0..1.
 
     Args:
-        by_words: BM25, at most relative to each other.
-        by_meaning: cosines; None where texts are not searched by it.
+        by_words: BM25, comparable only with each other.
+        by_meaning: cosines; None without a search by meaning.
     """
     best = max(by_words.values(), default=0.0)
-    # A word that is in every text weighs nothing.
+    # A word in every text weighs 0.
     words = {id: score / best if best > 0 else 0.0 for id, score in by_words.items()}
     if by_meaning is None:
         return words
@@ -278,7 +276,6 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 def quoted(text: str) -> str:
     """Return the text as a string literal of Milvus' filter language.
 
-    Milvus Lite knows few escapes and takes every other character as it is. Half a surrogate pair, which no request can
-    carry, becomes a question mark.
+    Milvus Lite knows few escapes and takes other characters literally. A lone surrogate becomes a question mark.
     """
     return f'"{text.encode("utf-8", "replace").decode().translate(_ESCAPES)}"'

@@ -1,7 +1,7 @@
-"""Import pymilvus without pandas, pyarrow and scipy: 80 MB of each worker, for tables that nothing here hands over.
+"""Import pymilvus without pandas, pyarrow and scipy, which saves a worker 80 MB.
 
-Names stand in their place while pymilvus is imported and no longer, so whoever imports pandas gets pandas. Agents are
-left alone, whose process may give pymilvus tables of its own.
+Stub modules replace them during the import only, so other importers get the real ones. Agents import pymilvus normally,
+because their process may pass it tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PANDAS = ("pandas", "pandas.api", "pandas.api.types")
 
 
 class _Absent(ModuleType):
-    """Has every name. No value is of its types, and its functions refuse what they are called with."""
+    """A module with every name. No value is an instance of its types, and its functions refuse calls."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -31,10 +31,10 @@ def _import() -> None:
     finally:
         for name in absent:
             del sys.modules[name]
-    with suppress(ImportError, AttributeError):  # a private name, and without it a worker is larger by scipy alone
+    with suppress(ImportError, AttributeError):  # a private name; without it a worker also loads scipy
         from pymilvus.client.utils import SciPyHelper
 
-        SciPyHelper._checked = True  # else it imports scipy to look whether a row holds a matrix of it
+        SciPyHelper._checked = True  # prevents the import of scipy to test a row for its matrices
 
 
 if "pymilvus" not in sys.modules and "pandas" not in sys.modules and find_spec("pymilvus") is not None:
