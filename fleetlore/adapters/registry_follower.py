@@ -53,7 +53,7 @@ class EpochFile:
         except FileNotFoundError:
             return []
         except (OSError, ValueError, AttributeError, TypeError) as error:
-            log.warning("%s cannot be read: the epochs seen before are not known (%r)", self.path, error)
+            log.warning("%s cannot be read, so an older adapter version may be accepted (%r)", self.path, error)
             return []
 
     def save(self, records: Mapping[bytes, bytes]) -> None:
@@ -63,7 +63,7 @@ class EpochFile:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(self.path, orjson.dumps(held, option=orjson.OPT_INDENT_2))
         except OSError as error:
-            log.warning("%s cannot be written: a restart may be led back to an older version (%r)", self.path, error)
+            log.warning("%s cannot be written, so a restart may accept an older adapter version (%r)", self.path, error)
 
 
 log = logging.getLogger(__name__)
@@ -236,7 +236,7 @@ class RegistryFollower:
         try:
             await given
         except Exception:
-            log.exception("an agent does not follow adapters any more: it keeps the version that it runs")
+            log.exception("an agent stopped following adapters and keeps its version")
             if subscriber in self._subscribers:
                 self._subscribers.remove(subscriber)
 
@@ -254,7 +254,7 @@ class RegistryFollower:
         try:
             await self._send_some()
         except (KafkaError, OSError) as error:
-            log.info("acks of adapters not sent, they are sent later: %s", error)
+            log.info("acks of adapters are delayed: %s", error)
             await asyncio.sleep(next(self._ack_delays))
         else:
             self._ack_delays = backoff()

@@ -224,7 +224,7 @@ class AdapterSubscriber(Generic[Holder]):
             self._pending = None
         version = self.version
         if version is not None and self._registry.revoked(version):
-            log.warning("adapter %s is revoked: none of %s runs until another comes", version[:12], self._name)
+            log.warning("adapter %s is revoked: no version of %s runs until the next one", version[:12], self._name)
             self.holder.reset()
             self._ack(version, "revoked", 0.0)
 

@@ -51,12 +51,12 @@ def register(app: typer.Typer) -> None:
 
 
 def install(
-    agent: Annotated[Literal["claude-code", "codex", "cursor"], typer.Argument(help="Whose settings to change.")],
+    agent: Annotated[Literal["claude-code", "codex", "cursor"], typer.Argument(help="Agent whose settings to change.")],
     project: Annotated[
         bool,
-        typer.Option("--project", help="In the settings of this folder, for all who work on it, and not in yours."),
+        typer.Option("--project", help="Use this folder's settings, shared by its users, not yours."),
     ] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the hooks out again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the hooks.")] = False,
     relay: Annotated[str, typer.Option("--relay", metavar="URL", help="Address of the relay.")] = _RELAY,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:

@@ -60,7 +60,7 @@ def mcp_proxy(
     ] = None,
     port: _Port = None,
     agent: _Agent = "mcp",
-    goal: Annotated[str, typer.Option("--goal", help="What the agent is to do, in words.")] = "",
+    goal: Annotated[str, typer.Option("--goal", help="The agent's goal in words.")] = "",
     task: Annotated[
         str, typer.Option("--task", help="Name of the kind of task; sessions of one task are compared.")
     ] = "",

@@ -53,14 +53,12 @@ Milvus = Annotated[
 Data = Annotated[
     Path | None,
     typer.Option(
-        "--data", metavar="DIR", help="Folder of a running `fleetlore up --data DIR`; takes the addresses from there."
+        "--data", metavar="DIR", help="Folder of a running `fleetlore up --data DIR`; provides the addresses."
     ),
 ]
-Tenant = Annotated[
-    str, typer.Option("--tenant", help="Tenant whose events and lore are meant.", callback=checked(check_tenant))
-]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant of the events and lore.", callback=checked(check_tenant))]
 Adapter = Annotated[
-    AdapterName | None, typer.Option("--adapter", help="Which adapter is meant. Default: either, by the version.")
+    AdapterName | None, typer.Option("--adapter", help="Name of the adapter. Default: found by the version.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Logs = Annotated[

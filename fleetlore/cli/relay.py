@@ -56,7 +56,7 @@ def relay(
     certificate: Annotated[Path | None, _file("--tls-certificate", "PEM, with its chain. Needed off loopback.")] = None,
     key: Annotated[Path | None, _file("--tls-key", "PEM, of the certificate.")] = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Without TLS off loopback: a proxy ends it, or a container's port is local.")
+        bool, typer.Option("--plain", help="Serve beyond loopback without TLS, behind a proxy that has it.")
     ] = False,
     tenant: Annotated[list[str] | None, typer.Option("--tenant", help="Tenant to serve; repeat.")] = None,
     openai: Annotated[str | None, _url("--openai", "Where requests to /openai/v1 go. Default: OpenAI.")] = None,

@@ -39,7 +39,7 @@ _NEEDS = "`ingest otel` needs"
 
 def register(app: typer.Typer) -> None:
     app.command("import")(import_logs)
-    ingest = typer.Typer(no_args_is_help=True, help="Receive what agents are observed by.")
+    ingest = typer.Typer(no_args_is_help=True, help="Receive traces of agents.")
     ingest.command()(otel)
     app.add_typer(ingest, name="ingest")
 
@@ -51,7 +51,7 @@ def import_logs(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", exists=True, help="Files, or folders of them.")],
     agent: Annotated[str | None, typer.Option("--agent", help="Agent of all sessions, in place of the log's.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Task of all sessions, in place of the log's.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is found; send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the contents; send nothing.")] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Seconds for the broker to take the rest.")
     ] = 60.0,
@@ -249,7 +249,8 @@ def otel(
     joined: Joined,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 4318,
     grpc_port: Annotated[
-        int | None, typer.Option("--grpc-port", min=1, max=65535, help="Take OTLP over gRPC too; usual is 4317.")
+        int | None,
+        typer.Option("--grpc-port", min=1, max=65535, help="Also serve OTLP over gRPC; the usual port is 4317."),
     ] = None,
 ) -> None:
     """Receive OpenTelemetry traces.

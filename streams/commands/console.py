@@ -29,7 +29,7 @@ def console(
             "--metrics", metavar="URL", help="Metrics endpoint of a worker or trainer; repeat. Default: the stack's."
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to serve on; off loopback a token is asked for.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to serve on; beyond loopback a token is required.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 picks a free one.")] = DEFAULT_PORT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show no actions.")] = False,
 ) -> None:

@@ -123,7 +123,7 @@ def up(
     tenant: _Tenants = None,
     trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
     console: Annotated[bool, typer.Option(help="Also serve the page of `fleetlore console`.")] = True,
-    http: Annotated[str, typer.Option(metavar="HOST:PORT", help="Also run a relay there, for agents by HTTP.")] = "",
+    http: Annotated[str, typer.Option(metavar="HOST:PORT", help="Also run a relay there, for agents over HTTP.")] = "",
 ) -> None:
     """Run broker, Milvus, workers, trainer and page on one folder.
 

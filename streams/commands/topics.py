@@ -95,7 +95,7 @@ def acls(tenant: _Tenants = None) -> None:
 
 
 def principal(
-    name: Annotated[str, typer.Argument(help="Of the agents NAME, NAME:1, NAME:2 …; `*` for a relay with tokens.")],
+    name: Annotated[str, typer.Argument(help="Principal of the agents NAME, NAME:1, …; `*` for a relay with tokens.")],
 ) -> None:
     """Print the key that a principal signs its events with.
 
@@ -153,5 +153,5 @@ async def _publish(settings: Settings) -> int:
     try:
         return await fill_empty(settings)
     except StoreUnavailable as error:
-        typer.echo(f"Topics of lore are empty, and the store cannot say what belongs there: {error}", err=True)
+        typer.echo(f"Topics of lore are empty, and the store cannot refill them: {error}", err=True)
         return 0

@@ -213,7 +213,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             except (errors.KafkaError, OSError) as error:
                 if isinstance(error, errors.GroupAuthorizationFailedError):
                     raise
-                log.info("not known what is committed: %r", error)
+                log.info("committed offsets are unknown: %r", error)
             await asyncio.sleep(pause)
             if generation != self.generation:
                 return

@@ -57,7 +57,7 @@ async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> No
         try:
             now = await _shapes(settings)
         except BrokerUnavailable as error:  # the delivery and the client report this too
-            log.info("topics not looked at: %s", error)
+            log.info("topics could not be compared: %s", error)
         else:
             if before is not None and now != before:
                 raise TopicsChanged(describe(before, now))

@@ -34,11 +34,11 @@ def publish_llm(
     base_name: Annotated[str, typer.Option("--base-name", help="Name under which that model is served.")],
     gate: Annotated[
         Path,
-        typer.Option("--gate", metavar="FILE", help='Report that lets it pass: {"passed": true, "metrics": {...}}.'),
+        typer.Option("--gate", metavar="FILE", help='Report of its gate: {"passed": true, "metrics": {...}}.'),
     ],
     dataset: Annotated[
         Path | None,
-        typer.Option("--dataset", metavar="DIR", help="What it learned from (`fleetlore export`), for erasures."),
+        typer.Option("--dataset", metavar="DIR", help="Its training data (`fleetlore export`), for erasures."),
     ] = None,
     canary: Annotated[
         float,

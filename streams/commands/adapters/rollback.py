@@ -66,7 +66,7 @@ def _about_a_version(action: str, why: str) -> Callable[..., None]:
 def unpin(
     asked: Asked,
     adapter: Annotated[
-        AdapterName | None, typer.Option("--adapter", help="Which adapter is meant. Default: the one that is pinned.")
+        AdapterName | None, typer.Option("--adapter", help="Name of the adapter. Default: the pinned one.")
     ] = None,
 ) -> None:
     """Let the trainer move the channel again."""

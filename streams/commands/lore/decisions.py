@@ -41,15 +41,15 @@ def _why(text: str) -> str:
 
 
 Why = Annotated[str, typer.Option("--why", help="Reason; it is kept with the decision.", callback=_why)]
-_By = Annotated[str, typer.Option("--by", help="Who decides it. Default: your name on this machine.")]
-Undo = Annotated[bool, typer.Option("--undo", help="Take the decision back.")]
+_By = Annotated[str, typer.Option("--by", help="Author of the decision. Default: your user name.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Undo the decision.")]
 
 
 @command
 def revoke(
     reader: Reader,
-    kind: Annotated[Lore, typer.Argument(help="What it is.")],
-    id: Annotated[str, typer.Argument(metavar="ID", help="Its whole id, as `items` and `patterns --json` print it.")],
+    kind: Annotated[Lore, typer.Argument(help="Kind of lore.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Its full id, as `items` and `patterns --json` print it.")],
     why: Why,
     undo: Undo = False,
     by: _By = "",
@@ -77,12 +77,12 @@ def revoke(
 @command
 def distrust(
     stack: Stack,
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name, as its events say it.")],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name in its events.")],
     why: Why,
     undo: Undo = False,
     by: _By = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds in which the workers do their part.")
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds to wait for the workers.")
     ] = 300.0,
     tenant: Tenant = "default",
     json: Json = False,

@@ -22,16 +22,16 @@ def register(app: typer.Typer) -> None:
 @command
 def erase(
     stack: Stack,
-    session: Annotated[str, typer.Option("--session", help="Id of the session; its further parts are meant too.")] = "",
-    agent: Annotated[str, typer.Option("--agent", help="Name of the agent: all that it did up to now.")] = "",
-    user: Annotated[str, typer.Option("--user", help="Whom sessions acted for, as `user=` named them.")] = "",
+    session: Annotated[str, typer.Option("--session", help="Id of the session; includes its parts.")] = "",
+    agent: Annotated[str, typer.Option("--agent", help="Name of the agent: everything it did so far.")] = "",
+    user: Annotated[str, typer.Option("--user", help="User of the sessions, as `user=` named them.")] = "",
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Tenant; without the others all that it has. Default: default.")
+        str | None, typer.Option("--tenant", help="Tenant; alone, everything that it has. Default: default.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be erased and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds in which the workers do their part.")
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds to wait for the workers.")
     ] = 300.0,
     certificate: Annotated[
         Path | None,
