@@ -180,7 +180,6 @@ class AdapterPublisher(Generic[Manifest]):
             await self._move_stable(tenant, _unchanged)
 
     async def matching(self, tenant: str, version: str) -> list[str]:
-        """Return the published versions whose hash has this prefix."""
         return [known for known in (await self._read_all(tenant)).versions if known.startswith(version)]
 
     async def rollback(

@@ -74,12 +74,10 @@ PLACEHOLDER = (1.0, 0.0)
 
 
 def versioned_name(collection: str, version: str) -> str:
-    """Return the real name of a collection behind its alias."""
     return f"{collection}_{version}"
 
 
 def alias_of(name: str) -> str:
-    """Return the alias of a collection or of one of its versions."""
     return name.partition("_")[0]
 
 
@@ -193,7 +191,6 @@ def list_versions(client: MilvusClient) -> dict[str, bool]:
 
 
 def is_live(client: MilvusClient, version: str) -> bool:
-    """Return whether an alias points to the version."""
     return any(
         client.has_collection(collection.name)
         and client.describe_collection(collection.name)["collection_name"] == versioned_name(collection.name, version)

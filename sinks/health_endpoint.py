@@ -85,11 +85,9 @@ class Readiness:
             log.warning("%s: a batch took %.1f s, and hints waited for it", part, self._clock.monotonic() - began)
 
     def fail(self, reason: str) -> None:
-        """Report a fatal error of the role."""
         self._fatal = reason
 
     def ready(self, part: str) -> None:
-        """Report that a part works."""
         with self._lock:
             self._waiting.pop(part, None)
 

@@ -44,6 +44,5 @@ class LocalMirror:
         write_whole(file, data)
 
     def drop(self, tenant: str, adapter: str, version: str) -> None:
-        """Delete a version, its manifest first."""
         for suffix in ("json", "weights"):
             (self.folder / tenant / adapter / f"{version}.{suffix}").unlink(missing_ok=True)

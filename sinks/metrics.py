@@ -72,7 +72,6 @@ class _Family(Generic[M]):
             self._collector.remove(*values)
 
     def clear(self) -> None:
-        """Delete all series."""
         self._series.clear()
         self._collector.clear()
 
@@ -102,7 +101,6 @@ class MetricSpec(Generic[M]):
         return PREFIX + self.stem
 
     def build(self, registry: CollectorRegistry) -> _Family[M]:
-        """Return the registered metric."""
         return _Family(self._metric(self.name, self.help, self.labels, registry=registry, **self._options), self.labels)
 
     @overload

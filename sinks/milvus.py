@@ -146,7 +146,6 @@ class MilvusStore:
             await asyncio.sleep(_OPEN_PAUSE_SECONDS)
 
     async def has_collections(self) -> bool:
-        """Return whether the live collections exist."""
         return await self.on_client(lambda client: all(client.has_collection(each.name) for each in COLLECTIONS))
 
     async def close(self) -> None:

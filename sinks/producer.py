@@ -199,11 +199,6 @@ class BatchProducer:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a record: {error!r}") from error
 
     async def _replace_lost(self) -> None:
-        """Start a new producer if the broker lost this one's sequence.
-
-        Raises:
-            BrokerUnavailable: no broker answers.
-        """
         async with self._replacing:
             if self._lost:
                 await self.stop()

@@ -81,8 +81,6 @@ class Allowed:
 
 
 class Found(NamedTuple):
-    """The broker's state of a topic."""
-
     partitions: int
     replication: int
     configs: Mapping[str, str] | None  # None if the broker does not return them
@@ -158,7 +156,6 @@ class TopicAdmin:
             raise BrokerUnavailable(f"the broker at {self._settings.broker}: {error!r}") from error
 
     async def create_missing(self) -> list[str]:
-        """Create missing topics and return their names. Existing topics stay unchanged."""
         there = set(await self._client.list_topics())
         missing = [name for name in self._stated if name not in there]
         await self._create(missing)
@@ -368,7 +365,6 @@ def chunks(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
 
 
 def new_topic(name: str, spec: TopicSpec, settings: Settings) -> NewTopic:
-    """Return the request for a topic."""
     return NewTopic(
         name=name,
         num_partitions=spec.partitions or settings.partitions,

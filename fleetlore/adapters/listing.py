@@ -52,14 +52,12 @@ class AdapterListing:
     revocations: tuple[dict[str, Any], ...] = ()
 
     def of(self, adapter: str) -> AdapterListing:
-        """Return the listing of one adapter, with all revocations."""
         manifests = tuple(manifest for manifest in self.manifests if manifest.get("name") == adapter)
         pointers = tuple(pointer for pointer in self.pointers if pointer.get("name") == adapter)
         acks = tuple(ack for ack in self.acks if ack.get("adapter") == adapter)
         return AdapterListing(manifests, pointers, acks, self.revocations)
 
     def versions(self) -> list[Listed]:
-        """Return the versions, oldest first."""
         acks: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
         for ack in self.acks:
             running, refused = acks[str(ack.get("version"))]

@@ -55,17 +55,14 @@ class RegistryView(Generic[Manifest]):
 
     @property
     def canary(self) -> AdapterPointer | None:
-        """The pointer of the running canary, if any."""
         stable, canary = self._pointers.get(CHANNEL), self._pointers.get(CANARY)
         return None if canary is None or (stable is not None and stable.epoch >= canary.epoch) else canary
 
     @property
     def epoch(self) -> int:
-        """The highest epoch of any channel."""
         return max((pointer.epoch for pointer in self._pointers.values()), default=0)
 
     def revoked(self, version: str) -> bool:
-        """Return whether the version is revoked."""
         return version in self._revoked or version in self._disowned
 
     @property
@@ -107,7 +104,6 @@ class RegistryView(Generic[Manifest]):
                 yield pointer.key, AdapterRefused("stale", f"the log ends at epoch {epoch}, after {pointer.epoch}")
 
     def announces(self, key: bytes) -> bool:
-        """Return whether a manifest names the weights with this key."""
         return key.decode(errors="replace") in self._manifests
 
     def pointers(self) -> Iterator[tuple[bytes, bytes]]:
@@ -167,7 +163,6 @@ class RegistryView(Generic[Manifest]):
         return True
 
     def _take_manifest(self, key: bytes, value: bytes | None) -> bool:
-        """Keep a signed manifest of this tenant. Raises AdapterRefused."""
         if value is None:
             version = key.decode(errors="replace").rpartition("/")[2]
             return not self._is_pointed(version) and self._forget(version)
@@ -226,7 +221,6 @@ class RegistryView(Generic[Manifest]):
         return True
 
     def _verified(self, value: bytes, kind: type[Document]) -> Document:
-        """Return a verified document of this tenant. Raises AdapterRefused."""
         document = verify(value, self._trusted, kind)
         if document.tenant != self.tenant:
             raise AdapterRefused("foreign", f"{kind.__name__} of tenant {document.tenant[:63]!r}")

@@ -57,7 +57,6 @@ class EpochFile:
             return []
 
     def save(self, records: Mapping[bytes, bytes]) -> None:
-        """Keep verified records."""
         held = {key.decode(): base64.b64encode(value).decode() for key, value in records.items()}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,8 +77,6 @@ _TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class _Subscriber(Protocol):
-    """Receives the records."""
-
     async def take(self, name: str, key: bytes, value: bytes | None) -> None:
         """Add a verified record of the topic `name`."""
 
@@ -154,7 +151,6 @@ class RegistryFollower:
         return views
 
     async def join(self, subscriber: _Subscriber) -> None:
-        """Give a subscriber the earlier records, then new ones."""
         self._members.append(subscriber)
         if self._task is None:
             self._task = asyncio.create_task(self._follower.run(), name="fleetlore-adapters")

@@ -44,7 +44,6 @@ class AdapterSlot(ABC, Generic[Value]):
 
     @property
     def value(self) -> Value | None:
-        """The loaded value of the version in use, or None."""
         return self.current.value if self.current is not None else None
 
     def prepare(self, weights: bytes, manifest: AdapterManifest) -> Prepared[Value]:
@@ -64,11 +63,9 @@ class AdapterSlot(ABC, Generic[Value]):
         """Load weights with a verified size and hash. Raises AdapterRefused."""
 
     def apply(self, loaded: Prepared[Value]) -> None:
-        """Use a prepared version."""
         self.current = loaded
 
     def reset(self) -> None:
-        """Run no version."""
         self.current = None
 
     def is_loaded(self, manifest: Any) -> bool:

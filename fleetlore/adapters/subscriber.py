@@ -97,18 +97,15 @@ class AdapterSubscriber(Generic[Holder]):
 
     @property
     def version(self) -> str | None:
-        """The version in use, or None."""
         return self.holder.version
 
     async def start(self) -> None:
-        """Start to follow. It returns at once, even without a broker."""
         self._follower = self._feed or shared_follower(
             self._bootstrap, self._tenant, self._trusted, self._state_dir, self._fetch_wait_ms
         )
         self._joining = asyncio.create_task(self._follower.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:
-        """Stop following. The version in use stays."""
         running = [task for task in (self._joining, self._fetch) if task is not None]
         for task in running:
             task.cancel()
@@ -152,7 +149,6 @@ class AdapterSubscriber(Generic[Holder]):
         await self._stage()
 
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
-        """Count a refused record."""
         what = key.decode(errors="replace")[:100]
         self._refuse(refusal, what)
         # Log each reason once: a thousand forged records must not fill the log.
@@ -160,7 +156,6 @@ class AdapterSubscriber(Generic[Holder]):
             self._ack(what, refusal.reason, 0.0, "/refused")
 
     async def turn(self) -> None:
-        """Retry failed fetches of weights."""
         await self._stage()
 
     async def _stage(self) -> None:

@@ -62,7 +62,6 @@ class _Commands(TyperGroup):
 
 
 def build_app() -> typer.Typer:
-    """Return the application with every installed command."""
     app = typer.Typer(
         cls=_Commands,
         name="fleetlore",

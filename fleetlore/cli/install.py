@@ -121,7 +121,6 @@ def _put_in(given: dict[str, Any], agent: str, relay: str) -> None:
 
 
 def _take_out(given: dict[str, Any], agent: str) -> None:
-    """Remove our hooks, and keep others in their order."""
     hooks, emptied = given.get("hooks", {}), False
     for event, groups in list(hooks.items()):
         kept = []

@@ -278,7 +278,6 @@ def _show_item(item: MemoryItem, json: bool) -> None:
 
 
 def read_lore(reader: Reader) -> LoreIndex:
-    """Return the lore of a tenant."""
     cluster = reader.settings.cluster
     from fleetlore.recall.replica import LoreReplica
 

@@ -126,12 +126,10 @@ class Emitter:
 
     @property
     def waiting(self) -> int:
-        """Number of events in the buffer."""
         return self._waiting
 
     @property
     def full(self) -> bool:
-        """Whether the buffer is full in events or bytes."""
         return self._waiting >= self._max_events or self._waiting_bytes >= _MAX_WAITING_BYTES
 
     async def start(self) -> None:

@@ -106,7 +106,6 @@ def _with_data(event: Encoded, data: bytes) -> Encoded:
 
 
 def masks_of(events: Sequence[Encoded], masked: Sequence[Encoded]) -> Counter[str]:
-    """Count masked secrets and personal data by kind."""
     found: Counter[str] = Counter()
     for before, after in zip(events, masked, strict=True):
         if before[-1] is not after[-1]:
@@ -127,7 +126,6 @@ def record(events: Sequence[Encoded]) -> bytes:
 
 
 def encode_event(event: Event) -> bytes:
-    """Return one event, masked and complete."""
     return record(mask([encode(event)]))[1:-1]
 
 

@@ -144,8 +144,6 @@ class _Budget:
 
 
 class Gate:
-    """The open connections of one server."""
-
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self.slots: dict[int, Slot] = {}  # by file descriptor
@@ -172,7 +170,6 @@ class Gate:
         return True
 
     def hold(self, slot: Slot, count: int) -> bool:
-        """Count bytes of a request. Return False if it was refused."""
         slot.held += count
         self.held.add(slot.client, count)
         if slot.held > self.limits.request_bytes:
@@ -185,7 +182,6 @@ class Gate:
         return slot.gate is not None
 
     def release(self, slot: Slot) -> None:
-        """Stop counting a finished request's bytes."""
         self.held.add(slot.client, -slot.held)
         slot.held = 0
 

@@ -138,7 +138,6 @@ class RelayProducer(_RelayClient):
     """Replaces an `AIOKafkaProducer`. A record counts as sent once the broker has it."""
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """Return one partition: the relay spreads the sessions."""
         return {0}
 
     def create_batch(self) -> _Batch:
@@ -153,7 +152,6 @@ class RelayProducer(_RelayClient):
         return asyncio.ensure_future(self._store(b"[%b]" % b",".join(value[1:-1] for value in batch.values)))
 
     async def send(self, topic: str, value: bytes, *, key: bytes) -> asyncio.Future[bytes]:
-        """Send a record; the returned future resolves with the answer."""
         path = f"/v1/native/records/{topic.split('.', 2)[2]}/{quote(key.decode(), safe='')}"
         return asyncio.ensure_future(self.ask(path, value, _STORE_SECONDS))
 
@@ -230,7 +228,6 @@ class RelayConsumer(_RelayClient):
             self.seek(part, 0)
 
     async def end_offsets(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the current ends of all partitions."""
         await self._follow(0.0)
         return dict(self._ends)
 

@@ -148,7 +148,6 @@ class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka
 
 
 def no_broker(bootstrap: Bootstrap, error: KafkaError) -> BrokerUnavailable:
-    """Return the error for a failed connection."""
     if isinstance(error, ConnectionRefused):
         why = f": {error.why}"
     else:

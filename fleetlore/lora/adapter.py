@@ -220,7 +220,6 @@ def check_lora(weights: bytes, manifest: LanguageModelManifest) -> None:
 
 
 def config_of(manifest: LanguageModelManifest) -> bytes:
-    """Return the configuration for `peft` and vLLM."""
     return orjson.dumps(
         {
             "peft_type": "LORA",

@@ -58,7 +58,6 @@ class LoraSlot(AdapterSlot[Path]):
         super().apply(loaded)
 
     def reset(self) -> None:
-        """Run no version, and delete the revoked one."""
         self._drop()
         super().reset()
 
@@ -85,7 +84,6 @@ def _put(path: Path, files: dict[str, bytes]) -> None:
 
 
 def _holds(path: Path, files: dict[str, bytes]) -> bool:
-    """Return whether the folder holds exactly these regular files."""
     try:
         sizes = {each.name: each.lstat().st_size if S_ISREG(each.lstat().st_mode) else -1 for each in path.iterdir()}
         if path.is_symlink() or sizes != {name: len(content) for name, content in files.items()}:
@@ -150,7 +148,6 @@ class LoraFollower:
         await self._subscriber.start()
 
     async def close(self) -> None:
-        """Stop following. The version in use stays in the folder."""
         await self._subscriber.close()
 
     async def __aenter__(self) -> Self:

@@ -40,12 +40,10 @@ BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{16,}={0,2}")
 
 
 def uncovered(text: str) -> str:
-    """Return the text without invisible characters."""
     return _COVER.sub("", text) if "\x1b[" in text or not text.isascii() else text
 
 
 def decoded(text: str) -> str | None:
-    """Decode base64. Return None if the result is not text."""
     text = text.rstrip("=").replace("+", "-").replace("/", "_")
     try:
         return urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()

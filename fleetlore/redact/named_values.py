@@ -283,7 +283,6 @@ def _element() -> Rule:
 
 
 def _encoded() -> Rule:
-    """Make rules for `password%3Dhunter2` and `%22password%22%3A%22hunter2%22`."""
     rule = form_rule(
         "password",
         "pass|pwd|secret|token|key",

@@ -174,7 +174,6 @@ def _phones(text: str, pattern: re.Pattern[str], regions: Sequence[str | None]) 
 
 
 def _length_of_phone(text: str, regions: Sequence[str | None]) -> int:
-    """Return the length of the phone number at the start of the text, or 0."""
     ends = [match.end() for match in _DIGITS_IN_A_ROW.finditer(text)]
     for end in reversed(ends[-_PARTS_TRIED:]):
         if any(_is_phone(text[:end], region) for region in regions):

@@ -296,7 +296,6 @@ def _noting(rule: Rule, known: dict[str, str]) -> Replace:
 
 
 def _masked_base64(text: str) -> str:
-    """Mask a base64 text that holds a secret."""
     said = decoded(text)
     return text if said is None or _redact_cached(said) == said else mask_of("encoded_secret")
 

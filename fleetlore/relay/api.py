@@ -156,7 +156,6 @@ class Api:
         return schemas.EventsAnswer(taken, repeated, stored, self._id)
 
     def _take(self, fleet: Fleet, caller: Caller, event: Event, whole: bool) -> bool:
-        """Process an event; return False for a duplicate. Raises BufferFull."""
         if event.kind == "feedback":
             return _correct(fleet, event)
         if whole:

@@ -164,7 +164,6 @@ class _Mirror:
             return self._up_to_date
 
     def ends(self) -> dict[str, dict[int, int]]:
-        """Return the offset after the last record by topic and partition."""
         return {name: {partition: part.end for partition, part in parts.items()} for name, parts in self._parts.items()}
 
     async def since(self, positions: Mapping[str, Mapping[int, int]], wait: float) -> list[RelayedRecord] | None:
@@ -214,7 +213,6 @@ class _Part:
         self._records: list[tuple[bytes, bytes | None] | None] = []
 
     def put(self, record: ConsumerRecord) -> None:
-        """Add the next record; ignore a duplicate."""
         if record.offset < self.end:
             return
         self.end, key = record.offset + 1, record.key or b""

@@ -36,7 +36,6 @@ _OF_EVENTS = (409, 429)
 
 
 def openapi() -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document."""
     used = [each for operation in OPERATIONS for each in (operation.takes, operation.gives)]
     named = {each for each in used if each is not None and _is_struct(each)}
     queries = list(dict.fromkeys(each.query for each in OPERATIONS if each.query is not None))

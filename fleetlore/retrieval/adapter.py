@@ -46,7 +46,6 @@ Floats = npt.NDArray[np.float64]
 
 
 def tensor_shapes(rank: int, dimensions: int) -> dict[str, tuple[int, int]]:
-    """Return the shape of each tensor by name."""
     shapes: dict[str, tuple[int, int]] = {}
     for side in SIDES:
         shapes[f"{side}.lora_A.weight"] = (rank, dimensions)
@@ -149,7 +148,6 @@ def _check_probe(adapter: RetrievalAdapter, probe: Probe, dimensions: int) -> No
 
 
 def query_text(error: str, call: str, goal: str) -> str:
-    """Return the query text of a failed call and its session's goal."""
     return f"{error[:_ERROR_CHARACTERS]} {call[:_CALL_CHARACTERS]} {goal[:_GOAL_CHARACTERS]}"
 
 

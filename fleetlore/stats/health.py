@@ -84,7 +84,6 @@ def figure(count: int, estimated: bool) -> str:
 
 
 def tools_of(patterns: Iterable[Pattern]) -> dict[str, Pattern]:
-    """Return each tool's health row."""
     return {each.tool: each for each in patterns if each.level == "tool"}
 
 

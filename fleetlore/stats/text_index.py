@@ -29,7 +29,6 @@ class TextIndex:
         return len(self._words)
 
     def put(self, id: str, text: str) -> None:
-        """Add a text under a new id."""
         self._words[id] = kept = tuple(dict.fromkeys(map(intern, words(text))))
         for word in kept:
             self._holding[word].add(id)

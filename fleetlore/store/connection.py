@@ -46,5 +46,4 @@ def milvus_errors() -> tuple[type[Exception], ...]:
 
 
 def message_of(error: Exception) -> str:
-    """Return Milvus' message of an error."""
     return str(getattr(error, "message", error))

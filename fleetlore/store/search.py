@@ -143,7 +143,6 @@ class LoreSearch:
         )
 
     def close(self) -> None:
-        """Disconnect without waiting for a running search."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
             self._client.close()

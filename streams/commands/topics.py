@@ -146,7 +146,6 @@ async def _apply(settings: Settings, dry_run: bool, allowed: Allowed) -> list[Di
 
 
 async def _publish(settings: Settings) -> int:
-    """Fill empty topics of lore from the store. Return the number of records."""
     from fleetlore.errors import StoreUnavailable
     from streams.offline.republish import fill_empty
 

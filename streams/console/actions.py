@@ -86,7 +86,6 @@ class Actions:
         self._under_way[id] = asyncio.create_task(self._reconsider(decided))
 
     async def close(self) -> None:
-        """Cancel running decisions. A written decision stays, and repeating it completes it."""
         for task in self._under_way.values():
             task.cancel()
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)

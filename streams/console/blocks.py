@@ -120,7 +120,6 @@ def helped(snapshot: Snapshot) -> Counter[str]:
 
 
 def versions(snapshot: Snapshot) -> list[Listed]:
-    """Return the adapter versions and their agents, newest first."""
     return sorted(snapshot.adapters.versions(), key=lambda each: (-each.created, each.adapter, each.version))
 
 

@@ -293,7 +293,6 @@ class Console:
 
 
 def deciding(action: str, kind: str, id: str) -> str:
-    """Return the address of the confirmation page."""
     return f"/decide/{action}?{urlencode({'kind': kind, 'id': id})}"
 
 

@@ -221,8 +221,6 @@ class Snapshot:
 
 
 class Judged(NamedTuple):
-    """A session of an agent and its verdict."""
-
     session: str
     task: str
     label: str

@@ -66,7 +66,6 @@ class Child:
         self._log_begins = 0  # offset in bytes of this run's output
 
     async def start(self) -> None:
-        """Start or restart the process."""
         supervised = (sys.executable, "-m", "streams.embedded.supervisor", *self._command)
         with open(self._log_file, "ab", opener=_owners) as output:
             self._log_begins = output.tell()
@@ -88,7 +87,6 @@ class Child:
         return self._running().pid
 
     async def ended(self) -> int:
-        """Wait for the process to end and return its exit code."""
         process = self._running()
         code = await process.wait()
         with suppress(ProcessLookupError):  # the role may outlive a killed supervisor
@@ -123,7 +121,6 @@ class Child:
                 os.truncate(self._log_file, 0)
 
     def failure(self, code: int) -> StackError:
-        """Return the error to report: `DiskFull` if no restart would help."""
         tail = ""
         with suppress(OSError), self._log_file.open("rb") as log_file:  # the file may be deleted
             size = log_file.seek(0, os.SEEK_END)

@@ -137,8 +137,6 @@ def _java() -> str:
 
 
 class _Fetching:
-    """Counts fetched bytes over several threads and reports them."""
-
     def __init__(self, jars: int, progress: Progress) -> None:
         self._jars, self._progress = jars, progress
         self._lock = threading.Lock()
@@ -154,7 +152,6 @@ class _Fetching:
             self._progress(line, bool(jar))
 
     def skip(self) -> None:
-        """Count a cached jar."""
         with self._lock:
             self._done += 1
 

@@ -48,7 +48,6 @@ class KeptDecisions:
             )
 
     async def follow(self) -> None:
-        """Write new records to the file until cancelled."""
         settings = self._settings
         await Follower(
             settings.cluster,

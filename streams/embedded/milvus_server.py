@@ -40,7 +40,6 @@ _Method = Callable[..., Any]
 
 
 def correct() -> None:
-    """Patch Milvus Lite in this process (see the module)."""
     opening, writing = RLock(), RLock()
     for name in ("get_collection", "create_collection", "drop_collection"):
         setattr(MilvusLite, name, _in_turn(getattr(MilvusLite, name), opening))

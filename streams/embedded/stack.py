@@ -198,7 +198,6 @@ class Stack:
             await self._launch_relay(logs)
 
     async def stop(self) -> None:
-        """Stop the children, writers first. It may be called twice."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
@@ -357,7 +356,6 @@ class Stack:
         raise StackError(f"another stack runs on {self.data}{self._other()}")
 
     def _other(self) -> str:
-        """Return the address of the folder's running stack, or "" while it starts."""
         try:
             stack = orjson.loads((self.data / STACK_FILE).read_bytes())
             return f": broker {stack['broker']}, process {stack['pid']}"

@@ -200,7 +200,6 @@ class Backfill:
             self._reader.seek(partition, max(0, at))
 
     async def remaining(self) -> int:
-        """Return the number of offsets left to the topics' current end."""
         ends = await end_offsets(self._watcher, self._partitions)
         return sum([ends[each] - await self._reader.position(each) for each in self._partitions])
 

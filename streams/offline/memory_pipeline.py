@@ -92,7 +92,6 @@ class Chain:
         await self.settle()
 
     def first_of(self, batch: Sequence[Record]) -> list[tuple[Stage, list[Record]]]:
-        """Return the stages that read the batch's topics, each with its records."""
         by_topic: dict[str, list[Record]] = {}
         for record in batch:
             by_topic.setdefault(record.topic.split(".", 2)[2], []).append(record)
@@ -194,7 +193,6 @@ class EventClock:
     monotonic = now
 
     def tick(self) -> float:
-        """Advance by one event and return its time."""
         self._now += _EVENT_SECONDS
         return self._now
 
@@ -327,7 +325,6 @@ async def run_logs(
 
 
 def events_of(session: LoggedSession, clock: EventClock) -> list[Event]:
-    """Return the events of a logged session, each with its own time."""
     return [
         Event(kind, DEFAULT_TENANT, session.agent, session.session, sequence, clock.tick(), data)
         for sequence, (kind, data) in enumerate(session.all_events())

@@ -200,8 +200,6 @@ def _given(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Progress:
-    """Reports progress every `_SAY_SECONDS`."""
-
     def __init__(self, say: Say, what: str, total: int) -> None:
         self._say, self._what, self._total = say, what, total
         self._next = time.monotonic() + _SAY_SECONDS

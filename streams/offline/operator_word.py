@@ -103,7 +103,6 @@ async def states_that(
 
 
 def requests(tenant: str, found: States, request: _Request) -> list[Outgoing]:
-    """Make a request to the owner of each state."""
     topics = (("observations", found.patterns), ("candidates", found.items))
     return [Outgoing(tenant, name, id, request(id, known).to_json()) for name, of in topics for id, known in of.items()]
 

@@ -57,8 +57,6 @@ class _WithoutKafka(BootStrategy):  # type: ignore[misc]
 
 
 class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy can follow here
-    """The pipeline as a Faust app; run it with `faust.Worker`."""
-
     BootStrategy = _WithoutKafka
 
     def __init__(self, settings: Settings, metrics: Metrics, health: Readiness) -> None:

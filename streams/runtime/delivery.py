@@ -48,8 +48,6 @@ _SUSPECT_SECONDS = 5.0
 
 
 class _Producer(Protocol):
-    """The part of `sinks.producer.BatchProducer` that the delivery uses."""
-
     async def deliver(self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int]) -> None: ...
 
     async def send(self, records: Sequence[RawRecord]) -> None: ...
@@ -203,7 +201,6 @@ class Delivery:
                 self._ledger.allow(tp, offset, stage.committable(tp, offset))
 
     def _positions(self, stage: Stage, batch: Sequence[Record]) -> dict[TopicPartition, int]:
-        """Return each partition's next offset once the batch is done."""
         own = f".{stage.reads}"
         found = {tp: offset for tp, offset in self._ledger.positions().items() if tp.topic.endswith(own)}
         for record in batch:

@@ -7,8 +7,6 @@ from streams.stage.base import TopicPartition
 
 
 class Ledger:
-    """Positions and committable offsets, by partition."""
-
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._positions: dict[TopicPartition, int] = {}
@@ -57,7 +55,6 @@ class Ledger:
         self._pending = {tp: offset for tp, offset in offsets.items() if tp in self._positions} | self._pending
 
     def forget(self) -> None:
-        """Drop all offsets after a rebalance."""
         self._positions.clear()
         self._first.clear()
         self._pending.clear()

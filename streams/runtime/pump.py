@@ -287,7 +287,6 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         self._consumer.pause(*self._of(self._stopped))
 
     def paused(self) -> int:
-        """Count the partitions that are paused because their feed is full."""
         return sum(tp.topic not in self._stopped for tp in self._consumer.paused())
 
     async def lags(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -69,7 +69,6 @@ class StaleRecords:
 
     @property
     def found(self) -> list[TopicPartition]:
-        """Return the source partitions with keys to request."""
         return list(self._found)
 
     def check(self, ends: Mapping[TopicPartition, int]) -> None:

@@ -95,8 +95,6 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeadLetter(NamedTuple):
-    """A value that can never be processed, and why."""
-
     record: Record
     value: bytes
     reason: str
@@ -162,8 +160,6 @@ class Store(Protocol):
 
 
 class ListedStore(Store, Protocol):
-    """A store that can list a tenant's rows, for commands and erasures."""
-
     def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]: ...
 
 

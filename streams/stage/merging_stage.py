@@ -322,12 +322,10 @@ class WriteBuffer(Generic[_State]):
         return acknowledged
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        """See `Stage.committable`."""
         first = (self._first, *(offsets for _, offsets in (self._begun, *self._under_way)))
         return min(next_offset, *(offsets.get(tp, next_offset) for offsets in first))
 
     def forget(self) -> None:
-        """See `Stage.forget`."""
         self.waiting.clear()
         self._first.clear()
         self.left, self.rows, self._begun = {}, {}, ({}, {})

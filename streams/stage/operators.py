@@ -153,7 +153,6 @@ class Erased(_OperatorTopic):
         self._agents: defaultdict[str, dict[int, float]] = defaultdict(dict)
 
     def add_sessions(self, tenant: str, sessions: Iterable[int]) -> None:
-        """Add sessions by the hashes of their ids."""
         known = self._sessions[tenant]
         before = len(known)
         known.update(sessions)
@@ -173,7 +172,6 @@ class Erased(_OperatorTopic):
         return self.has(tenant, _hash(session))
 
     def drops(self, tenant: str, session: str, agent: str, time: float) -> bool:
-        """Return whether an event belongs to an erased session or agent."""
         return self.holds(tenant, session) or time < self._agents.get(tenant, {}).get(_hash(agent), 0.0)
 
     def _decode(self, tenant: str, value: bytes) -> None:
@@ -194,11 +192,9 @@ class Distrusted(_OperatorTopic):
         self._agents: dict[str, frozenset[int]] = {}
 
     def decided(self, tenant: str) -> list[Decision]:
-        """Return the newest decision about each agent."""
         return list(self._newest.get(tenant, {}).values())
 
     def agents(self, tenant: str) -> frozenset[int]:
-        """Return the hashes of the names of a tenant's distrusted agents."""
         return self._agents.get(tenant, frozenset())
 
     def add(self, tenant: str, decided: Decision) -> None:

@@ -114,7 +114,6 @@ class JudgmentsStage(Stage):
     def _merge(
         self, tenant: str, id: str, record: Record, values: list[_Value], state: SessionState, effects: Effects
     ) -> _PendingJudgment | None:
-        """Merge values into a session's state. Return the session, or None before its trajectory arrives."""
         before = _cases(state)
         _refuse_others(record, state, values, effects)
         fresh = any([state.merge(value) for value in values])
