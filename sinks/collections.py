@@ -85,7 +85,7 @@ def can_be_id(text: str) -> bool:
     """Return whether Milvus accepts the id: valid Unicode of bounded length."""
     try:
         return 0 < len(text.encode()) <= _MAX_ID_BYTES
-    except UnicodeEncodeError:  # a lone surrogate
+    except UnicodeEncodeError:
         return False
 
 

@@ -355,7 +355,7 @@ class MilvusStore:
 
     def _target(self, collection: str) -> str:
         if collection not in _COLLECTIONS:
-            return collection  # already resolved
+            return collection
         if self._version is not None:
             return versioned_name(collection, self._version)
         known = self._resolved.get(collection)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _SHORT = 12
 _MOST_NAMES = 20
-# Figures in a row of the list; `show` has all.
 _MOST_FIGURES = 3
 
 

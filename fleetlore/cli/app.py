@@ -18,7 +18,6 @@ __all__ = ["group"]
 
 GROUP = "fleetlore.commands"
 
-# Order and panels of `fleetlore --help`.
 PANELS = {
     "Start": ("up",),
     "Read": ("health", "patterns", "items", "places", "tools", "adapters", "dead-letters", "console"),
@@ -28,7 +27,6 @@ PANELS = {
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _OTHERS = "Commands"
-# Maximum columns of a help text.
 _WIDTH = 100
 
 _NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up --data DIR` and give --data DIR"

@@ -20,7 +20,6 @@ from fleetlore.cluster import check_address
 from fleetlore.config import Settings, check_tenant
 from fleetlore.errors import ConfigError, ModelUnavailable
 
-# The adapters (`fleetlore.wire.adapter_manifest`).
 AdapterName = Literal["calls", "retrieval", "llm"]
 
 

@@ -61,9 +61,9 @@ class _PartitionQueue:
 
     def __init__(self) -> None:
         self.entries: deque[_Entry] = deque()
-        self.not_empty = asyncio.Event()  # set when an empty queue gets an event
-        self.flush_now = asyncio.Event()  # set to send the batch without waiting
-        self.limit = _BATCH_EVENTS  # halved if the broker refuses a batch as too large
+        self.not_empty = asyncio.Event()
+        self.flush_now = asyncio.Event()
+        self.limit = _BATCH_EVENTS
 
     def next_batch(self) -> tuple[list[Encoded], list[int]]:
         """Return the oldest events that fit a batch, at least one, and their buffer sizes."""
@@ -165,7 +165,7 @@ class Emitter:
             self._refuse()
         try:
             encoded = encode(event)
-        except Exception as failure:  # any encoding error, such as an invalid time: the agent must not fail
+        except Exception as failure:  # any encoding error: the agent must not fail
             self.dropped += 1
             log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
             return False

@@ -36,7 +36,6 @@ ANSWER_SECONDS = 10.0
 
 _Client = TypeVar("_Client")
 
-# The arguments of each client.
 _settings_of: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 

@@ -61,7 +61,6 @@ BY_SHAPE: tuple[tuple[str, str, str], ...] = (
         r"[a-z][a-z0-9]{2,15}_[0-9a-f]{40,64}(?![\w-])",
         _BEHIND_A_WORD,
     ),
-    # An old form.
     ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
 )
 

@@ -19,7 +19,7 @@ AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", "de
 _WORKER = {
     "Read": (
         *("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),
-        *("patterns", "items"),  # records of a former owner
+        *("patterns", "items"),
     ),
     "Write": ("observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"),
     # It creates missing topics, and ends if topics change.

@@ -59,7 +59,6 @@ class Access:
             return None
         given = request.query_params.get("token")
         if given is not None and request.method == "GET" and self._matches(given):
-            # Remove the token from the address.
             response = RedirectResponse(request.url.path, 303)
             response.set_cookie(_COOKIE, given, httponly=True, samesite="strict", secure=request.url.scheme == "https")
             return response

@@ -45,7 +45,6 @@ _FETCH_WAIT_MS = 1_500
 _TIMEOUT_SECONDS = 2.0
 MAX_BYTES = 4 << 20
 _EVERY_SECONDS = 2.0
-# Time span of the charts.
 KEPT_SECONDS = 900.0
 # Window of rates and quantiles: shorter ones jump, longer ones hide the present.
 _WINDOW_SECONDS = 60.0

@@ -122,7 +122,7 @@ class Child:
 
     def failure(self, code: int) -> StackError:
         tail = ""
-        with suppress(OSError), self._log_file.open("rb") as log_file:  # the file may be deleted
+        with suppress(OSError), self._log_file.open("rb") as log_file:
             size = log_file.seek(0, os.SEEK_END)
             log_file.seek(max(0, size - _LOG_BYTES, self._log_begins if self._log_begins <= size else 0))
             tail = log_file.read().decode(errors="replace")

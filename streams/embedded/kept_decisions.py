@@ -29,7 +29,6 @@ class KeptDecisions:
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path
         self._settings = settings
-        # JSON values by full topic name and key.
         self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
 
     async def restore(self) -> None:

@@ -121,7 +121,7 @@ def _rewrite(collection: Any) -> None:
             if files := list(manifest.get_data_files(partition)):
                 folder = os.path.join(collection._data_dir, "partitions", partition)
                 manager._compact_files(partition, folder, files, manifest, collection._delta_index)
-        # All deleted rows are rewritten, so the delta files are obsolete.
+        # No file holds a deleted row any more, so the delta files are obsolete.
         manager._gc_delta_files(manifest, manifest.current_seq + 1)
         collection._refresh_segment_cache()
         collection._cleanup_orphan_index_files()

@@ -67,7 +67,7 @@ class Breaker:
     def __init__(self, run_records: int = 100) -> None:
         self._run_records = run_records
         self._runs: dict[str, _Run] = {}
-        self._good: Counter[str] = Counter()  # records by stream, since the start
+        self._good: Counter[str] = Counter()
 
     def weigh(
         self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter], principals: Principals | None = None

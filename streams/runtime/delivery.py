@@ -134,8 +134,8 @@ class Delivery:
         self._second_writes = SecondWrites(write_seconds, clock)
         self._tenants = tenants
         self.stopped: set[str] = set()
-        self._last: dict[tuple[str, str], Record] = {}  # the last record of each stage and tenant
-        self._readers: dict[str, str] = {}  # by topic: the stage that reads it
+        self._last: dict[tuple[str, str], Record] = {}
+        self._readers: dict[str, str] = {}
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: the write that its next batches do not wait for
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:

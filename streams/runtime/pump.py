@@ -91,7 +91,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         self._begun = 0  # the generation whose positions were sought
         self._begun_at = 0.0
         self._member = False  # True from an assignment until the end of the next revocation.
-        self._feeds: dict[str, Feed] = {}  # by topic
+        self._feeds: dict[str, Feed] = {}
         self._stopped: frozenset[str] = frozenset()
         self._consumer: Any = None
         self._failure: BaseException | None = None

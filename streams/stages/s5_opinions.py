@@ -26,7 +26,6 @@ _JUDGMENTS: Values[Judgment] = Values(Judgment)
 
 # Limit of open questions. Above it the next batch waits.
 _MOST_WAITING = 256
-# Seconds that an empty batch waits for an answer.
 _FETCH_SECONDS = 0.05
 
 

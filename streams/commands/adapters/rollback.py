@@ -94,7 +94,7 @@ def revoke_key(
     """
 
     async def act(publishers: list[Publisher]) -> None:
-        await publishers[0].revoke_key(asked.tenant, key_id, reason)  # which covers all adapters
+        await publishers[0].revoke_key(asked.tenant, key_id, reason)
 
     ask(_with(asked, None, act))
     if asked.json:
