@@ -181,7 +181,7 @@ class _Batch:
             records = self._unpacked()
             for record in records if self._magic < 2 else DefaultRecordBatch(records):
                 if not self.base_offset <= record.offset < self.next_offset:
-                    raise ValueError(f"offset {record.offset} is none of its batch")
+                    raise ValueError(f"offset {record.offset} is outside its batch")
                 yield record
                 given += 1
         except (_CodecMissing, MemoryError):
@@ -263,7 +263,7 @@ class _Batch:
                 number()
             offset = self.base_offset + number()
             if not least <= offset < self.next_offset:
-                raise ValueError(f"offset {offset} is none of its batch")
+                raise ValueError(f"offset {offset} is outside its batch")
             key, value, headers = content(), content(), []
             for _ in range(number()):
                 name = content() or b""

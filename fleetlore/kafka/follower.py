@@ -221,7 +221,7 @@ class Follower:
             if self._outdated is not None:
                 if self._too_long_away():
                     # the process slept, with or without a connection
-                    raise BrokerUnavailable("nothing was heard of it for days")
+                    raise BrokerUnavailable("the log was not read for days")
                 if fetched and self._replaced:
                     self._replaced = False
                     self._outdated()  # Old lore is better than none until the new log is filled.

@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 
 _DISTRUST_SECONDS = 300.0
 _HIDE = {
-    "revoke": "Tell no agent of it, from now on and whatever is learned of it. It can be shown again.",
-    "show": "Tell agents of it again, as it is now.",
+    "revoke": "Hide it from all agents, whatever is learned later. This can be undone.",
+    "show": "Show it to agents again in its current state.",
 }
 _OF_LORE: Mapping[DecisionKind, Mapping[str, str]] = {
     "item": _HIDE,
     "pattern": _HIDE,
     "agent": {
-        "distrust": "Take its word out of all that was learned: what it alone taught is gone. It can be trusted again.",
-        "trust": "Count again what it says and has said.",
+        "distrust": "Remove its contributions from everything learned. This can be undone.",
+        "trust": "Count its contributions again, old and new.",
     },
 }
 _OF_VERSIONS = {

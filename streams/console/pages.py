@@ -232,7 +232,7 @@ class Console:
         sessions = await self._source.sessions_of(agent)
         decided = snapshot.decisions.get(f"agent/{agent}")
         if not acks and not sessions and decided is None:
-            raise HTTPException(404, f"of no agent {agent!r} is a session judged or a version known")
+            raise HTTPException(404, f"no session or version of an agent {agent!r} is known")
         return self._page("agent", snapshot, agent=agent, acks=acks, sessions=sessions, decided=decided)
 
     # --- decisions ---
@@ -318,7 +318,7 @@ def _user() -> str:
 def _known(entries: Mapping[str, Any], request: Request, what: str) -> Any:
     id = request.path_params["id"]
     if id not in entries:
-        raise HTTPException(404, f"no {what} {id!r} is told to agents; it may be revoked (see Decisions) or forgotten")
+        raise HTTPException(404, f"agents have no {what} {id!r}; it may be revoked (see Decisions) or forgotten")
     return entries[id]
 
 

@@ -234,8 +234,8 @@ class Stack:
         command = [sys.executable, "-m", "streams.offline.migrate"]
         if await self._run(Child("migrate", command, logs, self._environ(), shown=True)):
             raise StackError(
-                f"the lore in {self.data} could not be made again for this release, and the lines above say why; "
-                "nothing was deleted: the next `fleetlore up` goes on"
+                f"the lore in {self.data} could not be rebuilt for this release (see the lines above); "
+                "nothing was deleted, and the next `fleetlore up` continues"
             )
 
     async def _restore_topics(self, logs: Path) -> None:

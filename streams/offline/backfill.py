@@ -140,7 +140,7 @@ class Backfill:
     def __init__(self, settings: Settings, name: str, others: Iterable[str] = ()) -> None:
         if not _NAME.match(name) or name == FIRST_VERSION:
             raise ConfigError(
-                f"{name!r} is no name of a collection version: up to 32 of a-z, 0-9 and '_', and not {FIRST_VERSION!r}"
+                f"{name!r} is not a valid collection version: up to 32 of a-z, 0-9 and '_', and not {FIRST_VERSION!r}"
             )
         self.name = name
         self.tenants = tuple(others)
@@ -268,7 +268,7 @@ class Backfill:
         first = await self._watcher.beginning_offsets(self._partitions)
         if found := losses(new, live, first.values()):
             raise ConfigError(
-                f"collection version {self.name!r} would lose lore: {found}; --allow-loss switches all the same"
+                f"collection version {self.name!r} would lose lore: {found}; --allow-loss switches anyway"
             )
 
     async def hand_over(self) -> None:

@@ -210,13 +210,13 @@ async def _keys(settings: Settings) -> Finding:
     trusted = public_keys(settings.public_key)
     if settings.signing_key and (own := load_signing_key(settings.signing_key).key_id) not in trusted:
         todo = "add its public half to FLEETLORE_PUBLIC_KEY"
-        return Finding("keys", "broken", f"the trainer signs with {own}, which nobody trusts", todo)
+        return Finding("keys", "broken", f"the trainer signs with {own}, which is not a trusted key", todo)
     return Finding("keys", "ok", f"{len(trusted)} trusted")
 
 
 def _agents(settings: Settings) -> Finding:
     if Principals.of(settings.principal_key) is not None:
-        return Finding("agents", "ok", "told apart by the keys they sign with: names with one beginning have one voice")
+        return Finding("agents", "ok", "identified by their signing keys: names with one prefix count as one agent")
     secured = settings.kafka_security_protocol != "PLAINTEXT"
     todo = "set FLEETLORE_PRINCIPAL_KEY of workers and agents: see `fleetlore topics principal`" if secured else ""
     return Finding("agents", "look" if secured else "ok", _SELF_DECLARED, todo)

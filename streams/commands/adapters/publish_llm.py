@@ -99,7 +99,7 @@ async def _publish(
     async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
         known = await publisher.published(manifest.tenant)
         if known.revoked(manifest.version):
-            raise ConfigError(f"version {manifest.version[:12]} was revoked: nobody would run it")
+            raise ConfigError(f"version {manifest.version[:12]} was revoked, so no server would run it")
         ordinal = 1 + max((each.ordinal for each in known.versions.values()), default=0)
         parent = known.pointer.version if known.pointer else None
         manifest = replace(manifest, ordinal=ordinal, parent=parent)

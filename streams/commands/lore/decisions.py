@@ -66,7 +66,7 @@ def revoke(
     if not undo:
         index = read_lore(reader)
         if id not in (index.items if kind is Lore.item else index.patterns):
-            raise ConfigError(f"no {kind.value} {id} is told to agents of tenant {tenant}")
+            raise ConfigError(f"agents of tenant {tenant} have no {kind.value} {id}")
     ask(decide(settings, tenant, decided))
     if reader.json:
         print_json(msgspec.to_builtins(decided))
@@ -97,7 +97,7 @@ def distrust(
 
     decided = _decision("agent", agent, undo, by, why)
     if not undo and not ask(is_known(settings, tenant, agent)):
-        raise ConfigError(f"no agent {agent} of tenant {tenant} is known: give its name as its events say it")
+        raise ConfigError(f"no agent {agent} of tenant {tenant} is known: give its name in its events")
     known = ask(reconsider(settings, tenant, decided, timeout))
     if json:
         found = {"patterns": len(known.patterns), "items": len(known.items)}
@@ -129,7 +129,7 @@ def decisions(reader: Reader) -> None:
     if reader.json:
         print_json([msgspec.to_builtins(each) for each in found])
     else:
-        nothing = f"Nobody has decided anything for tenant {reader.tenant}."
+        nothing = f"There are no decisions for tenant {reader.tenant}."
         print_list(reader, "decisions", found, _COLUMNS, nothing=nothing)
 
 

@@ -218,7 +218,7 @@ async def test_the_commands(
         (("drop", "v2", "--milvus", own_milvus), "live"),
         (("drop", "v9", "--yes", "--milvus", own_milvus), "there is no collection version"),
         (("switch", "v3", *both), "no collection version"),
-        (("run", "No Name", *both), "is no name"),
+        (("run", "No Name", *both), "is not a valid collection version"),
         (("run", "v3", *both, "--from", "yesterday"), "ISO 8601"),
         (("run", "v3", *both, "--from", "2026-05-01", "--from-offset", "1"), "exclude"),
     ):
