@@ -180,7 +180,6 @@ def _made_by(collection: Collection, encoder: Encoder) -> str:
 
 
 def list_versions(client: MilvusClient) -> dict[str, bool]:
-    """Return all complete versions, and whether each is live."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for real in client.list_collections():
         for collection in COLLECTIONS:

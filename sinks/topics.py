@@ -146,7 +146,6 @@ class TopicAdmin:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[TopicAdmin]:
-        """Stay connected while the context is open."""
         try:
             async with connected(self._client):
                 yield self
@@ -193,7 +192,6 @@ class TopicAdmin:
                 raise ConfigError(f"a worker of the group {group} is at work: stop all, then grow its topics") from None
 
     async def _commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's commit of each partition of the keyed topics; offset -1 without one."""
         keyed = [
             TopicPartition(each["topic"], part["partition"])
             for each in await self._client.describe_topics()

@@ -61,7 +61,6 @@ def parse_reference(value: bytes) -> WeightsReference | None:
 
 @lru_cache(maxsize=2)  # all agents of a process ask for the same weights
 def sha256_of(weights: bytes) -> str:
-    """Return the hash that names weights."""
     return hashlib.sha256(weights).hexdigest()
 
 

@@ -142,7 +142,6 @@ class RegistryFollower:
         )
 
     def _remembered(self) -> list[RegistryView[AdapterManifest]]:
-        """Return views of all adapters with this host's persisted records."""
         views = [RegistryView(kind, self._tenant, self._trusted) for kind in ADAPTERS]
         for key, value in self._epochs.load() if self._epochs is not None else ():
             _take_pointer(views, key, value)
@@ -161,7 +160,6 @@ class RegistryFollower:
                     await self._give_to(subscriber, subscriber.take(*record))
 
     async def leave(self, subscriber: _Subscriber) -> None:
-        """Remove a subscriber. The last one closes the connection."""
         for some in (self._members, self._subscribers):
             if subscriber in some:
                 some.remove(subscriber)

@@ -128,7 +128,6 @@ class AdapterSubscriber(Generic[Holder]):
         return True
 
     def is_revoked(self, version: str) -> bool:
-        """Return whether the version is revoked, as far as read."""
         return self._registry.revoked(version)
 
     def apply_pending(self) -> bool:

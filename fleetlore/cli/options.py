@@ -121,15 +121,11 @@ class Asked(Joined):
 
 @dataclass(frozen=True)
 class Reader(Asked):
-    """Options of a command that reads a tenant's topics."""
-
     timeout: Timeout = 10.0
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Options of a command that needs a broker and its Milvus."""
-
     broker: Broker = None
     milvus: Milvus = None
     data: Data = None

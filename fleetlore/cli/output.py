@@ -52,7 +52,6 @@ def safe_lines(text: str) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return a time in UTC, or a dash if unknown."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds > 0 else "-"
     except (OverflowError, ValueError, OSError):
@@ -135,7 +134,6 @@ def print_list(
 
 
 def say_rest(total: int, limit: int) -> None:
-    """Report the number of rows that the table omits."""
     if total > limit:
         typer.echo(f"\n{limit} of {total}; more with --limit")
 

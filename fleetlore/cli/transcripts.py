@@ -153,7 +153,6 @@ def _import(
     task: str | None,
     timeout: float,
 ) -> _Found:
-    """Send the events of files. Without settings, only count them."""
     from fleetlore.emit.emitter import Emitter
     from fleetlore.emit.encode import personal_data_of
 

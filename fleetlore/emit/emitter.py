@@ -78,14 +78,11 @@ class Emitter:
     """Sends the events of one tenant, on the event loop of `start`.
 
     Args:
-        bootstrap: Kafka bootstrap servers.
-        max_events: size of the buffer.
         name: the topic. An emitter of `feedback` connects at its first event, because few agents use it.
         personal: masks personal data in addition to secrets.
         principal_key: signs the records (`fleetlore.wire.principals`).
 
     Attributes:
-        sent: acknowledged events.
         masked: masked secrets and personal data, by kind.
         dropped: events refused (full buffer, not encodable) or given up at `close`.
     """
@@ -185,7 +182,6 @@ class Emitter:
 
     @property
     def is_stranded(self) -> bool:
-        """Whether the sending event loop has ended."""
         return self._loop is not None and self._loop.is_closed()
 
     def _refuse(self) -> NoReturn:
@@ -307,7 +303,6 @@ class Emitter:
             await asyncio.gather(*senders, return_exceptions=True)
 
     def _assign(self, partitions: int) -> None:
-        """Distribute the buffer over the queues, again whenever the number of partitions changes."""
         if len(self._queues) == partitions:
             return
         before = (self._unassigned, *self._queues)

@@ -115,7 +115,6 @@ def masks_of(events: Sequence[Encoded], masked: Sequence[Encoded]) -> Counter[st
 
 
 def record(events: Sequence[Encoded]) -> bytes:
-    """Return a record's value with the masked events."""
     parts: list[bytes] = []
     times = _written([event[5] for event in events])
     for (_, before, between, sequence, kind, _, data), time in zip(events, times, strict=True):

@@ -107,7 +107,6 @@ class Follower:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The next offset of each partition with records."""
         return self._positions
 
     @property
@@ -256,7 +255,6 @@ class Follower:
 
 
 async def _ends(consumer: Any) -> dict[TopicPartition, int]:
-    """Return the end offsets of the assignment. Only known positions are compared with them."""
     async with asyncio.timeout(_REQUEST_TIMEOUT_MS / 1000):
         ends: dict[TopicPartition, int] = await consumer.end_offsets(consumer.assignment())
         return ends

@@ -37,7 +37,6 @@ _OF_NO_TOKEN = re.compile(r"[^\w+/=.~-]")
 
 @lru_cache(maxsize=4096)
 def _key(key: str) -> tuple[str, str | None]:
-    """Return a JSON key, masked, and the kind of its value: "password", "secret" or None."""
     folded = fold(key)
     if _PASSWORD_KEY.search(folded):
         return redact(key), "password"

@@ -57,8 +57,6 @@ _DROPPED = _HOP | {"content-length", "accept-encoding"}
 
 
 class About(NamedTuple):
-    """A conversation's description in the headers."""
-
     name: str = ""
     goal: str = ""
     task: str = ""

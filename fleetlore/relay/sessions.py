@@ -156,8 +156,6 @@ def _key(data: dict[str, Any]) -> str:
 
 
 class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
-    """Remote sessions by tenant, agent and id."""
-
     def __init__(self) -> None:
         super().__init__(MAX_SESSIONS, "sessions")
 

@@ -79,7 +79,6 @@ class _Health:
 
 
 def figure(count: int, estimated: bool) -> str:
-    """Return a count for display, with `≈` before an estimate."""
     return f"≈{count:,}" if estimated else f"{count:,}"
 
 

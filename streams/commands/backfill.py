@@ -22,7 +22,6 @@ Name = Annotated[str, typer.Argument(help="Name of the collection version: up to
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group (entry point `backfill`)."""
     commands = group(app, "backfill")
     commands.info.help = "Process the events again into new collections."
     for each in (run, switch, drop):

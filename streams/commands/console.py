@@ -15,7 +15,6 @@ DEFAULT_PORT = 7070
 
 
 def register(app: typer.Typer) -> None:
-    """Add `fleetlore console`."""
     app.command()(console)
 
 

@@ -14,7 +14,6 @@ from fleetlore.errors import ConfigError
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command (entry point `export`)."""
     app.command()(export)
 
 

@@ -20,7 +20,6 @@ def _places(texts: list[str] | None) -> list[str] | None:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group `dead-letters` (entry point `dead-letters.redrive`)."""
     group(app, "dead-letters").command("redrive")(redrive)
 
 

@@ -27,7 +27,6 @@ _Tenants = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group `topics` (entry point `topics.apply`)."""
     topics = group(app, "topics")
     topics.info.help = "Create, update and describe topics; print who may use them."
     topics.command("apply")(apply)

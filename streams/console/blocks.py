@@ -107,14 +107,12 @@ def hint(snapshot: Snapshot, pattern: Pattern) -> str:
 
 
 def learned(snapshot: Snapshot) -> list[MemoryItem]:
-    """Return the items of the last 24 hours, newest first."""
     since = snapshot.now - _DAY
     found = [each for each in snapshot.index.items.values() if each.first_seen >= since]
     return sorted(found, key=lambda each: (-each.first_seen, each.id))
 
 
 def helped(snapshot: Snapshot) -> Counter[str]:
-    """Count the calls with advice `given` or `withheld`."""
     sample = snapshot.figures.sample
     return sample.by("advised_calls_total", "advice") if sample is not None else Counter()
 

@@ -98,8 +98,6 @@ class Figures:
 
 @dataclass(slots=True)
 class Scraper:
-    """Polls the endpoints every `_EVERY_SECONDS` while `run()` runs."""
-
     urls: Sequence[str]
     clock: Clock
     figures: Figures = field(default_factory=Figures)

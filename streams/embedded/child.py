@@ -94,7 +94,6 @@ class Child:
         return code
 
     async def stop(self) -> None:
-        """Send SIGTERM, then SIGKILL on time-out."""
         process = self._process
         if process is None or process.returncode is not None:
             return

@@ -143,7 +143,6 @@ class _Fetching:
         self._done = self._bytes = 0
 
     def add(self, size: int, jar: str = "") -> None:
-        """Count bytes, or a finished `jar`."""
         with self._lock:
             self._bytes += size
             self._done += bool(jar)

@@ -68,9 +68,6 @@ class Stack:
 
     Args:
         data: folder for all durable data, created if missing. It serves one stack.
-        tenants: tenants to serve.
-        workers: number of worker processes.
-        trainer: whether to train adapters.
         keep_log: whether the event log survives a restart, if Kafka can run (a warning says why not).
         partitions: of each topic; default: one a worker. More cost time, because the embedded broker scans a
             partition's batches at each fetch.
@@ -252,7 +249,6 @@ class Stack:
         return code
 
     async def _launch_role(self, name: str, logs: Path, *options: str) -> None:
-        """Start a role. `name` is its command, with a number for a worker."""
         command = [sys.executable, "-m", "fleetlore.cli.main", name.partition("-")[0], *options]
         await self._launch(Child(name, command, logs, self._environ()), restarts=_RESTARTS)
 
@@ -283,7 +279,6 @@ class Stack:
         self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
 
     async def _watch(self, child: Child, restarts: int) -> None:
-        """Restart a process that dies, at the same address. The stack fails if that does not help."""
         while True:
             code = await child.ended()
             failure = child.failure(code)
@@ -322,11 +317,6 @@ class Stack:
         )
 
     async def _until(self, check: Callable[[], Awaitable[bool]], otherwise: str) -> None:
-        """Poll until the check succeeds.
-
-        Raises:
-            StackError: a process died, or the time is up.
-        """
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 while not await check():

@@ -123,7 +123,6 @@ class Chain:
             effects.acknowledged()
 
     def _hand_on(self, values: Sequence[Outgoing], waiting: dict[str, list[Record]]) -> None:
-        """Pack values into records as topics would, for the next stage."""
         packed: dict[tuple[str, str], list[bytes]] = {}
         for value in values:
             if value.topic in self._read and value.value is not None:

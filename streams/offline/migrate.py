@@ -111,7 +111,6 @@ def _tenants_of_rows(client: MilvusClient) -> frozenset[str]:
 
 
 async def _bring_back(live: MilvusStore, backfill: Backfill, say: Say) -> int:
-    """Process the sessions that left the log from their digests. Return the number that cannot be read."""
     digests = _Digests()
     for tenant in backfill.tenants:
         await _collect(live, backfill.store, tenant, digests)
@@ -159,7 +158,6 @@ async def _processed(backfill: Backfill, digests: _Digests) -> AsyncIterator[int
 
 
 def _events_of(parts: list[Trajectory]) -> list[Event]:
-    """Rebuild a session's events and its correction from the digests of its parts."""
     first, last = parts[0], parts[-1]
     started: dict[str, Any] = {ev.GOAL: first.goal, ev.TASK: first.task, ev.PLACE: first.place, ev.USER: first.user}
     made: list[tuple[Kind, int, float, dict[str, Any]]] = [("session.started", 0, first.started, _given(started))]

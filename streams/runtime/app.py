@@ -243,7 +243,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
 
     async def _flush_often(self) -> None:
-        """Give an idle stage an empty batch, which flushes what it holds."""
         while not self.should_stop:
             self._idle = {stage.name for stage in self._stages}
             await self.sleep(_IDLE_SECONDS)

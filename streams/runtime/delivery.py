@@ -247,7 +247,6 @@ class Delivery:
                 self._ledger.hold(tp, start, seconds)
 
     async def _upsert(self, stage: Stage, target: str, rows: Sequence[dict[str, Any]]) -> list[RawRecord]:
-        """Write rows. Return dead-letter records of the rows that the store refuses."""
         refused: frozenset[str] = frozenset()
         collection = alias_of(target)
         try:
@@ -269,7 +268,6 @@ class Delivery:
         return letters
 
     def _weigh_rows(self, last: Record, collection: str, good: int, bad: Sequence[dict[str, Any]]) -> bool:
-        """Report a tenant's rows to the breaker. Return False if they stop their topic."""
         rows = f"{last.topic}/{collection}"
         if last.topic in self.stopped:
             return False

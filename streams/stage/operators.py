@@ -78,11 +78,7 @@ class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
 
 
 class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
-    """Asks the owner of a state to publish it again after a change of trust.
-
-    Attributes:
-        id: of the pattern or item.
-    """
+    """Asks the owner of a state to publish it again after a change of trust."""
 
     id: str
     decision: Decision

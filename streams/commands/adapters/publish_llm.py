@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group `adapters` (entry point `adapters.publish-llm`)."""
     group(app, "adapters").command("publish-llm")(publish_llm)
 
 

@@ -29,7 +29,6 @@ Why = Annotated[str, typer.Option(help="Reason; it is published with the decisio
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group `adapters` (entry point `adapters.rollback`)."""
     adapters = group(app, "adapters")
     for name, why, text in (
         (

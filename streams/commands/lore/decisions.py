@@ -22,7 +22,6 @@ _MAX_WHY = 500
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands (entry point `decisions`)."""
     for each in (revoke, distrust, decisions):
         app.command()(each)
 
