@@ -271,7 +271,8 @@ class Metrics:
     )
     degraded_tools = _gauge(
         "lore",
-        "1 where more than 10 % of the tool's calls failed in that hour, even at the lower end of the 95 % interval.",
+        "1 where the tool failed in that hour more often than in the hours before, by 10 points of its calls even at "
+        "the lower end of the 95 % interval.",
         "tenant",
         "tool",
     )

@@ -161,6 +161,7 @@ def tools(
     if tool is not None and not facts:
         raise typer.BadParameter(f"nothing is known of the tool {tool!r}", param_hint="TOOL")
     nothing = f"Agents of tenant {reader.tenant} run no version that says anything of tools yet."
+    nothing = nothing if model is not None else f"{nothing} {_FIRST_VERSION}"
     print_list(reader, "facts", facts, _TOOL_COLUMNS, nothing=nothing, limit=limit, as_json=asdict)
 
 
@@ -180,7 +181,11 @@ def places(
         rows: list[_Row] = [
             {"place": name, "sessions": of.sessions, "names": len(of.names)} for name, of in sorted(known.items())
         ]
-        nothing = f"Agents of tenant {reader.tenant} run no version that knows a place yet."
+        nothing = f"Agents of tenant {reader.tenant} run no version that knows a place yet. " + (
+            "Two agents have to act at it, by `fleet.session(…, place=NAME)` or by results that name it."
+            if model is not None
+            else _FIRST_VERSION
+        )
         print_list(reader, "places", rows, _PLACE_COLUMNS, nothing=nothing, limit=limit, as_json=dict)
         return
     if place not in known:
@@ -189,6 +194,12 @@ def places(
     rows = [{"name": name, "worked": ended.worked, "failed": ended.failed} for name, ended in names]
     nothing = f"No name is known at {place}."
     print_list(reader, "names", rows, _NAME_COLUMNS, nothing=nothing, limit=limit, as_json=dict, place=place)
+
+
+_FIRST_VERSION = (
+    "The trainer publishes the first one after 40 calls that begin a session or follow a call that worked, if it "
+    "foresees them better than the tools' rates of failure do. Its log says why a version was not published."
+)
 
 
 def _read_call_model(reader: Reader) -> CallModel | None:

@@ -44,7 +44,7 @@ def mcp(joined: Joined, port: _Port = None, agent: _Agent = "mcp") -> None:
                 if port is None:
                     await server.run_stdio_async()
                 else:
-                    await serve_here(server.streamable_http_app(), port)
+                    await serve_here(server.streamable_http_app(), port, "the lore at http://{}/mcp")
 
     asyncio.run(serve())
 
@@ -90,18 +90,24 @@ def mcp_proxy(
     async def forward() -> None:
         assert url is not None and port is not None
         async with Fleet(agent, **of_fleet) as fleet:
-            await serve_here(forwarding_app(fleet, url, goal=goal, task=task), port)
+            await serve_here(forwarding_app(fleet, url, goal=goal, task=task), port, f"{url} at http://{{}}/mcp")
 
     asyncio.run(forward())
 
 
-async def serve_here(app: ASGIApp, port: int) -> None:
-    """Serve an ASGI application on loopback, and refuse web pages."""
+async def serve_here(app: ASGIApp, port: int, what: str) -> None:
+    """Serve an ASGI application on this machine alone, and to no page in its browser.
+
+    Args:
+        what: is said to be served once the port is taken, with `{}` for its address.
+    """
     from fleetlore.http_server.gate import listen
     from fleetlore.http_server.server import serve_http
     from fleetlore.loopback import without_pages
 
-    await serve_http(without_pages(app), listen("127.0.0.1", port))
+    sockets = listen("127.0.0.1", port)
+    typer.echo(f"serves {what.format(f'127.0.0.1:{port}')}; Ctrl-C stops it", err=True)
+    await serve_http(without_pages(app), sockets)
 
 
 def _log_to_stderr() -> None:

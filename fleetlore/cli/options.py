@@ -12,9 +12,10 @@ from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from fleetlore.cluster import check_address
 from fleetlore.config import Settings, check_tenant
@@ -165,8 +166,17 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
     hints = get_type_hints(of, include_extras=True)
     for each in signature(of).parameters.values():
+        _name_value(each.name, hints[each.name])
         # Keyword-only, so that options with a default may precede others.
         yield each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)
+
+
+def _name_value(name: str, kind: Any) -> None:
+    """Let the help text say `--limit LIMIT`, and not `<int range>` or `<list[str]>`."""
+    for info in getattr(kind, "__metadata__", ()):
+        types = {*get_args(kind.__origin__), kind.__origin__} - {bool, type(None)}
+        if isinstance(info, OptionInfo) and info.metavar is None and types & {str, int, float, Path, list[str]}:
+            info.metavar = name.upper()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, connection, extra, group
+from fleetlore.cli.options import Broker, Data, command, connection, extra, group
 from fleetlore.cli.output import print_json
 from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
     topics.command("schema")(schema)
 
 
+@command
 def relay(
     http: Annotated[
         str, typer.Option("--http", metavar="ADDRESS", help="HOST:PORT or unix:PATH to serve on.")

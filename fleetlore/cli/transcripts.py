@@ -21,7 +21,7 @@ import typer
 from fleetlore.cli.mcp import serve_here
 from fleetlore.cli.options import Asked, Joined, command, extra
 from fleetlore.cli.output import moment, print_json
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.transcripts.read import FORMS, Form, files_of, groups_of, read_files
 from fleetlore.transcripts.session import SEEN, LoggedSession, timed_events
 from fleetlore.wire import events as ev
@@ -69,6 +69,11 @@ def import_logs(
     size = sum(file.stat().st_size for file in files)
     work = partial(_import, form=form, settings=settings, tenant=asked.tenant, agent=agent, task=task, timeout=timeout)
     found = _import_in_parts(size, files, work)
+    if not found.sessions:
+        raise ConfigError(
+            f"no session of the form `{form}` was found in {len(files)} files, and nothing was sent; "
+            f"the forms are {', '.join(FORMS)}"
+        )
     seconds = time.monotonic() - started
     if asked.json:
         counted = {name: getattr(found, name) for name in found.__slots__}
@@ -156,15 +161,15 @@ def _import(
     from fleetlore.emit.emitter import Emitter
     from fleetlore.emit.encode import personal_data_of
 
-    sessions, now = read_files(form, files), time.time()
+    sessions = read_files(form, files)
 
     async def send() -> _Found:
         if settings is None:
-            return await _send_sessions(sessions, None, tenant, end_time=now, agent=agent, task=task)
+            return await _send_sessions(sessions, None, tenant, agent=agent, task=task)
         emitter = Emitter(settings.cluster, tenant, personal=personal_data_of(settings.mask_personal))
         await emitter.start()
         try:
-            found = await _send_sessions(sessions, emitter, tenant, end_time=now, agent=agent, task=task)
+            found = await _send_sessions(sessions, emitter, tenant, agent=agent, task=task)
             taken = await emitter.flush(timeout) and not emitter.dropped
             found.masked = emitter.masked
             if not taken:
@@ -183,7 +188,6 @@ async def _send_sessions(
     emitter: Emitter | None,
     tenant: str,
     *,
-    end_time: float,
     agent: str | None,
     task: str | None,
 ) -> _Found:
@@ -191,7 +195,6 @@ async def _send_sessions(
 
     Args:
         emitter: a started emitter for this call alone; None to only count.
-        end_time: time of sessions without times, in seconds since the epoch.
         agent, task: replace the log's values.
     """
     from fleetlore.emit.encode import Encoded, encode, mask, masks_of
@@ -208,7 +211,7 @@ async def _send_sessions(
             found.unreadable += session.left_out.keys() != {SEEN}
             continue
         session.agent, session.task = agent or session.agent, task or session.task
-        events = list(timed_events(session, tenant, end_time))
+        events = list(timed_events(session, tenant, session.written))
         found.add(session, events)
         if emitter is None:
             looked_at += map(encode, events)
@@ -272,6 +275,7 @@ def otel(
             traces = Traces(fleet)
             if grpc_port is not None:
                 await stack.enter_async_context(serving(traces, f"127.0.0.1:{grpc_port}"))
-            await serve_here(receiving_app(traces), port)
+            grpc = f" and OTLP over gRPC at 127.0.0.1:{grpc_port}" if grpc_port is not None else ""
+            await serve_here(receiving_app(traces), port, f"OTLP over HTTP at http://{{}}/v1/traces{grpc}")
 
     asyncio.run(receive())

@@ -143,6 +143,14 @@ def degraded(calls: int, failures: int) -> bool:
     return calls >= _DEGRADED_CALLS and wilson(failures, calls)[0] > _DEGRADED_RATE
 
 
+def worsened(now: tuple[int, int], before: tuple[int, int]) -> bool:
+    """Whether a rate (calls, failures) has risen by 10 points for certain: by the lower end of its 95 % interval.
+
+    Some tools always fail often, as the shell of a coding agent does. That is no news to anybody.
+    """
+    return min(now[0], before[0]) >= _DEGRADED_CALLS and newcombe(now, before)[0] > _DEGRADED_RATE
+
+
 def _of(
     name: str, tools: Sequence[Pattern], families: Sequence[Pattern], window: Window | None, newest: int
 ) -> _Health:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -85,7 +86,11 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
         read = partial(forms.read_claude_code, seen=set())
     for path in files:
         try:
-            yield from read(path)
+            written = min(path.stat().st_mtime, time.time())
+            for session in read(path):
+                if session is not None:
+                    session.written = written
+                yield session
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -45,6 +45,7 @@ class LoggedSession:
         source: where it was logged: a benchmark, a product, a team.
         place: where it acted: a database, a repository, a host; empty where the log does not say.
         conversation: that it is a part of; empty where the log does not say.
+        written: when its file was written, in seconds since the Unix epoch; 0 where it has none.
         unanswered: calls of which the log has no result; they are no events.
         left_out: how many other parts of the log are no events, by reason.
     """
@@ -60,6 +61,7 @@ class LoggedSession:
     source: str = ""
     place: str = ""
     conversation: str = ""
+    written: float = 0.0
     unanswered: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 

@@ -76,6 +76,7 @@ def switch(
     typer.echo(f"{name} is live.")
 
 
+@command
 def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) -> None:
     """List the collection versions: their rows, and which is live."""
     settings = connection(None, data, milvus)
@@ -93,6 +94,7 @@ def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) ->
     print_table(columns, rows)
 
 
+@command
 def drop(
     name: Name,
     milvus: Milvus = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Json
+from fleetlore.cli.options import Json, command
 from fleetlore.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ Share = Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of agents a
 Seed = Annotated[int, typer.Option(help="Seed of session order and hold-out.")]
 
 
+@command
 def backtest(
     data: Annotated[
         Path,

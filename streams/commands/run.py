@@ -64,6 +64,7 @@ def _say_start(role: str, settings: Settings) -> None:
     )
 
 
+@command
 def worker(
     broker: Broker = None, milvus: Milvus = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None
 ) -> None:
@@ -79,6 +80,7 @@ def worker(
     run_worker(settings)
 
 
+@command
 def trainer(broker: Broker = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None) -> None:
     """Train adapters from judged sessions and publish versions.
 
@@ -117,6 +119,7 @@ def doctor(stack: Stack, json: Json = False) -> None:
     raise typer.Exit(1 if "broken" in states else TO_BE_SEEN_TO if "look" in states else 0)
 
 
+@command
 def up(
     data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the stack; created if missing.")],
     workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, connection, group
+from fleetlore.cli.options import Broker, Data, Json, command, connection, group
 from fleetlore.cli.output import ask, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     topics.command("principal")(principal)
 
 
+@command
 def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the differences and change nothing.")] = False,
     tenant: _Tenants = None,
@@ -80,6 +81,7 @@ def apply(
         raise typer.Exit(DIFFERENCES_REMAIN)
 
 
+@command
 def acls(tenant: _Tenants = None) -> None:
     """Print each role's ACLs for a secured cluster.
 
@@ -93,6 +95,7 @@ def acls(tenant: _Tenants = None) -> None:
     typer.echo(as_commands(accesses(settings.tenants, settings.group), settings.broker))
 
 
+@command
 def principal(
     name: Annotated[str, typer.Argument(help="Principal of the agents NAME, NAME:1, …; `*` for a relay with tokens.")],
 ) -> None:

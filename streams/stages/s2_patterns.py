@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from fleetlore.clock import Clock
-from fleetlore.stats.health import degraded
+from fleetlore.stats.health import worsened
 from fleetlore.wire.lore import PATTERN_LEVELS
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import Observation, PatternState, Period
@@ -40,8 +40,9 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             operators,
         )
         self._metrics = metrics
-        # By tenant and id: a tool and its newest hour. Then the tenants whose hours changed since the last update.
-        self._newest_hours: defaultdict[str, dict[str, tuple[str, Period]]] = defaultdict(dict)
+        # By tenant and id: a tool and its hours, the newest first. Then the tenants whose hours changed since the last
+        # update.
+        self._hours: defaultdict[str, dict[str, tuple[str, tuple[Period, ...]]]] = defaultdict(dict)
         self._shown: defaultdict[str, set[str]] = defaultdict(set)  # tools that have series, by tenant
         self._changed_tenants: set[str] = set()
 
@@ -85,7 +86,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             kept = state.hidden_json() if state.sample.kept else ""
             return {"id": row_id(*key), "tenant": tenant, "body": "", "state": kept, "text": ""}
         if subject.level == "tool":
-            self._newest_hours[tenant][subject.id] = subject.tool, state.timelines["hours"].periods[0]
+            self._hours[tenant][subject.id] = subject.tool, state.timelines["hours"].periods
             self._changed_tenants.add(tenant)
         return {
             "id": row_id(*key),
@@ -109,20 +110,23 @@ class PatternsStage(MergingStage[PatternState, Observation]):
 
     def forget(self) -> None:
         super().forget()
-        self._changed_tenants |= set(self._newest_hours)
-        self._newest_hours.clear()
+        self._changed_tenants |= set(self._hours)
+        self._hours.clear()
         self._show_health()  # the partition's next owner reports it
 
     def _show_health(self) -> None:
         """Update the metrics of the newest hour. Agents choose tool names, so only a limited number gets series."""
         tenants, self._changed_tenants = self._changed_tenants, set()
         for tenant in tenants:
-            hours = self._newest_hours[tenant].values()
-            newest = max((number for _, (number, _, _) in hours), default=0)
-            now = [(calls, tool, failures) for tool, (number, calls, failures) in hours if number == newest]
+            hours = self._hours[tenant].values()
+            newest = max((periods[0][0] for _, periods in hours), default=0)
+            now = [(periods[0][1], tool, periods) for tool, periods in hours if periods[0][0] == newest]
             found: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
-            for rank, (calls, tool, failures) in enumerate(sorted(now, reverse=True)):
-                found[tool if rank < _MOST_TOOLS else _OTHERS].append((calls, failures, degraded(calls, failures)))
+            for rank, (calls, tool, periods) in enumerate(sorted(now, reverse=True)):
+                failures = periods[0][2]
+                before = sum(past for _, past, _ in periods[1:]), sum(failed for _, _, failed in periods[1:])
+                counted = calls, failures, worsened((calls, failures), before)
+                found[tool if rank < _MOST_TOOLS else _OTHERS].append(counted)
             for tool in self._shown[tenant] - set(found):
                 for family in (self._metrics.tool_calls, self._metrics.tool_failures, self._metrics.degraded_tools):
                     family.remove(tenant, tool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from enum import StrEnum
 from operator import attrgetter
@@ -47,8 +48,8 @@ Undo = Annotated[bool, typer.Option("--undo", help="Undo the decision.")]
 @command
 def revoke(
     reader: Reader,
-    kind: Annotated[Lore, typer.Argument(help="Kind of lore.")],
-    id: Annotated[str, typer.Argument(metavar="ID", help="Its full id, as `items` and `patterns --json` print it.")],
+    kind: Annotated[Lore, typer.Argument(help="What it is.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Its id; the first characters are enough.")],
     why: Why,
     undo: Undo = False,
     by: _By = "",
@@ -62,10 +63,12 @@ def revoke(
     from streams.offline.operator_word import decide
 
     decided = _decision(kind.value, id, undo, by, why)
-    if not undo:
+    if undo:
+        id = _whole(id, [each.id for each in _newest(reader) if each.kind == kind.value], f"revoked {kind.value}")
+    else:
         index = read_lore(reader)
-        if id not in (index.items if kind is Lore.item else index.patterns):
-            raise ConfigError(f"agents of tenant {tenant} have no {kind.value} {id}")
+        id = _whole(id, index.items if kind is Lore.item else index.patterns, kind.value)
+    decided = msgspec.structs.replace(decided, id=id)
     ask(decide(settings, tenant, decided))
     if reader.json:
         print_json(msgspec.to_builtins(decided))
@@ -115,6 +118,24 @@ def decisions(reader: Reader) -> None:
 
     Each row shows the decision, its author, its time and its reason.
     """
+    found = sorted(_newest(reader), key=lambda each: (-each.time, each.key))
+    if reader.json:
+        print_json([msgspec.to_builtins(each) for each in found])
+    else:
+        nothing = f"There are no decisions for tenant {reader.tenant}."
+        print_list(reader, "decisions", found, _COLUMNS, nothing=nothing)
+
+
+def _whole(beginning: str, known: Iterable[str], what: str) -> str:
+    """The id that begins so. Raises ConfigError where none or several do."""
+    found = [id for id in known if id.startswith(beginning)]
+    if len(found) != 1:
+        raise ConfigError(f"{f'{len(found)} {what}s begin' if found else f'no {what} begins'} with {beginning!r}")
+    return found[0]
+
+
+def _newest(reader: Reader) -> list[Decision]:
+    """The newest decision about each thing."""
     from fleetlore.kafka.read import read_to_end
     from fleetlore.wire.topics import topic
 
@@ -124,12 +145,7 @@ def decisions(reader: Reader) -> None:
         with suppress(ValueError):  # another release's format
             decided = Decision.from_json(record.value or b"")
             newest[decided.key] = decided
-    found = sorted(newest.values(), key=lambda each: (-each.time, each.key))
-    if reader.json:
-        print_json([msgspec.to_builtins(each) for each in found])
-    else:
-        nothing = f"There are no decisions for tenant {reader.tenant}."
-        print_list(reader, "decisions", found, _COLUMNS, nothing=nothing)
+    return list(newest.values())
 
 
 _SAID = {("agent", True): "distrusted", ("agent", False): "trusted"}

@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import read_to_end
+from fleetlore.transcripts.session import timed_events
 from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from tests.fleetlore.transcripts.test_read import in_claude_code, in_messages
 
@@ -96,3 +98,30 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, unused_address: str) -> N
     in_messages(tmp_path)
     done = run("messages", str(tmp_path), "--broker", unused_address, "--timeout", "0.5")
     assert done.exit_code == 1 and "took 0 of 6 events" in done.output
+
+
+def test_what_is_of_another_form_ends_with_a_line_and_a_code(tmp_path: Path) -> None:
+    """Logs of the wrong form were 0 sessions, and a script went on."""
+    in_claude_code(tmp_path)
+    done = run("messages", str(tmp_path), "--dry-run")
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit)
+    assert "no session of the form `messages` was found in 1 files" in done.output
+
+
+def test_events_of_a_log_without_times_are_the_same_at_each_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each import took its own time for them, and a stage refused every event of the second as another session's."""
+    in_messages(tmp_path)
+    sent: list[list[Event]] = []
+
+    def recorded(*given: Any) -> list[Event]:
+        sent.append(list(timed_events(*given)))
+        return sent[-1]
+
+    monkeypatch.setattr("fleetlore.cli.transcripts.timed_events", recorded)
+    for now in (2e9, 3e9):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        assert run("messages", str(tmp_path), "--dry-run").exit_code == 0
+    half = len(sent) // 2
+    assert half and sent[:half] == sent[half:]

@@ -36,6 +36,7 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.wire import events
 from fleetlore.wire.topics import topic
 from tests import served
+from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import GOAL
 
@@ -455,6 +456,12 @@ async def test_an_agent_asks_reports_and_ends_over_mcp(fleet: Fleet, recorder: R
             )
             assert "Look into /srv first" in await ask("search", text="look into srv")
             assert await ask("search", text="cooking") == "Nothing is known of it."
+            for number in range(30):  # a word that most items hold finds them all the same
+                tool = f"search_{number}"
+                title = f"{tool}: products is gone"
+                item = memory_item(f"w{number}", tool=tool, title=title, was=("products",), now=(tool,))
+                fleet.replica.index.put_item(item)
+            assert "30 items of that, and too few agents" in await ask("search", text="products")
             assert await ask("end", session="s", outcome="success", reward=1.0) == "Ended."
             assert "no session 's' is open" in await ask("end", session="s", outcome="success")
             assert not (await client.list_resources()).resources  # nothing is read past the gate

@@ -1,5 +1,6 @@
 """Every command says what it is for in one short line, which no help text cuts."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,3 +32,12 @@ def test_the_first_sentence_is_short() -> None:
 def test_help_shows_all_of_it_at_100_columns(group: list[str]) -> None:
     shown = CliRunner().invoke(build_app(), [*group, "--help"], env={"COLUMNS": "100"}, terminal_width=100).stdout
     assert shown.count("\n") > 8 and "..." not in shown.replace("COMMAND [ARGS]...", "")
+
+
+def test_each_option_names_its_value_in_one_style() -> None:
+    odd = []
+    for name, _ in commands(typer.main.get_command(build_app())):
+        shown = CliRunner().invoke(build_app(), [*name.split()[1:], "--help"], terminal_width=100).stdout
+        options = [line for line in shown.splitlines() if re.match(r"\s*--?\w", line)]
+        odd += [line for line in options if re.search(r"<(?:int|float|str|list|path)\b", line)]
+    assert not odd

@@ -88,15 +88,18 @@ async def test_the_newest_hour_of_each_tool_is_a_metric() -> None:
     found = [
         seen("a", 1, 7),
         seen("b", 2, 7, 40, 10),
+        seen("b", 6, 6, 40, 10),
         seen("c", 3, 7, 40, 20),
         seen("c", 4, 5),
         seen("d", 5, 6, 40, 30),
+        seen("e", 7, 7, 40, 40),
     ]
     await show(stage, *found)
-    assert shown(metrics, "tool_calls") == {"a": 40.0, "b": 40.0, "c": 40.0}
-    assert shown(metrics, "tool_failures") == {"a": 0.0, "b": 10.0, "c": 20.0}
-    assert shown(metrics, "degraded_tools") == {"a": 0.0, "b": 1.0, "c": 1.0}
-    await show(stage, seen("d", 6, 8))
+    assert shown(metrics, "tool_calls") == {"a": 40.0, "b": 40.0, "c": 40.0, "e": 40.0}
+    assert shown(metrics, "tool_failures") == {"a": 0.0, "b": 10.0, "c": 20.0, "e": 40.0}
+    # `b` fails as often as ever, and nothing is known of the past of `e`.
+    assert shown(metrics, "degraded_tools") == {"a": 0.0, "b": 0.0, "c": 1.0, "e": 0.0}
+    await show(stage, seen("d", 8, 8))
     assert shown(metrics, "tool_calls") == {"d": 40.0}, "what was not called in the newest hour has no series"
     stage.forget()
     assert shown(metrics, "tool_calls") == {}, "another worker shows the partition now"
@@ -106,7 +109,8 @@ async def test_series_are_for_the_tools_that_are_called_most() -> None:
     """Agents may name their tools as they like; one may be named as the rest is."""
     metrics = Metrics("worker")
     stage = PatternsStage(Rows(), SystemClock(), metrics)  # type: ignore[arg-type]
-    await show(stage, seen("other", 1000, 7, 500), *(seen(f"t{n}", n, 7, n, n) for n in range(1, 121)))
+    before = [seen(f"t{n}", 1000 + n, 6, 40) for n in range(1, 121)]
+    await show(stage, seen("other", 2000, 7, 500), *before, *(seen(f"t{n}", n, 7, n, n) for n in range(1, 121)))
     calls, failures = shown(metrics, "tool_calls"), shown(metrics, "tool_failures")
     assert len(calls) == 100 and "t22" in calls and "t21" not in calls
     assert calls["other"] == 500 + sum(range(1, 22)) and failures["other"] == sum(range(1, 22))
