@@ -139,6 +139,7 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
         kind: of the failure that came most often.
         failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
         agents: that met it.
+        works: always empty; agents of an earlier release cannot read a need without it.
     """
 
     tool: str
@@ -149,6 +150,7 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
     failed: int
     held: int
     agents: int
+    works: tuple[str, ...] = ()
 
 
 class Document(msgspec.Struct, frozen=True):

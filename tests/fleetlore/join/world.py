@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from fleetlore import Fleet
@@ -87,6 +88,7 @@ class World:
         clock = FakeClock(self.pipeline.clock.now() + 60.0)
         fleet = Fleet(f"agent-{self._agents}", broker="nowhere:1", holdout_share=0.0, hold=hold, clock=clock)
         fleet.emitter = self.recorder  # type: ignore[assignment]
+        fleet.settings = replace(fleet.settings, quorum=1)  # all agents have one owner
         fleet.replica.index = self.pipeline.index
         self.made.clear()
         return fleet
