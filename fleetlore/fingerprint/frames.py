@@ -74,6 +74,8 @@ FRAMES = tuple(
         ("strip", r"npm (?:ERR!|error)(?: |$)", 'npm ERR! Missing script: "x"'),
         ("strip", r"(?:ERROR: )?(?:target \S+: )?failed to solve: |docker: (?=Error)", "docker: Error: no such image"),
         ("strip", r"psql:\S+:\d+: ", 'psql:/tmp/q.sql:3: ERROR:  column "x" does not exist'),
+        ("strip", r"\d\d:\d\d:\d\d +", "12:00:01  jq: not found"),
+        ("strip", r"PHP (?=[A-Z]\w+ error: )", "PHP Fatal error:  x"),
         # Tracebacks of Python.
         ("mark", r"E {2,}", "==== FAILURES ====\nE   boom"),
         # Stacks of other languages.
@@ -99,6 +101,11 @@ FRAMES = tuple(
         ("drop", r"[=_-]{2,} .* [=_-]{2,}$", "==== FAILURES ====\nboom"),
         ("drop", r"make(?:\[\d+\])?: ", "make: *** [all] Error 2\nboom"),
         ("drop", r"# [\w./-]+$", "# example.com/app\nboom"),
+        ("drop", r"\[INFO\]|COMPILATION ERROR|Tests run: ", "[INFO] Compiling 3 files\nboom"),
+        ("drop", r"-- |==+> |== Comp", "-- Detecting a compiler\nboom"),
+        ("drop", r"(?:Fetching|Resolving|Loading|Updating|Running with|Command line|vite v\d|✓) ?",
+         "Fetching gems\nboom"),
+        ("drop", r"(?:Encountered an error|Received exception from|FAIL) ?", "Encountered an error:\nboom"),
         # Failures that only say that something within them failed.
         ("drop", r"(?:error: )?(?:subprocess-exited-with-error|metadata-generation-failed)",
          "error: subprocess-exited-with-error\nboom"),
@@ -116,6 +123,8 @@ FRAMES = tuple(
         ("sums", r"! \[(?:remote )?rejected\]", "error: x\n! [rejected] main -> main (fetch first)"),
         ("names", r"(?:(?:[A-Z]:)?[^\s:(]++[:(]\d+(?:[:,]\d+)?\)?:? (?:- )?)?(?:fatal )?error(?:\[\w+\]| [A-Z]+\d+)?: ",
          "boom\na.c:5:3: error: expected ';'"),
+        ("mark", r"\d+:\d+ +error +", "/a.js\n9:8  error  'x' is not used  no-unused-vars"),
+        ("names", r"CMake Error\b|\*\* \(", "boom\nCMake Error at CMakeLists.txt:6 (find_package):"),
         ("names", r"(?:ERROR|FATAL|PANIC|Fatal|fatal|panic|Error|abort)\b.{0,40}?: ", "boom\nfatal: no"),
         ("raises", r"[A-Za-z_][\w.]*+(?=:|$)(?:(?<=Error)|(?<=Exception)|(?<=Warning)|(?<=Interrupt)|(?<=Exit)"
          r"|(?<=Timeout)|(?<=Iteration))",
@@ -127,6 +136,10 @@ FRAMES = tuple(
         ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
         ("join", r"Error (?:executing|calling|invoking) .{0,500}:$", "Error executing tool x:\nboom"),
         ("join", r"(?:[\w.]+: )?\d+ validation errors? for ", "1 validation error for Order\nsize\nField required"),
+        ("join", r"CMake Error at .*:$", "CMake Error at CMakeLists.txt:6 (find_package):\nno Clp"),
+        ("join", r"(?:Compilation|Database|Runtime) Error(?: in .*)?$", "Runtime Error\nno profile named 'shop'"),
+        ("join", r"ERROR in \S+(?: [\d:-]+)?$", "ERROR in ./a.js 3:0-25\nModule not found: 'x'"),
+        ("join", r"● Test suite failed to run$", "● Test suite failed to run\nCannot find module 'x'"),
         ("join", r"ORA-06550: ", "ORA-06550: line 1, column 7:\nPLS-00201: identifier 'X' must be declared"),
         ("join", r"(?:[\w.]+: )?(?:\([\w.]+\) )?(?:\d+ \(\w+\): )?(?:[0-9a-f-]{36}: )?SQL compilation error:",
          "SQL compilation error:\nObject 'A' does not exist"),
