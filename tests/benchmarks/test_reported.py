@@ -23,14 +23,14 @@ def test_rivals_join_texts_by_their_own_rules() -> None:
 def test_the_reported_texts_are_many_and_each_has_its_thread() -> None:
     texts = read_reported()
     assert len(pairs_of(texts)) >= 600
-    tools = {part: {each.tool for each in texts if each.part == part} for part in ("tuned", "untouched")}
-    assert len(tools["tuned"]) >= 20 and len(tools["untouched"]) >= 20
-    assert not tools["tuned"] & tools["untouched"]
+    tools = {part: {each.tool for each in texts if each.part == part} for part in ("first", "second")}
+    assert len(tools["first"]) >= 20 and len(tools["second"]) >= 20
+    assert not tools["first"] & tools["second"]
     assert all(re.search(r" \| [\w.-]+/[\w.-]+#\d+$", each.label) for each in texts)
 
 
 def test_the_reported_texts_in_view_reach_the_bar() -> None:
-    texts = [each for each in read_reported() if each.part == "tuned"]
+    texts = [each for each in read_reported() if each.part == "first"]
     pairs, found = pairs_of(texts), ours(texts)
     assert right_of(pairs, found, same=True) >= BAR
     assert right_of(pairs, found, same=False) >= BAR
