@@ -47,11 +47,11 @@ async def known(pipeline: LogPipeline) -> tuple[object, ...]:
 
 async def test_a_way_out_is_known_while_its_session_is_open(log_pipeline: MakePipeline) -> None:
     pipeline = log_pipeline()
-    events = pipeline.story.session("s", WRONG, RIGHT, SELECTED)
+    events = pipeline.story.session("s", REJECTED, SELECTED, RIGHT)
     await pipeline.send(events[:3])
     await pipeline.drain()
     (item,) = await items(pipeline)
-    assert (item["now"], item["was"], item["support"]) == (["install"], ["instal"], 1)
+    assert (item["now"], item["was"], item["support"]) == (["name"], ["nam"], 1)
     knowledge = await pipeline.knowledge()
     assert knowledge.judgments == [] and knowledge.patterns["class"] == 1
     assert list(pipeline.log.read_all(topic(pipeline.tenant, "judgments"))) == []
@@ -63,13 +63,14 @@ async def test_a_way_out_is_known_while_its_session_is_open(log_pipeline: MakePi
 
 async def test_a_way_out_without_a_result_is_known_with_the_next_call(log_pipeline: MakePipeline) -> None:
     pipeline = log_pipeline(batch_records=1)
-    events = pipeline.story.session("s", WRONG, SILENT, SELECTED)
+    silent = (*SELECTED[:2], "", None)
+    events = pipeline.story.session("s", REJECTED, silent, RIGHT)
     await pipeline.send(events[:3])
     await pipeline.drain()
     assert handed_on(pipeline) == []
     await pipeline.send(events[3:4])
     await pipeline.drain()
-    assert [item["now"] for item in await items(pipeline)] == [["install"]]
+    assert [item["now"] for item in await items(pipeline)] == [["name"]]
 
 
 async def test_a_session_that_ends_in_the_same_batch_is_handed_on_once(log_pipeline: MakePipeline) -> None:
