@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from random import Random
@@ -357,3 +357,14 @@ def records_of(
     for (name, partition), chunk in chunks.items():
         if chunk:
             yield name, None, partition, chunk
+
+
+MakePipeline = Callable[..., LogPipeline]
+
+
+async def learned(make: MakePipeline, sessions: Sequence[Sequence[Event]]) -> LogPipeline:
+    """A pipeline that has processed these sessions."""
+    pipeline = make()
+    await pipeline.send([event for session in sessions for event in session])
+    await pipeline.drain()
+    return pipeline

@@ -1,7 +1,6 @@
 """A worker that dies, sleeps or stops anywhere leaves the same knowledge behind as one that does not."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for
 from streams.stage.base import Stage
-from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, Call, LogPipeline
+from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, Call, LogPipeline, MakePipeline
 
-MakePipeline = Callable[..., LogPipeline]
 Counts = dict[str, tuple[int, int, int]]
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)

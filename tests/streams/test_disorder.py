@@ -1,6 +1,5 @@
 """Sessions whose events overtake each other, come late, come again or come twice are judged once and whole."""
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -12,9 +11,7 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for, topic
 from streams.stages.s1_sessions.partition import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
 from streams.stages.s1_sessions.stage import GAP_SECONDS
-from tests.streams.log_pipeline import PARTITIONS, LogPipeline
-
-MakePipeline = Callable[..., LogPipeline]
+from tests.streams.log_pipeline import PARTITIONS, LogPipeline, MakePipeline
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")

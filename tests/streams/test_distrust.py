@@ -1,19 +1,15 @@
 """The word of a distrusted agent counts nowhere, as if it had said nothing, until the decision is undone."""
 
-from collections.abc import Callable, Sequence
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.topics import topic
 from streams.offline.operator_word import contributed, known_to, requests
 from streams.stage.base import Outgoing
 from streams.stage.operators import Reconsider
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline, MakePipeline, learned
 
-MakePipeline = Callable[..., LogPipeline]
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 EVIL = ("bash", {"command": "git nunpy -m x"}, "1 file changed", None)
@@ -35,13 +31,6 @@ async def decide(pipeline: LogPipeline, decided: Decision) -> None:
             asked += contributed(tenant, record.value or b"", known.items, ())
         await pipeline.producer.deliver(asked)
         await pipeline.drain()
-
-
-async def learned(make: MakePipeline, sessions: Sequence[Sequence[Event]]) -> LogPipeline:
-    pipeline = make()
-    await pipeline.send([event for session in sessions for event in session])
-    await pipeline.drain()
-    return pipeline
 
 
 async def told(pipeline: LogPipeline) -> tuple[list[str], list[str]]:

@@ -1,21 +1,17 @@
 """Erased sessions leave no trace in anything learned from them, and do not come back."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
 from streams.offline.operator_word import States, contributed, requests, states_that
 from streams.stage.base import Outgoing
 from streams.stage.operators import Erasure, Forget
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline, MakePipeline, learned
 
-MakePipeline = Callable[..., LogPipeline]
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 
@@ -38,13 +34,6 @@ async def erase(pipeline: LogPipeline, *sessions: str) -> States:
     ids = [f"{pipeline.tenant}/{session}" for session in sessions]
     await pipeline.store.delete("judgments", ids)
     return await states_that(lambda state: hashes & state.sessions, pipeline.store, pipeline.tenant)
-
-
-async def learned(make: MakePipeline, sessions: list[list[Event]]) -> LogPipeline:
-    pipeline = make()
-    await pipeline.send([event for session in sessions for event in session])
-    await pipeline.drain()
-    return pipeline
 
 
 async def bodies(pipeline: LogPipeline, collection: str) -> list[str]:

@@ -34,11 +34,6 @@ CALL = ("sql", {"query": "SELECT 1"})
 
 
 @pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
 def fleet(recorder: Recorder) -> Fleet:
     """A fleet that never meets a broker."""
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))

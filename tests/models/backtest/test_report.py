@@ -132,13 +132,11 @@ def test_what_was_told_before_the_call_counts_where_nothing_is_told_after_it() -
     assert way_out.told == "`car_makers`"
 
 
-def test_what_the_session_has_seen_is_nothing_new() -> None:
-    of = log(call("select * from cars", error=f"{NO_TABLE}; known: car_makers"), call("select * from car_makers"))
-    assert list(ways_out(heard(of))) == []
-
-
-def test_a_passing_fault_needs_no_way_out() -> None:
-    of = log(call("select * from cars", error="503 Service Unavailable"), call("select * from car_makers"))
+@pytest.mark.parametrize(
+    "error", [f"{NO_TABLE}; known: car_makers", "503 Service Unavailable"], ids=["seen", "passing"]
+)
+def test_a_name_that_the_session_has_seen_and_a_passing_fault_need_no_way_out(error: str) -> None:
+    of = log(call("select * from cars", error=error), call("select * from car_makers"))
     assert list(ways_out(heard(of))) == []
 
 
