@@ -72,16 +72,17 @@ def test_codex_says_failures_as_texts(send: Send, recorder: Recorder) -> None:
         assert send("codex", **about, hook_event_name="PreToolUse") == {}
         return send("codex", **about, hook_event_name="PostToolUse", tool_response=response)
 
-    said = call("1", f"bash: /etc/shadow: Permission denied\n{DENIED}")
+    call("1", f"bash: /etc/shadow: Permission denied\n{DENIED}")
     call("2", f"Chunk ID: a\nProcess exited with code 1\nFinal output:\n{DENIED}")
     call("3", "Chunk ID: a\nProcess exited with code 0\nFinal output:\nError: no such word")
     call("4", {"content": [{"type": "text", "text": "no"}], "isError": True}, "mcp__shop__search")
     call("5", "three chairs, and how to mend errors")
     errors = [recorder.error(each) for each in recorder.outcomes]
     assert [each is not None for each in errors] == [True, True, False, True, False]
-    # Codex takes an answer with a field that it does not know for none.
-    [output] = said.values()
-    assert set(output) == {"hookEventName", "additionalContext"} and "Look at owner" in output["additionalContext"]
+    # A hint after a call, here that of a loop. Codex takes an answer with a field that it does not know for none.
+    *_, told = [call(f"again {number}", f"Process exited with code 1\n{DENIED}") for number in range(3)]
+    [output] = told.values()
+    assert set(output) == {"hookEventName", "additionalContext"} and "goes in circles" in output["additionalContext"]
 
 
 def test_a_call_that_is_sure_to_fail_is_denied_once(send: Send, fleet: Fleet, recorder: Recorder) -> None:
@@ -127,16 +128,18 @@ def test_cursor_is_told_where_it_listens(send: Send, recorder: Recorder) -> None
     assert sent("postToolUseFailure", **call, **failed, tool_use_id="1") == {}
     refused = {"error_message": "no", "failure_type": "permission_denied", "duration": 1}
     assert sent("postToolUseFailure", **call, **refused, tool_use_id="2") == {}
+    for number in range(2):  # three times the same: a loop
+        assert sent("postToolUseFailure", **call, **failed, tool_use_id=f"again {number}") == {}
     call["tool_input"] = {"command": "ls"}
-    [said] = sent(
+    [told] = sent(
         "postToolUse", **call, tool_output='{"exitCode":0,"stdout":"a"}', duration=5, tool_use_id="3"
     ).values()
-    assert "Look at owner and mode" in said
+    assert "goes in circles" in told
     sent("postToolUse", **call, tool_output='{"exitCode":2,"stdout":"","stderr":"no a"}', duration=5, tool_use_id="4")
     sent("afterAgentResponse", text="done")
     assert sent("sessionEnd", reason="completed") == {}
     errors = [recorder.error(each) for each in recorder.outcomes]
-    assert errors == [("_OTHER", DENIED), None, ("_OTHER", "no a")]
+    assert errors == [*[("_OTHER", DENIED)] * 3, None, ("_OTHER", "no a")]
     assert recorder.kinds[0] == "session.started" and recorder.kinds[-1] == "session.ended"
     assert [each.data[events.ROLE] for each in recorder.events if each.kind == "message"] == ["user", "assistant"]
 
