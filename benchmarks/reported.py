@@ -1,4 +1,4 @@
-"""Which pairs of error texts that belong together get one pattern, and which that differ get two?
+"""Count the pairs of error texts that belong together and get one pattern, and those that differ and get two.
 
 The texts of `benchmarks/data/reported_errors.txt` have the shapes that public bug reports show. Half of the tools were
 in view while the frames of `fleetlore.fingerprint.frames` were written. Sentry's grouping of messages, as documented,

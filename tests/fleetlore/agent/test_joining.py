@@ -79,7 +79,7 @@ def test_without_a_session_it_is_the_plain_call(recorder: Recorder) -> None:
 
 
 def test_it_keeps_what_a_framework_reads_of_a_function() -> None:
-    assert str(inspect.signature(read)) == "(path: 'str', limit: 'int' = 10) -> 'str'"
+    assert str(inspect.signature(read)) == "(path: str, limit: int = 10) -> str"
     assert read.__name__ == "read" and read.__doc__ == "Read a file."
     assert inspect.iscoroutinefunction(read_later) and not inspect.iscoroutinefunction(read)
 

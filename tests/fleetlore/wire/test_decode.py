@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from fleetlore.refusals import refusals
 from fleetlore.wire.decode import json_reader, mended_json, msgpack_reader, read_json, well_formed
-from fleetlore.wire.events import Definitions
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from streams.stage.operators import Erased
 
 ODD = [b"", b"[" * 100_000, b'{"a":' * 100_000, b'"\xff"', b'"\\ud800"', b"\xef\xbb\xbf{}", b"1e9999"]
-KINDS = (Pattern, MemoryItem, Decision, Definitions, Judgment, Trajectory)
+KINDS = (Pattern, MemoryItem, Decision, Judgment, Trajectory)
 READERS: list[Callable[[bytes], Any]] = [
     json_reader(dict[str, Any]),
     msgpack_reader(dict[str, Any]),

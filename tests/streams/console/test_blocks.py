@@ -34,9 +34,10 @@ def test_new_failures_come_first_then_rising_ones_and_cured_ones_last() -> None:
 def test_a_failure_is_shown_by_its_commonest_form_and_what_agents_are_told_of_it() -> None:
     of = family("sql", "Missing", (0, 9, 9))
     rare, common = form(of, "rare", failures=1), form(of, "no space left on device", failures=8, sessions=4, agents=2)
-    (found,) = blocks.failing(snapshot(tool("sql", *ALL_DAY), of, rare, common))
+    better = item("i", tool="sql", pattern=common.id, was=("into=main",), now=("into=spare",))
+    (found,) = blocks.failing(snapshot(tool("sql", *ALL_DAY), of, rare, common, better))
     assert found.example == common
-    assert "Free space first" in found.hint
+    assert "into=spare" in found.hint and "2 agents in 3 sessions" in found.hint
 
 
 def test_only_items_first_seen_in_a_day_are_new() -> None:
