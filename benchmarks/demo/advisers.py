@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from benchmarks.demo.agents import RETRIED, Tip
 from benchmarks.demo.world import Call, Environment, Reply
 
@@ -95,17 +93,8 @@ class FleetAdviser:
 
 
 def _remedy(remedy: dict[str, Any] | None, call: Call) -> Call | None:
-    """Return an item's remedy as a call, of a change the call with it. It is None if the arguments are no JSON
-    object."""
-    if remedy is None:
+    """Return the call with the change of an item's remedy, or None if the remedy changes no argument."""
+    if remedy is None or "change" not in remedy:
         return None
-    if "change" in remedy:
-        name, _, value = remedy["change"]
-        return Call(call.tool, {**call.arguments, name: value})
-    arguments = remedy.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = orjson.loads(arguments)
-        except orjson.JSONDecodeError:
-            return None
-    return Call(str(remedy.get("tool", "")), arguments) if isinstance(arguments, dict) else None
+    name, _, value = remedy["change"]
+    return Call(call.tool, {**call.arguments, name: value})

@@ -52,7 +52,8 @@ class Plan:
 
     @property
     def world(self) -> World:
-        return World(self.seed)
+        # Of calls that another call must precede the fleet says nothing: on no log did such advice help.
+        return World(self.seed, needing=0.0)
 
     @property
     def names(self) -> list[str]:

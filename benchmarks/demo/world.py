@@ -76,7 +76,8 @@ class Step:
 class World:
     """The rules of one world, drawn by ``seed`` over ``domains`` (all of them when None).
 
-    ``flakiness`` is the chance that a networked call fails for no reason. Raises ``KeyError`` for an unknown domain.
+    ``flakiness`` is the chance that a networked call fails for no reason, ``needing`` the share of a job's possible
+    preconditions that it has. Raises ``KeyError`` for an unknown domain.
     """
 
     catalogue: ClassVar[Catalogue] = CATALOGUE
@@ -88,8 +89,10 @@ class World:
         domains: Sequence[str] | None = None,
         tasks: int = 24,
         flakiness: float = 0.04,
+        needing: float = 0.8,
     ) -> None:
         self.seed = seed
+        self._needing = needing
         self.flakiness = flakiness
         every_domain = self.catalogue.domains
         self.domains = {name: every_domain[name] for name in (sorted(every_domain) if domains is None else domains)}
@@ -112,7 +115,7 @@ class World:
             self._wording[job.tool] = rng.choice(job.tool.split("|"))
             refused = rng.choices(range(len(job.values)), weights=[1, *[2] * (len(job.values) - 1)])[0]
             self._refused[job.tool] = tuple(rng.sample(job.values, refused))
-            self._needs[job.tool] = tuple(need for need in job.needs if rng.random() < 0.8)
+            self._needs[job.tool] = tuple(need for need in job.needs if rng.random() < self._needing)
 
     def _task(self, number: int) -> Task:
         rng = Random(f"task/{self.seed}/{number}")

@@ -224,11 +224,6 @@ async def test_the_weather_is_not_counted_as_a_fault() -> None:
     assert run.calls > len(run.faults)
 
 
-@pytest.mark.parametrize("arguments", ['{"profile": "deploy"}', {"profile": "deploy"}])
-def test_an_items_remedy_becomes_a_call(arguments: object) -> None:
-    assert _remedy({"tool": "login", "arguments": arguments}, PUSH[0]) == LOGIN[0]
-
-
 def test_a_change_becomes_the_call_with_it() -> None:
     changed = _remedy(
         {"tool": "login", "change": ["profile", "default", "deploy"]}, Call("login", {"profile": "default"})
@@ -236,10 +231,8 @@ def test_a_change_becomes_the_call_with_it() -> None:
     assert changed == Call("login", {"profile": "deploy"})
 
 
-@pytest.mark.parametrize(
-    "remedy", [None, {"tool": "login", "arguments": '{"profile": "dep'}, {"tool": "x", "arguments": [1]}]
-)
-def test_a_remedy_without_an_object_of_arguments_is_left_out(remedy: dict[str, object] | None) -> None:
+@pytest.mark.parametrize("remedy", [None, {"tool": "login"}])
+def test_a_remedy_without_a_change_is_left_out(remedy: dict[str, object] | None) -> None:
     assert _remedy(remedy, PUSH[0]) is None
 
 
@@ -278,12 +271,11 @@ def recovery(remedy: dict[str, Any] | None) -> MemoryItem:
 
 
 async def test_the_fleets_advice_becomes_tips_and_every_call_is_reported() -> None:
-    items = (recovery({"tool": "login", "arguments": {"profile": "deploy"}}), recovery(None))
-    session: Any = FakeSession(
-        Advice(tuple(change_tip(item, "prepared") for item in items), risk=0.7), Outlook(0.2, None)
-    )
+    items = (recovery({"tool": "push", "change": ["branch", "fix-1", "fix-2"]}), recovery(None))
+    tips = tuple(change_tip(item, "changed") for item in items)
+    session: Any = FakeSession(Advice(tips, risk=0.7), Outlook(0.2, None))
     adviser = FleetAdviser(session)
-    assert adviser.advise(PUSH[0]) == Tip(0.7, (LOGIN[0],))
+    assert adviser.advise(PUSH[0]) == Tip(0.7, (Call("push", {**PUSH[0].arguments, "branch": "fix-2"}),))
     assert adviser.predict(PUSH) == [0.2, 0.2]
     world = World(0, flakiness=0.0)
     environment = world.open(world.tasks[0], 1)

@@ -277,7 +277,8 @@ def test_one_command_measures_python_as_it_does_sql(tmp_path: Path) -> None:
     assert found["paired_failed"]["perfect"]["none"]["new_tasks"]["high"] < 0
     losses = {arm: slices["new_tasks"]["mean"] for arm, slices in found["log_loss"].items()}
     assert losses.keys() == {"counts", "LR", "weights", "perfect"}
-    assert losses["perfect"] == min(losses.values())
+    # The arms make different calls, so learned weights can be as good on theirs.
+    assert losses["perfect"] == pytest.approx(min(losses.values()), abs=0.001)
     assert losses["weights"] < log(2)
 
 
