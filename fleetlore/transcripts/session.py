@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.transcripts.verdict import json_or_text, verdict_of
 from fleetlore.wire import events as ev
@@ -143,6 +142,8 @@ class Conversation:
         key = None
         is_unique = id.startswith(_UNIQUE) or len(id) >= _UNIQUE_ID
         if self._seen is not None and (is_unique or time):
+            from fleetlore.fingerprint.fingerprint import arguments_text  # imports numpy, which `--help` is spared
+
             key = id, 0.0 if is_unique else time, tool, arguments_text(arguments)
             if key in self._seen or (is_unique and key in self._made):
                 self._history.add(id)
