@@ -103,7 +103,7 @@ SCENARIOS = [
     Scenario("everything", faults.everything, FORM.kills, FORM.kills * KILL_SECONDS, FORM.kills * KILL_SECONDS),
 ]
 CLUSTER = Scenario("cluster in trouble", faults.nothing, FORM.rounds)
-UPGRADE = Scenario("upgrade killed", faults.nothing, FORM.rounds)
+UPGRADE = Scenario("upgrade killed", faults.nothing, FORM.rounds // 2)
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3_600), pytest.mark.asyncio(loop_scope="module")]
 

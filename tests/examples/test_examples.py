@@ -29,9 +29,11 @@ def address(broker: EmbeddedBroker) -> Iterator[str]:
 
 
 def run(name: str, address: str) -> str:
+    # All agents have one owner, as in `fleetlore up`.
+    given = {"FLEETLORE_BROKER": address, "FLEETLORE_HOLDOUT_SHARE": "0", "FLEETLORE_QUORUM": "1"}
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / name],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FLEETLORE_BROKER": address, "FLEETLORE_HOLDOUT_SHARE": "0"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **given},
         capture_output=True,
         text=True,
         timeout=50,

@@ -25,8 +25,8 @@ from tests.streams.broker_pipeline import BrokerPipeline
 
 pytestmark = pytest.mark.timeout(300)
 
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
+WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
 
 
 def send_with_librdkafka(bootstrap: str, name: str, events: list[Event]) -> None:

@@ -22,6 +22,7 @@ RECORDS, BATCHES, PER_BATCH = 3_000, 200, 20
 _LAST_OFFSET = 23
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_every_good_session_among_odd_records_is_judged(
     lone_pipeline: Callable[..., Awaitable[BrokerPipeline]],

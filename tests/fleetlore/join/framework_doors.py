@@ -219,7 +219,8 @@ async def mcp_over_stdio(world: World, fleet: Fleet, model: Scripted) -> None:
     log.unlink(missing_ok=True)
     given = [str(world.folder), fleet.agent, fleet.settings.hold, str(fleet.clock.now()), GOAL, TASK]
     server = [sys.executable, "-c", SERVER, str(made)]
-    proxy = StdioServerParameters(command=sys.executable, args=["-c", PROXY, *given, *server], cwd=ROOT)
+    environ = {"FLEETLORE_QUORUM": str(fleet.settings.quorum)}
+    proxy = StdioServerParameters(command=sys.executable, args=["-c", PROXY, *given, *server], cwd=ROOT, env=environ)
     async with Client(proxy) as client:
         await converse(client, model)
     for _ in range(100):

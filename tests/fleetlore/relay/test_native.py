@@ -96,7 +96,6 @@ async def test_it_does_what_an_agent_of_the_broker_does(
     await make_topics(broker.address, tenant, *TOPICS, partitions=2)
     await teach(broker.address, tenant)
     about: dict[str, Any] = {"tenant": tenant, "ready_seconds": SECONDS}
-    given = {"system": "You buy chairs.", "tools": [{"name": "search"}]}
     async with (
         Fleet("relay", broker=broker.address, **about) as relay,
         serving(path, relay),
@@ -105,7 +104,7 @@ async def test_it_does_what_an_agent_of_the_broker_does(
     ):
         told = []
         for fleet in (direct, native):
-            with fleet.session("find a chair", session_id=f"of {fleet.agent}", **given) as session:
+            with fleet.session("find a chair", session_id=f"of {fleet.agent}") as session:
                 told.append([tip.text for tip in session.advise("search", WRONG).tips])
                 session.record("search", WRONG, error=LookupError("no index products"))
                 session.message("user", "go on")
