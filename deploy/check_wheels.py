@@ -56,7 +56,7 @@ def main() -> None:
         listed = subprocess.run(
             [python.parent / "fleetlore", "--help"], check=True, cwd=folder, capture_output=True, text=True
         ).stdout
-        missing = [name for name in ("up", "worker", "trainer", "replay", "backtest") if name not in listed]
+        missing = [name for name in ("up", "worker", "trainer", "export", "backtest") if name not in listed]
         assert not missing and "not installed" not in listed, listed
         print("fleetlore-server: every command is there")
 
