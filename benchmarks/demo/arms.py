@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def world(self) -> World:
-        # Of calls that another call must precede the fleet says nothing: on no log did such advice help.
+        # The fleet gives no advice to make another call first, because such advice helped on no log.
         return World(self.seed, needing=0.0)
 
     @property
