@@ -7,7 +7,6 @@ import itertools
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,7 +32,7 @@ from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded import kafka
-from streams.embedded.broker import DEFAULT_PORT, free_port
+from streams.embedded.broker import free_port
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
@@ -42,16 +41,6 @@ from tests.streams.log_pipeline import Story
 EVENTS = topic("default", "events")
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 CALLS = 10
-
-
-@pytest.fixture(autouse=True)
-def kafkas_port() -> Iterator[None]:
-    """Take it: of two stacks that start at once both may find it free, and one then fails."""
-    with socket.socket() as taken:
-        with contextlib.suppress(OSError):
-            taken.bind(("127.0.0.1", DEFAULT_PORT))
-            taken.listen()
-        yield
 
 
 @pytest.fixture
