@@ -16,7 +16,7 @@ import logging
 import struct
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from gzip import GzipFile
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -335,6 +335,10 @@ class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
             raise StopIteration  # the client fetches the rest from `next_fetch_offset`
         try:
             record = super().__next__()
+        except CorruptRecordException as error:
+            # An error here would lose the records of other partitions, which `getmany` has taken already.
+            log.info("%s; it is fetched again", error)
+            raise StopIteration from None
         except _CodecMissing as missing:
             raise ConfigError(
                 f"{self._topic} holds records that are compressed with {missing}, which this installation cannot "
@@ -359,10 +363,3 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc,unused-ignore]
     """An aiokafka consumer that returns an `Unreadable` instead of raising for ever."""
 
     start = _with(AIOKafkaConsumer.start, Fetcher=_Fetcher)
-
-    async def getmany(self, *partitions: TopicPartition, **options: Any) -> Mapping[TopicPartition, Any]:
-        try:
-            fetched: Mapping[TopicPartition, Any] = await super().getmany(*partitions, **options)
-            return fetched
-        except CorruptRecordException:  # the batch is fetched again
-            return {}

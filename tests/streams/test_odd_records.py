@@ -9,9 +9,14 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
+from aiokafka import TopicPartition
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
+from fleetlore.kafka.batches import Unreadable
+from fleetlore.kafka.client import connected, make_consumer
 from fleetlore.wire.topics import topic
+from sinks.topics import ensure_topics
 from tests.doubles.raw_batches import Raw, batch, produce
 from tests.fuzz import batches, records
 from tests.streams.broker_pipeline import DRAIN_SECONDS, BrokerPipeline
@@ -22,7 +27,24 @@ RECORDS, BATCHES, PER_BATCH = 3_000, 200, 20
 _LAST_OFFSET = 23
 
 
-@pytest.mark.slow
+async def test_a_checksum_that_fails_costs_no_record_of_another_partition(broker: EmbeddedBroker, tenant: str) -> None:
+    settings, name = Settings(broker=broker.address, tenants=(tenant,), partitions=8), topic(tenant, "events")
+    await ensure_topics(settings)
+    for partition in range(8):
+        for number in range(5):
+            produce(broker.address, name, batch([Raw()], crc=(partition % 2) * (8 * number + partition)), partition)
+    found = Counter[tuple[int, bool]]()
+    async with connected(make_consumer(settings.cluster)) as consumer:
+        consumer.assign(partitions := [TopicPartition(name, number) for number in range(8)])
+        await consumer.seek_to_beginning(*partitions)
+        async with asyncio.timeout(30):
+            while found.total() < 40:
+                for each in (await consumer.getmany(timeout_ms=100)).values():
+                    found.update((record.partition, isinstance(record, Unreadable)) for record in each)
+    assert found == {(partition, bool(partition % 2)): 5 for partition in range(8)}
+
+
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_every_good_session_among_odd_records_is_judged(
     lone_pipeline: Callable[..., Awaitable[BrokerPipeline]],

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition, codec
 from aiokafka.consumer import consumer, fetcher
-from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import calc_crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,15 +30,14 @@ GOOD = Raw(b"good", b"k", [(b"a", b"b")])
 def read(*fetched: bytes, offset: int = 0, most_fetches: int = 100) -> list[ConsumerRecord]:
     """Every record of a log that consists of these batches, fetched as aiokafka does."""
     found: list[ConsumerRecord] = []
+    still = 0  # fetches without an advance; a batch whose checksum fails is fetched again once
     for _ in range(most_fetches):
         bases = [struct.unpack_from(">q", each)[0] for each in fetched]
         served = fetched[max(index for index, base in enumerate(bases) if base <= offset or not index) :]
         fetch: Any = _Records(TP, _Batches(b"".join(served)), None, offset, None, None, True, 1)
-        try:
-            found += list(fetch)
-        except CorruptRecordException:
-            continue
-        if fetch.next_fetch_offset == offset:
+        found += list(fetch)
+        still = still + 1 if fetch.next_fetch_offset == offset else 0
+        if still == 2:
             break
         offset = fetch.next_fetch_offset
     return found
@@ -95,8 +93,7 @@ def test_a_damaged_batch_is_one_refusal_and_the_next_one_is_read(damaged: bytes,
 
 def test_a_checksum_that_fails_once_is_fetched_again() -> None:
     fetch: Any = _Records(TP, _Batches(batch([GOOD], base=77, crc=5)), None, 77, None, None, True, 1)
-    with pytest.raises(CorruptRecordException):
-        next(fetch)
+    assert list(fetch) == [] and fetch.next_fetch_offset == 77
     assert shape(read(batch([GOOD], base=77))) == [(77, True)]
 
 
