@@ -156,8 +156,7 @@ class MilvusStore:
             self._client = None
 
     async def __aenter__(self) -> Self:
-        """Enter without connecting. `open` or the first request connects."""
-        return self
+        return self  # `open` or the first request connects
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -220,9 +219,9 @@ class MilvusStore:
         """
         found: list[dict[str, Any]] = []
 
-        def read(chunk: list[str]) -> None:
-            filter, named = _among(chunk), ["id", *fields]
-            found.extend(self._open_client().query(self._target(collection), filter=filter, output_fields=named))
+        def read(filter: str) -> None:
+            target, read_fields = self._target(collection), ["id", *fields]
+            found.extend(self._open_client().query(target, filter=filter, output_fields=read_fields))
 
         for id, detail in await self._by_ids(read, ids):
             log.error("%s has no row %r: Milvus at %s refuses to look for it: %s", collection, id, self._uri, detail)
@@ -236,19 +235,22 @@ class MilvusStore:
             RowRefused: Milvus refuses some ids; all other rows are deleted.
         """
 
-        def delete(chunk: list[str]) -> None:
-            self._open_client().delete(self._target(collection), filter=_among(chunk))
+        def delete(filter: str) -> None:
+            self._open_client().delete(self._target(collection), filter=filter)
 
         if refused := await self._by_ids(delete, ids):
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
-    async def _by_ids(self, work: Callable[[list[str]], object], ids: Sequence[str]) -> list[tuple[str, str]]:
-        """Request ids in chunks. Return (id, reason) of the refused ones."""
+    async def _by_ids(self, work: Callable[[str], object], ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Call `work` with filters for chunks of ids. Return (id, reason) of the refused ones."""
+
+        def on_ids(chunk: list[str]) -> None:
+            work(f"id in [{', '.join(map(quoted, chunk))}]")
 
         def ask(chunk: list[str]) -> list[tuple[str, str]]:
-            refused = _all_but_refused(work, chunk)
+            refused = _all_but_refused(on_ids, chunk)
             if refused:
-                work([_NO_ROW])  # if Milvus refuses this too, the ids are not the reason
+                on_ids([_NO_ROW])  # if Milvus refuses this too, the ids are not the reason
             return [(id, message_of(error)[:_DETAIL_CHARACTERS]) for id, error in refused]
 
         possible = [id for id in ids if can_be_id(id)]
@@ -307,9 +309,7 @@ class MilvusStore:
         shape = _COLLECTIONS[alias_of(collection)]
         ready = [
             {
-                "id": row["id"],
-                "tenant": row["tenant"],
-                "body": row["body"],
+                **{name: row[name] for name in ("id", "tenant", "body")},
                 "state": row.get("state", ""),
                 **{name: _clip(row.get(name) or "", length) for name, length in shape.columns},
                 **found_by,
@@ -336,22 +336,11 @@ class MilvusStore:
         client = self._open_client()
         if target not in self._schemas:
             self._schemas[target] = client.describe_collection(target)
-        columns = [
-            {
-                "name": name,
-                "type": DataType.FLOAT_VECTOR if name == VECTOR else DataType.VARCHAR,
-                "values": [row[name] for row in rows],
-            }
-            for name in rows[0]
-        ]
+        types = {name: DataType.FLOAT_VECTOR if name == VECTOR else DataType.VARCHAR for name in rows[0]}
+        columns = [{"name": name, "type": type, "values": [row[name] for row in rows]} for name, type in types.items()]
         self._check()
-        client._get_connection().upsert(
-            target,
-            columns,
-            timeout=self._write_seconds,
-            schema=self._schemas[target],
-            context=client._generate_call_context(),
-        )
+        context, schema = client._generate_call_context(), self._schemas[target]
+        client._get_connection().upsert(target, columns, timeout=self._write_seconds, schema=schema, context=context)
 
     def _target(self, collection: str) -> str:
         if collection not in _COLLECTIONS:
@@ -380,10 +369,6 @@ class MilvusStore:
             self._open_client().load_collection(self._target(collection.name))
 
 
-def _among(ids: Sequence[str]) -> str:
-    return f"id in [{', '.join(map(quoted, ids))}]"
-
-
 def _all_but_refused(work: Callable[[list[T]], object], values: list[T]) -> list[tuple[T, Exception]]:
     """Call `work` on values. Return the refused ones, found one by one so that one stops no other."""
     try:
@@ -399,10 +384,8 @@ def _all_but_refused(work: Callable[[list[T]], object], values: list[T]) -> list
 
 
 def _is_refusal(error: MilvusException | RpcError) -> bool:
-    if isinstance(error, DataNotMatchException | ParamError):
-        return True
     if isinstance(error, MilvusException):
-        return error.code in _REFUSALS
+        return isinstance(error, DataNotMatchException | ParamError) or error.code in _REFUSALS
     # half of a message may fit
     return error.code() is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or "")
 

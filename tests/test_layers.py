@@ -34,7 +34,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "models.place_names models.memory sinks",
         "models.cases",
         "models.judge models.distil models.calls",
-        "models.llm models.adapter models.export",
+        "models.llm models.adapter",
         "models.backtest",
         "streams.stage",
         "streams.stages",

@@ -25,7 +25,8 @@ _STATEMENT = re.compile(
 # A sentence such as "select a hotel from the list" is no statement: a tool or argument of such a name takes none.
 _DATABASE = re.compile(r"sql|database|(?<![a-z])db(?![a-z])|duckdb|clickhouse|bigquery|snowflake", re.IGNORECASE)
 _NAMES = re.compile(
-    r"(?i)\s*(?:SHOW|DESC(?:RIBE)?|PRAGMA)\s|.*\b(?:information_schema|sqlite_(?:master|schema)|pg_(?:catalog|tables))\b",
+    r"(?i)\s*(?:SHOW|DESC(?:RIBE)?|PRAGMA)\s"
+    r"|.*\b(?:information_schema|sqlite_(?:master|schema)|pg_(?:catalog|tables))\b",
     re.DOTALL,
 )
 # Some agents write a call within the call: `execute[SHOW TABLES]`.

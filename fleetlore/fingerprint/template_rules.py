@@ -18,8 +18,8 @@ Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], 
 
 _EXTENSIONS = (
     "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|"
-    "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|mod|sum|"
-    "docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|tmp|"
+    "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|"
+    "mod|sum|docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|tmp|"
     "bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|"
     "mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|"
     "pptx?|od[ts]|rtf|epub|tex|bib"
@@ -40,8 +40,8 @@ _MANY_DIGITS = re.compile(
     r"|(?!UTF|ISO|SHA|AES|TLS)[A-Z]{2,}-\d+|(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6,}"  # an issue's key, a booking's code
 )
 _CODE_BEFORE = re.compile(
-    r"(?:\b|_)(?:status|(?:exit|return|status|error)?code|errno|winerror|exit(?:ed)?|rc|http|error|signal)\b[^\w\n]{0,3}"
-    r"(?:code |status )?$",
+    r"(?:\b|_)(?:status|(?:exit|return|status|error)?code|errno|winerror|exit(?:ed)?|rc|http|error|signal)\b"
+    r"[^\w\n]{0,3}(?:code |status )?$",
     re.I,
 )
 # One of these stands in what `_CODE_BEFORE` matches.

@@ -15,6 +15,10 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 12
 
 
+# Sessions and agents are hashed at every step and merge.
+cached_hash = lru_cache(maxsize=16_384)(stable_hash)
+
+
 def user_hash(user: str) -> str:
     """Return the pipeline's only name of a user: 13 hex digits.
 

@@ -12,7 +12,6 @@ All are functions of the set of contributions: no order of arrival, no clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import groupby
 from math import fsum
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
@@ -21,7 +20,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.hashing import cached_hash
 from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Count, Hash, JsonStruct, Moment, Trajectory
@@ -53,8 +52,6 @@ _AGE_STEPS = 32
 # A strategy is shown with at most this many lines, and a title of this many characters.
 _MAX_LINES = 8
 _MAX_TITLE = 160
-
-_hash = lru_cache(maxsize=4096)(stable_hash)
 
 
 class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="candidate"):
@@ -138,7 +135,7 @@ def origin(trajectory: Trajectory) -> _Origin:
         agent=principal_of(trajectory.agent),
         seen=trajectory.ended,
         revision=trajectory.revision,
-        goal=_hash(trajectory.goal or trajectory.task or trajectory.id),
+        goal=cached_hash(trajectory.goal or trajectory.task or trajectory.id),
         is_open=trajectory.is_open,
     )
 

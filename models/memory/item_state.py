@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import fsum
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.hashing import cached_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
@@ -67,14 +66,14 @@ class ItemState:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
         if other.is_open:
             return self._merge_open(other)
-        changed, session, agent = self._settle(other), _hash(other.session), _hash(other.agent)
+        changed, session, agent = self._settle(other), cached_hash(other.session), cached_hash(other.agent)
         if self.contributors.has_room(session, agent):  # else what it says need not be hashed
             contributor = Contributor(
                 other.revision,
                 other.side,
                 agent,
                 other.seen,
-                _hash(other.said),
+                cached_hash(other.said),
                 goal=other.goal,
                 delayed=other.delayed,
                 danger=other.danger,
@@ -88,11 +87,11 @@ class ItemState:
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
     def _merge_open(self, other: Candidate) -> bool:
-        settled, known = self.contributors.kept.get(_hash(other.session)), self.open.get(other.session)
+        settled, known = self.contributors.kept.get(cached_hash(other.session)), self.open.get(other.session)
         if settled is not None and settled.revision >= other.revision:
             return False
         if known is None or _precedes(other, known):
-            found = sorted({**self.open, other.session: other}.items(), key=lambda each: _hash(each[0]))
+            found = sorted({**self.open, other.session: other}.items(), key=lambda each: cached_hash(each[0]))
             self.open = dict(found[:EXAMPLES])
         return self.open.get(other.session) is not known
 
@@ -117,7 +116,9 @@ class ItemState:
     @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
-        examples = [_hash(each.session) for side in (*self.examples.values(), self.open.values()) for each in side]
+        examples = [
+            cached_hash(each.session) for side in (*self.examples.values(), self.open.values()) for each in side
+        ]
         return {*self.contributors.kept, *examples}
 
     def discard(self, sessions: Collection[int]) -> bool:
@@ -127,10 +128,10 @@ class ItemState:
         """
         counted = self.contributors.discard(sessions)
         kept = {
-            side: tuple(each for each in found if _hash(each.session) not in sessions)
+            side: tuple(each for each in found if cached_hash(each.session) not in sessions)
             for side, found in self.examples.items()
         }
-        still_open = {session: each for session, each in self.open.items() if _hash(session) not in sessions}
+        still_open = {session: each for session, each in self.open.items() if cached_hash(session) not in sessions}
         if not counted and kept == self.examples and still_open == self.open:
             return False
         self.open = still_open
@@ -144,7 +145,7 @@ class ItemState:
         examples = [each for side in (*self.examples.values(), self.open.values()) for each in side]
         return {
             *(session for session, each in self.contributors.kept.items() if each.agent in agents),
-            *(_hash(each.session) for each in examples if _hash(each.agent) in agents),
+            *(cached_hash(each.session) for each in examples if cached_hash(each.agent) in agents),
         }
 
     def without(self, agents: Collection[int]) -> ItemState:
@@ -163,7 +164,7 @@ class ItemState:
             newest[candidate.session] = candidate
         sides: dict[Side, list[Candidate]] = {}
         for each in newest.values():
-            counted = self.contributors.kept.get(_hash(each.session))
+            counted = self.contributors.kept.get(cached_hash(each.session))
             if counted is None or (counted.revision == each.revision and counted.side == each.side):
                 sides.setdefault(each.side, []).append(each)
         before = self.examples
@@ -227,14 +228,14 @@ class ItemState:
             first_seen=self.first_seen if self.first_seen < math.inf else 0.0,  # of a row of an earlier release
             last_seen=self.last_seen,
             version=best.version,
-            said_by=tuple(sorted({_hash(each.agent) for each in shown})),
+            said_by=tuple(sorted({cached_hash(each.agent) for each in shown})),
             against=round(support * even["failure"] / even["success"]),
         )
 
     def _most_said(self, half_life_seconds: float) -> _Said:
         counted = self._counted
         found = votes([(each.way, each) for each in counted], half_life_seconds)
-        ways = [(_hash(each.said), each) for each in self.examples["success"]]
+        ways = [(cached_hash(each.said), each) for each in self.examples["success"]]
         most = min((way for way, _ in ways), key=lambda way: _order(found.get(way), way))
         return _Said(
             [each for way, each in ways if way == most],
@@ -311,10 +312,6 @@ def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[
     return LatestSample(SAMPLED_SESSIONS, lambda agent: Contributor((0, 0.0), "withdrawn", agent, 0.0), kept)
 
 
-# Cached, since agents and the sessions of the examples repeat: five hashes a contribution.
-_hash = lru_cache(maxsize=16_384)(stable_hash)
-
-
 def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:
     """Lower is shown: a way of more agents, then of more weight."""
     agents, weight = votes or (0, 0.0)
@@ -341,9 +338,11 @@ def _in_turn(side: Sequence[Candidate], distrusted: Collection[int]) -> tuple[Ca
     turns = Counter[str]()
     order: list[tuple[bool, int, int, int, str]] = []
     by_session = {each.session: each for each in side}
-    for hashed, session in sorted([(_hash(session), session) for session in by_session]):
+    for hashed, session in sorted([(cached_hash(session), session) for session in by_session]):
         agent, item_id = by_session[session].agent, by_session[session].item_id
-        order.append((_hash(agent) in distrusted, turns[agent], _hash(f"{item_id}/{agent}"), hashed, session))
+        order.append(
+            (cached_hash(agent) in distrusted, turns[agent], cached_hash(f"{item_id}/{agent}"), hashed, session)
+        )
         turns[agent] += 1
     return tuple([by_session[session] for *_, session in sorted(order)])
 

@@ -27,7 +27,7 @@ def export(
     `prompt`, `chosen` (it worked) and `rejected` (it failed).
     """
     settings = asked.settings
-    from models.export import pairs_of, session_row, usable
+    from models.distil.export import pairs_of, session_row, usable
     from streams.training.judged_sessions import judged_sessions
 
     kept = [each for each in ask(judged_sessions(settings, asked.tenant)) if usable(each)]

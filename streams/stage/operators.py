@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import ClassVar
 
 import msgspec
@@ -21,7 +20,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
 from fleetlore.refusals import refused
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.hashing import cached_hash, stable_hash
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import principal_of
@@ -32,8 +31,6 @@ __all__ = ["ERASURES", "Distrusted", "Erased", "Erasure", "Forget", "Operators",
 
 ERASURES = "erasures"
 _READ_SECONDS = 30.0
-
-_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -165,10 +162,10 @@ class Erased(_OperatorTopic):
 
     def holds(self, tenant: str, session: str) -> bool:
         """Return whether a session, or the session that it is part of, is erased."""
-        return self.has(tenant, _hash(session))
+        return self.has(tenant, cached_hash(session))
 
     def drops(self, tenant: str, session: str, agent: str, time: float) -> bool:
-        return self.holds(tenant, session) or time < self._agents.get(tenant, {}).get(_hash(agent), 0.0)
+        return self.holds(tenant, session) or time < self._agents.get(tenant, {}).get(cached_hash(agent), 0.0)
 
     def _decode(self, tenant: str, value: bytes) -> None:
         erasure = json_reader(Erasure)(value)

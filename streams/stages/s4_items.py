@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.hashing import cached_hash
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Candidate, Shown, is_unconfirmed
 from models.memory.item_state import ItemState
@@ -27,8 +26,6 @@ from streams.stage.operators import Forget, Operators, Reconsider
 READ_AGAIN_SECONDS = 60.0
 # Upper bounds in bytes: of a state, of an example, and of a session that contributed or tried the item.
 STATE_BYTES, EXAMPLE_BYTES, SESSION_BYTES = 2_500, 8_000, 640
-
-_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 @dataclass(slots=True)
@@ -77,7 +74,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         return value.item_id
 
     def session_of(self, value: Candidate | Shown) -> int:
-        return _hash(value.session)
+        return cached_hash(value.session)
 
     def weigh(self, state: _Item) -> int:
         examples = len(state.state.open) + sum(map(len, state.state.examples.values()))

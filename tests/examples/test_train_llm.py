@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetlore.lora.adapter import base_of, read_lora
-from models.export import pairs_of
+from models.distil.export import pairs_of
 from tests.build import call, judgment
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_llm" / "train.py"

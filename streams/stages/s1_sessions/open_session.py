@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from functools import lru_cache
 
 import msgspec
 from msgspec.structs import astuple, replace
@@ -12,7 +11,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape
 from fleetlore.fingerprint.frames import excerpt
 from fleetlore.fingerprint.loops import LoopDetector, LoopPattern, mark_of
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.hashing import cached_hash, stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.principals import principal_of
@@ -250,8 +249,7 @@ class OpenSession(msgspec.Struct):
     def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
         """Count a loop as a pattern of its own. It is no failure: failed calls were counted as that."""
         step = self.steps[sequence]
-        loop = self._detector.take(arguments, step)
-        if loop is not None:
+        if (loop := self._detector.take(arguments, step)) is not None:
             pattern = loop.pattern
             self.steps[sequence] = replace(step, loop=pattern.exact)
             self.loops[pattern] = self.loops.get(pattern, 0) + 1
@@ -262,9 +260,8 @@ class OpenSession(msgspec.Struct):
         """Return the counts that have changed since the last call; all, where it became known how the session ended."""
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
-        session = stable_hash(self.id)
-        principal = principal_of(self.agent)
-        agent = _name_hash(principal)
+        session, principal = stable_hash(self.id), principal_of(self.agent)
+        agent = cached_hash(principal)
         observations = []
         for each in self._counts.values():
             if not each.reported or each.ended != ended:
@@ -401,6 +398,3 @@ def _gaps(first: int, last: int, known: Container[int]) -> tuple[tuple[int, int]
         else:
             gaps.append((each, each + 1))
     return tuple(gaps)
-
-
-_name_hash = lru_cache(maxsize=16_384)(stable_hash)

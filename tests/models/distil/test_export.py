@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleetlore.wire.trajectory import CUT, Judgment, Step
-from models.export import pairs_of, session_row
+from models.distil.export import pairs_of, session_row
 from tests.build import call, judgment
 
 NO_COLUMN = "no such column: nme"
