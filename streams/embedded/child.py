@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -23,12 +24,18 @@ _LOG_LINES, _LINE_CHARACTERS = 5, 2_000
 _LOG_BYTES = 64 * 1024
 # Free bytes below which a disk counts as full: a database needs at least a page.
 _NO_SPACE_BYTES = 1024 * 1024
+# The words of Java, Python, Rust and gRPC for a port that another process uses.
+_IN_USE = re.compile(r"address (already )?in use|failed to bind", re.IGNORECASE)
 # Longer logs are rotated, so each role has at most twice this.
 _MOST_LOG_BYTES = 10 * 1024 * 1024
 
 
 class DiskFull(StackError):
     """A process ended because the disk is full."""
+
+
+class PortTaken(StackError):
+    """A process ended because another process uses its port."""
 
 
 class Child:
@@ -132,8 +139,17 @@ class Child:
                 f"{self.name} ended because the disk of {folder} is full ({free // 1024} KiB free). Nothing that the "
                 f"broker acknowledged is lost. Make room, then run `fleetlore up --data {data}` again"
             )
-        last = " | ".join(line.strip()[:_LINE_CHARACTERS] for line in tail.splitlines()[-_LOG_LINES:] if line.strip())
+        lines = [line.strip()[:_LINE_CHARACTERS] for line in tail.splitlines() if line.strip()]
+        if bound := next(filter(_IN_USE.search, lines), ""):
+            return self.port_taken(f"{self._log_file} says: {bound}")
+        last = " | ".join(lines[-_LOG_LINES:])
         return StackError(f"{self.name} ended with exit code {code}; {self._log_file} says: {last or 'nothing'}")
+
+    def port_taken(self, evidence: str) -> PortTaken:
+        return PortTaken(
+            f"{self.name} cannot listen, because another process took its port; the data is safe. Run `fleetlore up "
+            f"--data {self._log_file.parents[1]}` again, which chooses another port. {evidence}"
+        )
 
     def _running(self) -> asyncio.subprocess.Process:
         if self._process is None:

@@ -27,7 +27,7 @@ import orjson
 
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import DEFAULT_TENANT, Settings, embedded_environ
-from fleetlore.errors import FleetloreError, StackError
+from fleetlore.errors import BrokerUnavailable, FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
 from fleetlore.stack_folder import LOCK_FILE, STACK_FILE
@@ -41,7 +41,7 @@ from streams.embedded.broker import (
     held_port,
     local_address,
 )
-from streams.embedded.child import Child, DiskFull
+from streams.embedded.child import Child, DiskFull, PortTaken
 from streams.embedded.kafka import KafkaMissing, Progress, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 _SEEN_FILE = "collections.sha256"
 # A dead process is noticed at once. A slow start on a busy machine may take this long.
 _READY_SECONDS = 180.0
+# A broker without its port ends within seconds, after another server on that port has refused a client.
+_END_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 _LOCK_TRIES = 10
 _LOG_SECONDS = 10.0
@@ -124,11 +126,21 @@ class Stack:
     async def __aenter__(self) -> Stack:
         self._lock_folder()
         self._failed = asyncio.get_running_loop().create_future()
+        start, failed = asyncio.create_task(self._start()), asyncio.create_task(self.failed())
         try:
-            await self._start()
+            await asyncio.wait({start, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if start.done() and isinstance(start.exception(), BrokerUnavailable):
+                await asyncio.wait({failed}, timeout=_END_SECONDS)
+            if failed.done():  # the cause of whatever the start itself reports
+                raise failed.result()
+            await start
         except BaseException:
+            start.cancel()
+            await asyncio.gather(start, return_exceptions=True)
             await self.stop()
             raise
+        finally:
+            failed.cancel()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -158,8 +170,8 @@ class Stack:
         broker = Child("broker", await asyncio.to_thread(self._broker_command), logs)
         milvus = Child("milvus", milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
         # An in-memory broker would come back without its topics.
-        await self._launch(broker, restarts=_STORE_RESTARTS if self._keep_log else 0)
-        await self._launch(milvus, restarts=_STORE_RESTARTS)
+        await self._launch_store(broker, restarts=_STORE_RESTARTS if self._keep_log else 0)
+        await self._launch_store(milvus, restarts=_STORE_RESTARTS)
         await self._answering(broker)
         # Create topics before any request: automatic creation gives other partitions and no compaction.
         await ensure_topics(self.settings)
@@ -273,19 +285,27 @@ class Stack:
             partial(connects, local_address(host), int(port)), f"the relay does not listen on {self._http}"
         )
 
+    async def _launch_store(self, child: Child, restarts: int) -> None:
+        # Clients cannot tell a foreign server on the port from their own.
+        if await connects("127.0.0.1", port := self._ports[child.name]):
+            raise child.port_taken(f"Port {port} was free a moment ago")
+        await self._launch(child, restarts)
+
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()
         self.children.append(child)
         self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
 
     async def _watch(self, child: Child, restarts: int) -> None:
+        final: tuple[type[FleetloreError], ...] = (DiskFull, PortTaken)
         while True:
             code = await child.ended()
             failure = child.failure(code)
-            if restarts == 0 or isinstance(failure, DiskFull):
+            if restarts == 0 or isinstance(failure, final):
                 self._fail(failure)
                 return
             restarts -= 1
+            final = (DiskFull,)  # a process that was killed may hold its port for a moment
             log.warning("%s ended with exit code %d and is restarted", child.name, code)
             # Without a pause, a role could use up its restarts before its dependency is back.
             await asyncio.sleep(_RESTART_SECONDS)
@@ -320,8 +340,6 @@ class Stack:
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 while not await check():
-                    if self._failed is not None and self._failed.done():
-                        raise self._failed.result()
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise StackError(f"{otherwise} (waited {_READY_SECONDS:.0f} s)") from None

@@ -60,6 +60,22 @@ async def test_a_role_that_found_no_room_says_so_where_there_is_some_by_now(tmp_
     assert "is full" in await ended(tmp_path, trace)
 
 
+@pytest.mark.parametrize(
+    "line", ["bind: Address already in use.", "[Errno 98] address already in use", 'Os { message: "Address in use" }']
+)
+async def test_a_taken_port_is_reported_at_once_and_not_after_restarts(tmp_path: Path, line: str) -> None:
+    (tmp_path / "logs").mkdir()
+    stack = Stack(tmp_path, trainer=False)
+    stack._failed = asyncio.get_running_loop().create_future()
+    program = f"print({line!r}); print('  at X.java:1\\n' * 99); raise SystemExit(1)"
+    broker = Child("broker", (sys.executable, "-c", program), tmp_path / "logs")
+    await broker.start()
+    await stack._watch(broker, restarts=10)
+    shown = str(stack._failed.result())
+    assert shown.startswith("broker cannot listen, because another process took its port; the data is safe.")
+    assert f"`fleetlore up --data {tmp_path}` again" in shown and shown.endswith(f"broker.log says: {line}")
+
+
 async def test_a_role_that_ends_for_another_reason_is_reported_by_its_last_lines(tmp_path: Path) -> None:
     assert "says: one | two" in await ended(tmp_path, "one\n\ntwo")
 

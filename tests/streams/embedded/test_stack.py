@@ -15,7 +15,7 @@ import pytest
 from benchmarks.replay import ReplayReport, replay
 from benchmarks.rollouts import rollouts
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError, StackError
+from fleetlore.errors import BrokerUnavailable, ConfigError, StackError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
@@ -177,6 +177,36 @@ async def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Pat
             async with Stack(tmp_path, http=address):
                 pass
     assert not (tmp_path / "logs").exists()
+
+
+async def test_a_port_that_another_server_took_since_it_was_chosen(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, trainer=False)
+    port = stack._ports["broker"]
+    refusal = pytest.raises(StackError, match=f"broker cannot listen.*Port {port} was free")
+    with socket.create_server(("127.0.0.1", port)), refusal:
+        async with stack:
+            pass
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_port_that_is_taken_while_the_broker_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    """The foreign server refuses Kafka's clients, or never answers them."""
+
+    async def ask(settings: Settings) -> None:
+        if refuses:
+            raise BrokerUnavailable("no Kafka broker")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("streams.embedded.stack.ensure_topics", ask)
+    stack = Stack(tmp_path, trainer=False)
+    monkeypatch.setattr(stack, "_launch_store", lambda *child, **options: stack._launch(*child, **options))
+    refusal = pytest.raises(StackError, match=r"broker cannot listen.*in use")
+    with socket.create_server(("127.0.0.1", stack._ports["broker"])), refusal:
+        async with stack:
+            pass
+    assert not stack.children
 
 
 @pytest.mark.long
