@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-__all__ = ["json_reader", "mended_json", "msgpack_reader", "read_json", "well_formed"]
+__all__ = ["json_reader", "json_text", "mended_json", "msgpack_reader", "read_json", "well_formed"]
 
 T = TypeVar("T")
 # Python refuses to read an integer of more digits.
@@ -38,13 +38,16 @@ def read_json(value: bytes | str) -> Any:
     except _SYNTAX:
         pass
     try:
-        text = value if isinstance(value, str) else value.decode(json.detect_encoding(value), "replace")
-        found = json.loads(
-            text.removeprefix("\ufeff"), strict=False, parse_constant=str, parse_float=_float, parse_int=_integer
-        )
+        found = json.loads(json_text(value), strict=False, parse_constant=str, parse_float=_float, parse_int=_integer)
         return well_formed(found)
     except (ValueError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from None
+
+
+def json_text(value: bytes | str) -> str:
+    """Return the text of JSON in any of its encodings, without its byte order mark. Bytes outside of it are U+FFFD."""
+    text = value if isinstance(value, str) else value.decode(json.detect_encoding(value), "replace")
+    return text.removeprefix("\ufeff")
 
 
 def mended_json(value: bytes) -> bytes:

@@ -6,11 +6,12 @@ Decoding and encoding again would change integers beyond 64 bits, half surrogate
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from fleetlore.wire.decode import read_json, well_formed
+from fleetlore.wire.decode import json_text, read_json, well_formed
 
 __all__ = ["rewritten"]
 
@@ -18,13 +19,16 @@ __all__ = ["rewritten"]
 def rewritten(given: bytes, changed: Any) -> bytes:
     """The JSON text `given`, with the changes that were made to its value from `read_json`.
 
-    Members of objects may be added and replaced, and elements be replaced and added at one end of a list.
+    Members of objects may be added and replaced, and elements be replaced and added at one end of a list. Bytes that
+    are no text become U+FFFD. A text that is nested too deep to be written again comes back without the changes.
     """
     before = read_json(given)
-    try:
+    with suppress(msgspec.DecodeError, UnicodeError, RecursionError):  # strict readers do not take it
         return msgspec.json.encode(_merged(msgspec.Raw(given), before, changed))
-    except (msgspec.DecodeError, UnicodeError):  # strict readers do not take it
-        return json.dumps(_merged(json.loads(given, strict=False), before, changed), separators=(",", ":")).encode()
+    with suppress(ValueError, RecursionError):
+        members = json.loads(json_text(given), strict=False)
+        return json.dumps(_merged(members, before, changed), separators=(",", ":")).encode()
+    return given
 
 
 def _merged(given: Any, before: Any, after: Any) -> Any:

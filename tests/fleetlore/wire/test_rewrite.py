@@ -44,3 +44,24 @@ def test_nothing_else_changes_whatever_it_is(value: Any, key: str) -> None:
     again = json.dumps(json.loads(rewritten(raw, changed)))  # NaN equals nothing but its text
     assert again == json.dumps({"kept": value, key: 1, "list": [value, {"text": "ab"}, "c"]})
     assert rewritten(raw, read_json(raw)) in (raw, json.dumps(json.loads(raw), separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize("odd", [b"\xff", b"\x1f\x8b", b"\xed\xa0\x80", b"\\ud800", b"\x01"])
+@pytest.mark.parametrize(
+    "raw", [b'{"%b": [], "t": "a"}', b'{"s": "%b", "t": "a"}', b'\xef\xbb\xbf{"s": "%b", "t": "a"}']
+)
+def test_a_text_that_strict_readers_refuse_is_changed_too(raw: bytes, odd: bytes) -> None:
+    given = raw.replace(b"%b", odd)
+    changed = read_json(given) | {"t": "ab", "new": 1}
+    assert read_json(rewritten(given, changed)) == changed
+
+
+def test_a_text_of_any_depth_comes_back() -> None:
+    for depth in range(1, 1_200, 7):
+        given = b'{"deep": ' + b"[" * depth + b"]" * depth + b', "odd": NaN}'
+        try:
+            changed = read_json(given) | {"odd": "b"}
+        except ValueError:
+            continue
+        found = rewritten(given, changed)
+        assert found == given or json.loads(found)["odd"] == "b"
