@@ -1,12 +1,14 @@
 """Serve agents that keep their own sessions (`Fleet(relay=…)`): topics to follow, and events to send.
 
-The relay keeps the newest record of each key of a tenant's compacted topics. It reads only while an agent follows.
+The relay keeps the newest record of each key of a tenant's compacted topics, of lore the best backed that its memory
+allows. It reads only while an agent follows.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,13 +22,14 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.kafka.by_relay import ADAPTERS, LORE, Followed, Following, RelayedRecord
 from fleetlore.kafka.client import ANSWER_SECONDS, STOP_SECONDS, connected, make_producer
 from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
 from fleetlore.relay.requests import Caller
 from fleetlore.relay.sessions import MAX_SESSIONS, BufferFull
 from fleetlore.shares import Shares
 from fleetlore.wire import events as names
 from fleetlore.wire.decode import json_reader, msgpack_reader
 from fleetlore.wire.events import Event
-from fleetlore.wire.topics import topic
+from fleetlore.wire.topics import TOMBSTONE_SECONDS, topic
 
 __all__ = ["Native"]
 
@@ -37,6 +40,11 @@ _ANSWER_BYTES = 512 * 1024
 # Shorter than an agent waits for an answer.
 _BEHIND_SECONDS = 8.0
 _SPARE = 1024
+# A relay keeps so many times `replica_mb`: its agents use more tools than one agent does.
+_REPLICAS = 4
+_BACKING = {"patterns": backing_of_pattern, "items": backing_of_item}
+# Tombstones kept in each partition for left-out lore: some 25 MB.
+_LEFT_OUT = 100_000
 
 
 class Native:
@@ -126,12 +134,17 @@ def _is_news(fleet: Fleet, event: Event) -> bool:
 
 
 class _Mirror:
-    """A copy of some topics of one tenant, with tombstones for agents that were away."""
+    """A copy of some topics of one tenant, with tombstones for agents that were away.
+
+    Lore is bounded in bytes. A tombstone replaces what is left out, so that no agent keeps an earlier version of it.
+    """
 
     def __init__(self, fleet: Fleet, names: tuple[str, ...]) -> None:
         self._names = {topic(fleet.tenant, name): name for name in names}
         self._parts: dict[str, dict[int, _Part]] = {name: {} for name in names}
         settings, clock = fleet.settings, fleet.clock
+        self._clock = clock
+        self._bound = Bound(_REPLICAS * settings.replica_mb * 1e6)
         self._follower = Follower(
             fleet.bootstrap,
             tuple(self._names),
@@ -181,21 +194,41 @@ class _Mirror:
             for partition, part in parts.items():
                 for offset, key, value in part.since(positions.get(name, {}).get(partition, 0)):
                     found.append(RelayedRecord(name, partition, offset, key, value))
-                    size += len(value or b"")
+                    size += len(key) + len(value or b"")
                     if size >= _ANSWER_BYTES:
                         return found
         return found
 
     async def _take(self, fetched: Fetched) -> None:
         for each, records in fetched.items():
-            part = self._parts[self._names[each.topic]].setdefault(each.partition, _Part())
+            name = self._names[each.topic]
+            part = self._parts[name].setdefault(each.partition, _Part())
             for record in records:
                 part.put(record)
+                if name in _BACKING:
+                    self._weigh(name, record)
+            part.expire(self._clock.now() - TOMBSTONE_SECONDS)
         if fetched:
             self._changed.set()
             self._changed = asyncio.Event()
 
+    def _weigh(self, name: str, record: ConsumerRecord) -> None:
+        """Leave out the worst backed lore if this record does not fit."""
+        id = (record.key or b"").decode("latin-1")  # any bytes, and back again
+        if record.value is None:
+            self._bound.drop(id)
+            return
+        try:
+            backing = _BACKING[name](record.value)
+        except ValueError:  # an agent of another release may read it
+            backing = Backing("", 0.0, len(record.value))
+        for gone in self._bound.take(id, backing):
+            for lore in _BACKING:
+                for part in self._parts[lore].values():
+                    part.leave_out(gone.encode("latin-1"))
+
     def _forget(self) -> None:
+        self._bound.forget_all()
         for parts in self._parts.values():
             parts.clear()
 
@@ -203,7 +236,7 @@ class _Mirror:
 class _Part:
     """One partition. `end`: the offset after its last record."""
 
-    __slots__ = ("_newest", "_offsets", "_records", "end")
+    __slots__ = ("_deleted", "_left_out", "_newest", "_offsets", "_records", "end")
 
     def __init__(self) -> None:
         self.end = 0
@@ -211,6 +244,9 @@ class _Part:
         self._offsets: list[int] = []
         # A record is replaced by None once its key has a newer one.
         self._records: list[tuple[bytes, bytes | None] | None] = []
+        # The log's tombstones with their time in seconds, and those of left-out lore.
+        self._deleted: deque[tuple[float, bytes, int]] = deque()
+        self._left_out: deque[tuple[bytes, int]] = deque()
 
     def put(self, record: ConsumerRecord) -> None:
         if record.offset < self.end:
@@ -221,9 +257,33 @@ class _Part:
         self._newest[key] = record.offset
         self._offsets.append(record.offset)
         self._records.append((key, record.value))
+        if record.value is None:
+            self._deleted.append((record.timestamp / 1000, key, record.offset))
         if len(self._records) > 2 * len(self._newest) + _SPARE:
             kept = [(offset, each) for offset, each in zip(self._offsets, self._records, strict=True) if each]
             self._offsets, self._records = [offset for offset, _ in kept], [each for _, each in kept]
+            self._deleted = deque(each for each in self._deleted if self._newest.get(each[1]) == each[2])
+
+    def leave_out(self, key: bytes) -> None:
+        """Replace a record by a tombstone. It may be forgotten: it deletes no lore that was erased."""
+        offset = self._newest.get(key)
+        if offset is None:
+            return
+        self._records[bisect_left(self._offsets, offset)] = key, None
+        self._left_out.append((key, offset))
+        if len(self._left_out) > _LEFT_OUT:
+            self._remove(*self._left_out.popleft())
+
+    def expire(self, before: float) -> None:
+        """Forget tombstones from before this time, as the broker does."""
+        while self._deleted and self._deleted[0][0] < before:
+            _, key, offset = self._deleted.popleft()
+            self._remove(key, offset)
+
+    def _remove(self, key: bytes, offset: int) -> None:
+        if self._newest.get(key) == offset:
+            del self._newest[key]
+            self._records[bisect_left(self._offsets, offset)] = None
 
     def since(self, position: int) -> Iterator[tuple[int, bytes, bytes | None]]:
         """Yield offset, key and value of the records from `position`."""
