@@ -61,7 +61,7 @@ class LoreReplica:
     Args:
         bootstrap: Kafka bootstrap servers.
         fetch_wait_ms: how long the broker may hold a fetch open; lower is sooner and costs more requests.
-        most_bytes: of memory that the index may take, estimated; None for all lore, as a console shows it.
+        most_bytes: of memory that the index may take, estimated; None for all lore, as a command shows it.
         lock: is held while the index changes, for readers on other threads.
 
     Attributes:

@@ -203,8 +203,15 @@ def _get(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The page's data at one moment. `letters`: newest dead letters, oldest first. `decisions`: the newest by key.
-    `loaded`: the lore that existed at start is read. `self_declared`: agents need not prove their names."""
+    """The page's data at one moment.
+
+    Attributes:
+        letters: newest dead letters, oldest first.
+        decisions: the newest by key.
+        loaded: the lore that existed at start is read.
+        left_out: patterns and items that exceed the memory.
+        self_declared: agents need not prove their names.
+    """
 
     tenant: str
     now: float
@@ -214,6 +221,7 @@ class Snapshot:
     letters: Sequence[DeadLetterRecord] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     loaded: bool = True
+    left_out: int = 0
     self_declared: bool = True
 
 
@@ -234,7 +242,13 @@ class Sources:
         self._settings = settings
         self._tenant = tenant
         self._clock = SystemClock()
-        self._replica = LoreReplica(settings.cluster, tenant, fetch_wait_ms=_FETCH_WAIT_MS, clock=self._clock)
+        self._replica = LoreReplica(
+            settings.cluster,
+            tenant,
+            fetch_wait_ms=_FETCH_WAIT_MS,
+            clock=self._clock,
+            most_bytes=settings.replica_mb * 1e6,
+        )
         self._scraper = Scraper(metrics, self._clock)
         self._adapters = AdapterListing((), (), ())
         self._letters: deque[DeadLetterRecord] = deque(maxlen=_LETTERS_KEPT)
@@ -273,6 +287,7 @@ class Sources:
             tuple(self._letters),
             dict(self._decisions),
             self._replica.loaded,
+            self._replica.left_out,
             Principals.of(self._settings.principal_key) is None,
         )
 

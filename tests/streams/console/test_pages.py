@@ -297,6 +297,11 @@ def test_lore_that_is_not_all_read_yet_is_said() -> None:
     assert "may not be all" not in client().get("/").text
 
 
+def test_lore_that_does_not_fit_into_memory_is_counted() -> None:
+    assert "1,234 patterns and items with the least evidence do not fit" in client(left_out=1_234).get("/items").text
+    assert "do not fit" not in client().get("/").text
+
+
 def test_a_pattern_that_was_seen_at_no_known_time_is_shown() -> None:
     pattern = Pattern(id="p", level="family", tenant="default", tool="t", last_seen=NOW)
     assert client(pattern).get("/patterns/p").status_code == 200

@@ -8,6 +8,7 @@ from fleetlore.config import Settings
 from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
 from streams.console.sources import KEPT_SECONDS, Scraper, Sources, read_metrics
+from tests.build import memory_item
 
 
 def said(metrics: Metrics) -> str:
@@ -88,3 +89,11 @@ async def test_each_connection_of_the_page_is_as_secure_as_the_settings_say() ->
             while len(first) < 12:  # lore, dead letters, decisions and adapters, each several times
                 await asyncio.sleep(0.02)
     assert set(first) == {TLS_HANDSHAKE}
+
+
+def test_the_page_holds_no_more_lore_than_an_agent_does() -> None:
+    sources = Sources(Settings(broker="nowhere:1", replica_mb=0.5), "default", [])
+    for id in map(str, range(2_000)):
+        sources._replica._receive_one("fleetlore.default.items", id.encode(), memory_item(id).to_json(), gathers=False)
+    shown = sources.snapshot()
+    assert 100 < len(shown.index.items) < 1_000 and shown.left_out == 2_000 - len(shown.index.items)
