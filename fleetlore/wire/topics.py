@@ -68,7 +68,10 @@ class TopicSpec:
             # Only closed segments are compacted. At Kafka's week and gigabyte, an agent that starts would read days of
             # counts that have long been replaced. Tombstones stay for a week, for readers that were away. What was
             # erased leaves the log within a day of the next write to its partition, however little is written.
+            # Agents read these topics. Their base install has no zstd, snappy or lz4, which a broker's own
+            # `compression.type` may be.
             stated |= {
+                "compression.type": "producer",
                 "segment.ms": str(_HOUR_SECONDS * 1000),
                 "min.cleanable.dirty.ratio": "0.1",
                 "delete.retention.ms": str(TOMBSTONE_SECONDS * 1000),

@@ -41,6 +41,8 @@ _TRIES = 4
 # A record from the future beyond this tolerance means that the clocks differ.
 _SKEW_SECONDS = 5.0
 LAG_RECORDS = 10_000
+# Values of `compression.type` that aiokafka alone does not read.
+_NEED_PACKAGE = ("zstd", "snappy", "lz4")
 _SELF_DECLARED = "agents are self-declared: one process can be three agents"
 
 
@@ -133,6 +135,11 @@ async def _topics(settings: Settings) -> Finding:
     if missing:
         said = f"{missing} of {stated} are missing, or this user may not see them"
         return Finding("topics", "broken", said, "run `fleetlore topics apply`; compare `fleetlore topics acls`")
+    packed = [each for each in differences if each.found in _NEED_PACKAGE]
+    if packed:
+        said = f"the broker compresses {len(packed)} topics by {packed[0].found}: an agent without `fleetlore[codecs]` "
+        todo = "run `fleetlore topics apply`; what is compressed already needs the package in every agent"
+        return Finding("topics", "look", f"{said}reads nothing of them", todo)
     wrong = Counter(each.setting or each.kind for each in differences if each.state != "unsupported")
     if wrong:
         said = ", ".join(f"{name} of {count} topics" for name, count in wrong.most_common(3))

@@ -19,10 +19,11 @@ from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from sinks.topics import ensure_topics
+from sinks.topics import Allowed, TopicAdmin, ensure_topics
 from streams.commands.run import TO_BE_SEEN_TO, register_doctor
 from streams.offline import doctor
 from streams.offline.doctor import LAG_RECORDS, examine, roles_of
+from tests.sinks.test_topics import Kafka
 
 
 async def states(settings: Settings, clock: Clock | None = None) -> dict[str, str]:
@@ -122,3 +123,23 @@ def test_the_exit_code_is_for_scripts(unused_address: str, monkeypatch: pytest.M
 
     monkeypatch.setattr(doctor, "examine", one)
     assert CliRunner().invoke(app, ["doctor"]).exit_code == TO_BE_SEEN_TO
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "lz4"])
+async def test_a_codec_that_agents_may_lack_is_named_with_what_to_install(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = Kafka()
+    monkeypatch.setattr("sinks.topics.make_admin", lambda _: kafka)
+    settings = Settings(tenants=("acme",))
+    await ensure_topics(settings)
+    assert (await doctor._topics(settings)).state == "ok"
+    for name in ("patterns", "items"):
+        kafka.topics[topic("acme", name)]["configs"]["compression.type"] = codec
+    found = await doctor._topics(settings)
+    assert found.state == "look" and "`fleetlore topics apply`" in found.todo
+    assert found.said.startswith(f"the broker compresses 2 topics by {codec}: an agent without `fleetlore[codecs]`")
+    kafka.topics[topic("acme", "events")]["configs"]["compression.type"] = codec  # agents do not read these
+    async with TopicAdmin(settings).connected() as admin:
+        await admin.apply(await admin.compare(Allowed()))
+    assert (await doctor._topics(settings)).state == "ok"
