@@ -14,8 +14,9 @@ from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
 from fleetlore.wire.topics import tenant_of
+from fleetlore.wire.trajectory import encode
 from sinks.milvus import row_id
-from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, yielding
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
 from streams.stage.operators import Forget, Operators, Reconsider
 
 __all__ = ["Key", "MergingStage"]
@@ -105,6 +106,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         effects = Effects()
         # Most of a batch concerns a few states, so look each up once.
         came: defaultdict[Key, list[_Value]] = defaultdict(list)
+        records: dict[Key, Record] = {}
         forgets: dict[Key, tuple[int, ...]] = {}
         for record, value in self._values.read(batch, effects):
             tenant = tenant_of(record.topic)
@@ -115,7 +117,9 @@ class MergingStage(Stage, Generic[_State, _Value]):
                 self._distrusted.add(tenant, value.decision)
                 forgets.setdefault((tenant, value.id), ())
             else:
-                came[tenant, self.id_of(value)].append(value)
+                key = tenant, self.id_of(value)
+                came[key].append(value)
+                records[key] = record
         if self._erased.count:
             for (tenant, _), found in came.items():
                 found[:] = [value for value in found if not self._erased.has(tenant, self.session_of(value))]
@@ -135,7 +139,11 @@ class MergingStage(Stage, Generic[_State, _Value]):
                 continue
             # Forget first: later values may replace what is forgotten.
             gone = known is not None and key in forgets and self.discard(known, forgets[key])
-            state, changed, urgent = self.merge(key[0], known, values, effects)
+            try:
+                state, changed, urgent = self.merge(key[0], known, values, effects)
+            except Exception as error:
+                effects.dead_letters += [dead_letter(records[key], error, encode(value)) for value in values]
+                continue
             changed, urgent = changed or gone, urgent or gone
             if known is None:
                 self._states.remember(*key, state)

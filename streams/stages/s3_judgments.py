@@ -99,11 +99,21 @@ class JudgmentsStage(Stage):
         states = await self._load(list(came))
         sessions: list[_PendingJudgment] = []
         for key, values in came.items():
-            session = self._merge(*key, records[key], values, states.get(key) or SessionState(), effects)
+            try:
+                session = self._merge(*key, records[key], values, states.get(key) or SessionState(), effects)
+            except Exception as error:
+                effects.dead_letters += [dead_letter(records[key], error, encode(value)) for value in values]
+                continue
             if session is not None:
                 sessions.append(session)
         async for each in yielding(sessions):
-            self._judge_session(each, effects)
+            sent = len(effects.outgoing)
+            try:
+                self._judge_session(each, effects)
+            except Exception as error:
+                del effects.outgoing[sent:]
+                letter = dead_letter(records[each.tenant, each.trajectory.id], error, encode(each.trajectory))
+                effects.dead_letters.append(letter)
         return effects
 
     async def _load(self, keys: Sequence[_Key]) -> dict[_Key, SessionState]:

@@ -1,8 +1,14 @@
 """Rules judge sessions without a reward, and judges are compared with rewards and feedback."""
 
 from collections.abc import Callable
+from typing import Any
 
+import pytest
+
+from fleetlore.wire.trajectory import Trajectory
 from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
+from streams.stage.base import Effects
+from streams.stages.s2_patterns import PatternsStage
 from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]
@@ -56,3 +62,43 @@ async def test_a_session_that_ends_in_a_loop_has_failed(log_pipeline: MakePipeli
     await pipeline.drain()
     found = {row["session"]: (row["label"], row["source"]) for row in await pipeline.bodies("judgments")}
     assert found == {"stuck": ("failure", "rules"), "left": ("abstained", "none")}
+
+
+@pytest.mark.parametrize("method", ["votes", "conclude"])
+async def test_a_session_that_a_judge_fails_on_costs_no_other_session(
+    log_pipeline: MakePipeline, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original: Any = getattr(JudgeChain, method)
+
+    def judge(self: JudgeChain, trajectory: Trajectory, *rest: Any) -> Any:
+        if trajectory.session == "odd":
+            raise RecursionError("an odd session")
+        return original(self, trajectory, *rest)
+
+    monkeypatch.setattr(JudgeChain, method, judge)
+    pipeline = log_pipeline()
+    for session in ("before", "odd", "after"):
+        await pipeline.send(pipeline.story.session(session, RIGHT, WRONG, outcome="failure"))
+    await pipeline.drain()
+    assert sorted(row["session"] for row in await pipeline.bodies("judgments")) == ["after", "before"]
+    letters = await pipeline.dead_letters()
+    assert letters and all(b'"odd"' in (value or b"") for _, value in letters)
+
+
+async def test_a_failure_that_cannot_be_merged_costs_no_other_pattern(
+    log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = PatternsStage.merge
+
+    def merge(self: PatternsStage, tenant: str, state: Any, values: Any, effects: Effects) -> Any:
+        if values[0].subject.level == "exact":
+            raise RecursionError("an odd pattern")
+        return original(self, tenant, state, values, effects)
+
+    monkeypatch.setattr(PatternsStage, "merge", merge)
+    pipeline = log_pipeline()
+    await pipeline.send(pipeline.story.session("s", RIGHT, WRONG, outcome="failure"))
+    await pipeline.drain()
+    levels = {row["level"] for row in await pipeline.bodies("patterns")}
+    assert "class" in levels and "exact" not in levels
+    assert await pipeline.dead_letters()
