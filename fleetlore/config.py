@@ -96,7 +96,7 @@ class Settings:
         45.0, "after this long without a heartbeat a worker's partitions move", "(0, inf)"
     )
     fetch_wait_ms: int = _setting(
-        1500,
+        5000,
         "how long the broker may hold a fetch open while there is nothing new; Kafka answers at once when there is. "
         "50 on the embedded broker, which answers late",
         "(0, inf)",

@@ -116,6 +116,8 @@ class Readiness:
 # Seconds until an incomplete request is dropped. Probes and scrapes are short.
 _REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 32
+# Between two looks for incomplete requests, and the longest that `close` waits.
+_POLL_SECONDS = 0.25
 
 
 class _Server(ThreadingHTTPServer):
@@ -221,7 +223,8 @@ class Endpoint:
         self.health = health
         self.host = host
         self.port: int = self._server.server_address[1]
-        self._thread = Thread(target=self._server.serve_forever, args=(0.05,), name="fleetlore-metrics", daemon=True)
+        serve = partial(self._server.serve_forever, _POLL_SECONDS)
+        self._thread = Thread(target=serve, name="fleetlore-metrics", daemon=True)
         self._thread.start()
 
     @property

@@ -136,7 +136,6 @@ class RegistryFollower:
             self._take,
             what="adapters",
             fetch_wait_ms=self._fetch_wait_ms,
-            poll_ms=FETCH_WAIT_MS,
             resumes=False,
             complete=self._caught_up,
         )

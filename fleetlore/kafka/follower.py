@@ -26,8 +26,8 @@ from fleetlore.wire.topics import DAY_SECONDS, TOMBSTONE_SECONDS
 
 log = logging.getLogger(__name__)
 
-# A topic that is created later is noticed within this time.
-_METADATA_AGE_MS = 5_000
+# A topic that is created later is noticed within this time. Each refresh of an idle client costs the broker work.
+_METADATA_AGE_MS = 15_000
 _REQUEST_TIMEOUT_MS = 10_000
 # The broker keeps tombstones for one day more.
 _MOST_AWAY_SECONDS = TOMBSTONE_SECONDS - DAY_SECONDS
@@ -155,13 +155,20 @@ class Follower:
                 ends: dict[TopicPartition, int] | None = None
                 while ends is None or any(self._is_behind(part, end) for part, end in ends.items()):
                     if ends is None and self._consumer is not None:
-                        with contextlib.suppress(KafkaError, OSError):
-                            ends = await _ends(self._consumer)
+                        with contextlib.suppress(BrokerUnavailable, KafkaError, OSError):
+                            ends = await self._present_ends(self._consumer)
                             continue
                     await asyncio.sleep(0.01)
         except TimeoutError:
             return False
         return True
+
+    async def _present_ends(self, consumer: Any) -> dict[TopicPartition, int]:
+        if isinstance(consumer, RelayConsumer):
+            return await _ends(consumer)
+        # On a connection of its own: Kafka answers the follower's only after the fetch that waits there.
+        async with observer(self._bootstrap) as asking:
+            return await end_offsets(asking, consumer.assignment())
 
     def _is_behind(self, part: TopicPartition, end: int) -> bool:
         """Return whether the partition is behind `end`, a lower bound on tansu (see `end_offsets`)."""

@@ -40,11 +40,11 @@ _ADAPTERS_SECONDS = 10.0
 _LETTERS_KEPT = 200
 _SESSIONS_OF_AN_AGENT = 100
 _STORE_SECONDS = 5.0
-_FETCH_WAIT_MS = 1_500
+_FETCH_WAIT_MS = 5_000
 
 _TIMEOUT_SECONDS = 2.0
 MAX_BYTES = 4 << 20
-_EVERY_SECONDS = 2.0
+_EVERY_SECONDS = 5.0
 KEPT_SECONDS = 900.0
 # Window of rates and quantiles: shorter ones jump, longer ones hide the present.
 _WINDOW_SECONDS = 60.0

@@ -106,6 +106,9 @@ def kafka_command(folder: Path, port: int, controller_port: int, progress: Progr
         "num.network.threads": 1,
         "num.io.threads": 2,
         "group.initial.rebalance.delay.ms": 0,
+        # Each thread of an idle broker wakes several times a second, and so does each record that only says so.
+        "group.coordinator.threads": 1,
+        "metadata.max.idle.interval.ms": 0,
         "offsets.topic.num.partitions": 4,
         "offsets.topic.replication.factor": 1,
         "share.coordinator.state.topic.replication.factor": 1,

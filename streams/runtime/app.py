@@ -245,7 +245,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def _flush_often(self) -> None:
         while not self.should_stop:
             self._idle = {stage.name for stage in self._stages}
-            await self.sleep(_IDLE_SECONDS)
+            await asyncio.sleep(_IDLE_SECONDS)
             for stage in self._stages:
                 if (stage.holds or self._delivery.owes(stage)) and stage.name in self._idle:
                     async with self._turns[stage.name]:
@@ -259,7 +259,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             except KafkaError as error:
                 await self._end("commit", error)
                 return
-            await self.sleep(_COMMIT_SECONDS)
+            await asyncio.sleep(_COMMIT_SECONDS)
 
     async def _commit(self) -> None:
         offsets = self._ledger.take()

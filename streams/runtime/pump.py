@@ -32,6 +32,8 @@ _MAX_FETCH_BYTES = 4 * 1024 * 1024
 # Wait time for a record, in milliseconds. All fetched records are taken, because the client discards those of a paused
 # partition.
 _POLL_MS = 1000
+# A partition that is resumed, or assigned by a rebalance, is fetched only after the fetch that waits for the others.
+_FETCH_WAIT_MS = 1_500
 # Seconds to send the leave request. Without it, the next owner waits for this session's timeout.
 _LEAVE_SECONDS = 3.0
 
@@ -118,7 +120,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             self._settings.cluster,
             group=self._settings.group,
             auto_offset_reset="none",  # `_begin` and `_out_of_range` seek instead
-            fetch_max_wait_ms=self._settings.fetch_wait_ms,
+            fetch_max_wait_ms=min(_FETCH_WAIT_MS, self._settings.fetch_wait_ms),
             max_partition_fetch_bytes=_MAX_FETCH_BYTES,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=session_ms,

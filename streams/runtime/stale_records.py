@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 SOURCES = {"patterns": "observations", "items": "candidates"}
 # Records of each partition that are read from before the start, to cover time without an owner.
 _LOOK_BACK = 1_000
-_POLL_MS = 500
 # Seconds that a key of an unowned partition waits for its owner.
 WAIT_SECONDS = 120.0
 # Digits of the largest offset, an int64.
@@ -121,9 +120,7 @@ async def mend_stale(
             await stale.ask(producer.deliver)
 
     names = [topic(tenant, name) for tenant in tenants for name in SOURCES]
-    follower = Follower(
-        bootstrap, names, take, what="stale lore", fetch_wait_ms=fetch_wait_ms, poll_ms=_POLL_MS, newest=_LOOK_BACK
-    )
+    follower = Follower(bootstrap, names, take, what="stale lore", fetch_wait_ms=fetch_wait_ms, newest=_LOOK_BACK)
     await follower.run()
 
 

@@ -23,7 +23,6 @@ from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.client import backoff
 from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.kafka.read import POLL_MS
 from fleetlore.wire.adapter_manifest import DataRange
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
@@ -45,7 +44,7 @@ Decided = tuple[GateReport, Manifest | None]
 # How long after an erasure it looks again whether the version in service was revoked.
 _FORGETTING_SECONDS = 60.0
 # How often the trainers are asked whether they have something to learn.
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.5
 
 
 class WindowTrainer(ABC, Generic[Manifest]):
@@ -267,7 +266,6 @@ async def train(
         read,
         what="sessions",
         fetch_wait_ms=settings.fetch_wait_ms,
-        poll_ms=POLL_MS,
         newest=horizon_of(settings),
         clock=clock,
     )

@@ -68,6 +68,28 @@ async def test_what_cannot_be_read_is_skipped_and_counted_and_the_follower_catch
         assert third is not None and third.value == b"2"
 
 
+async def test_catching_up_waits_for_no_fetch_that_the_broker_holds(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka answers the requests of a connection one after the other, and a fetch may wait for seconds."""
+    await make_topics(broker.address, tenant, "patterns", partitions=1)
+    follower = Follower(broker.address, [topic(tenant, "patterns")], never, what="lore", fetch_wait_ms=50, poll_ms=50)
+    following = asyncio.create_task(follower.run())
+    try:
+        async with asyncio.timeout(60):
+            while not follower.connected:
+                await asyncio.sleep(0.01)
+
+        async def held(consumer: Any) -> Any:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr("fleetlore.kafka.follower._ends", held)
+        assert await follower.caught_up(30)
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+
+
 async def test_a_codec_that_is_not_installed_is_an_error_that_says_what_to_install(
     broker: EmbeddedBroker,
     tenant: str,
