@@ -21,8 +21,13 @@ def script(path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def panels() -> list[dict[str, Any]]:
-    model = json.loads((DEPLOY / "grafana" / "dashboards" / "fleetlore.json").read_text())
+def model() -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((DEPLOY / "grafana" / "dashboards" / "fleetlore.json").read_text())
+    return read
+
+
+@pytest.fixture(scope="module")
+def panels(model: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in model["panels"] if panel["type"] != "row"]
 
 
@@ -32,9 +37,32 @@ def test_the_dashboard_is_up_to_date() -> None:
 
 
 def test_every_metric_has_one_panel(panels: list[dict[str, Any]]) -> None:
-    assert [panel["description"] for panel in panels] == [spec.help for spec in CATALOGUE]
-    for panel, spec in zip(panels, CATALOGUE, strict=True):
+    specs = {spec.help: spec for spec in CATALOGUE}
+    assert len(panels) == len(specs) and {panel["description"] for panel in panels} == specs.keys()
+    for panel in panels:
+        spec = specs[panel["description"]]
         assert panel["targets"] and all(spec.name in target["expr"] for target in panel["targets"])
+
+
+def test_each_row_is_there_once(model: dict[str, Any]) -> None:
+    rows = [panel["title"] for panel in model["panels"] if panel["type"] == "row"]
+    assert sorted(rows) == sorted({spec.row.capitalize() for spec in CATALOGUE})
+
+
+def test_variables_choose_the_series_that_have_their_label(model: dict[str, Any], panels: list[dict[str, Any]]) -> None:
+    offered = {each["name"]: each["query"]["query"] for each in model["templating"]["list"]}
+    assert offered.keys() == {"tenant", "tool", "instance"}
+    named = {spec.name: spec.labels for spec in CATALOGUE}
+    for label, query in offered.items():
+        source = query.removeprefix("label_values(").partition(",")[0]
+        assert label == "instance" or label in named[source]
+    specs = {spec.help: spec for spec in CATALOGUE}
+    for panel in panels:
+        labels = {"instance", *specs[panel["description"]].labels}
+        for target in panel["targets"]:
+            chosen = {each for each in offered if f'{each}=~"${each}"' in target["expr"]}
+            assert chosen == labels & offered.keys()
+            assert ("($tenant)" in target["expr"]) == ("topic" in labels)
 
 
 def test_panels_do_not_overlap(panels: list[dict[str, Any]]) -> None:
