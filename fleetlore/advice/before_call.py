@@ -29,8 +29,8 @@ from fleetlore.calls.document import LookUp, Need
 from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
-from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
-from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in
+from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, pattern_id, tool_id
+from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in, spelled
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import Pattern
@@ -44,6 +44,8 @@ _LIKELIER = 0.5
 _MOST_MEMBERS = 12
 _MAX_NAMES = 3
 _NAME_MASK = "<name>"
+# Of the shape of a call: the host of a URL.
+_HOST = re.compile(r"\burl\(([^)]+)\)")
 _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _ELSE = "…"
@@ -120,7 +122,8 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
             continue
         if _is_mended(index, at, pattern.parent or ""):
             continue
-        parts = (f"This {call.tool} call may fail: ", *_error_parts(pattern), ".")
+        quoted = ", ".join(f"`{spelled(name, call.text)}`" for name in sorted(names)[:_MAX_NAMES])
+        parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *_error_parts(pattern), ".")
         kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
         yield Tip(
             pattern.id, "counted", parts, key=pattern.id, kind=kind.kind, rejected=kind.names, chance=fails,
@@ -130,18 +133,29 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
 
 
 def passing(index: LoreIndex, at: Situation) -> Iterator[Tip]:
-    """A fault of a tool at hand that passes by itself: once a tool, and not of one endpoint among others that work."""
+    """A fault of a tool at hand that passes by itself: of the host that the call names, or else of the whole tool."""
+    host = _HOST.search(argument_shape(at.arguments)) if at.call is not None else None
+    if host is not None and at.call is not None:
+        health, met = index.health(at.call_id), index.transient_of_call(at.call_id)
+        now = sorted(
+            (each for each in met if _transient_weight(each, at.now)), key=lambda each: (-each.last_seen, each.id)
+        )
+        if now and _are_most(health, now):
+            parts = (f"Wait and call `{host[1]}` again: it has a passing fault (", *_error_parts(now[0]), ").")
+            id = now[0].parent or now[0].id
+            yield Tip(id, "passing", parts, key=f"{id}\x1f{host[1]}", pattern=id, tried=False)
+        return
     for tool in (at.tool,) if at.tool is not None else at.tools:
         now = [each for each in index.transient_of_tool(tool) if _transient_weight(each, at.now)]
-        if now and _is_of_whole_tool(index, tool, now):
+        if now and _are_most(index.health(tool_id(tool)), now):
             fault, id = _error_parts(now[0]), now[0].id
             parts = (f"Wait and send {tool} calls again: it has a passing fault (", *fault, ").")
             yield Tip(id, "passing", parts, key=id, pattern=id, tried=False)
 
 
-def _is_of_whole_tool(index: LoreIndex, tool: str, passing: Collection[Pattern]) -> bool:
-    """Whether half of the tool's calls of the newest hour failed so, or all that is known of it are these failures."""
-    health, met = index.health(tool_id(tool)), sum(each.failures for each in passing)
+def _are_most(health: Pattern | None, passing: Collection[Pattern]) -> bool:
+    """Whether half of the calls of the newest hour failed so, or all that is known of them are these failures."""
+    met = sum(each.failures for each in passing)
     if health is None or not health.hours or health.calls < met:
         return True
     _, calls, failures = health.hours[0]
@@ -164,7 +178,8 @@ def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
     if not text:
         return (class_,)
     quote = Quote(text, pattern.agents, "error")
-    return (class_, ": ", quote) if pattern.error_class[:1].isupper() else (quote,)
+    is_of_text = pattern.error_class.islower() and all(part in text.lower() for part in pattern.error_class.split("_"))
+    return (quote,) if is_of_text else (class_, ": ", quote)
 
 
 def need_tip(of: Need) -> Tip:
@@ -182,8 +197,7 @@ def need_tip(of: Need) -> Tip:
 
 def _names_tip(id: str, at: Situation, call: Call, expected: Expected, fails: float) -> Tip:
     """All rejected names at once, each with the working name first where one is near, else what will happen."""
-    spelled = {token.lower(): token for token in reversed(call.tokens)}
-    rejected = [spelled.get(name, name) for name in expected.names[:_MAX_NAMES]]
+    rejected = [spelled(name, call.text) for name in expected.names[:_MAX_NAMES]]
     parts, swaps = replacements(at, rejected, call.text)
     if swaps and at.known_place is not None:
         parts = (*parts, *members_of(swaps.values(), at.known_place))

@@ -2,7 +2,7 @@
 
 Reading is not authorship: agents that met the same text are readers of one author. A string of others is shown
 
-error      its status and the words that the asker's own call and error hold; verbatim once a quorum received it from a
+error      runs of words that the asker's own call and error hold; verbatim once a quorum received it from a
            tool of the closed world (`fleetlore.calls.worlds`)
 class      of an error: where it is made of words of `_CLASS_WORDS`, or as an error's text is
 call       from a quorum of principals whose calls with that very string worked, from three where such a call could do
@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from fleetlore.wire.lore import MemoryItem
@@ -31,6 +32,15 @@ _LEFT_OUT = "…"
 # An error of which no word may be shown.
 _UNSAID = re.compile(rf": {_LEFT_OUT}(?=[.)])")
 _UNNAMED = "an error"
+# Classes that are made of these words alone do not say what is wrong.
+_VAGUE_WORDS = frozenset(
+    """
+    api call client database error exception http https operational process programming request response runtime server
+    service sql tool value
+    """.split()  # noqa: SIM905
+)
+# Fewer words that the asker holds, between words that it does not, are no part of a sentence.
+_LEAST_RUN = 2
 _STATUS = re.compile(r"(?:http|errno|exit|code|signal|sqlstate)_?(?:E[A-Z]{2,12}|(?=\w*\d)[0-9A-Z]{1,8})", re.ASCII)
 # Words of which programs make classes of errors. A class of other words may be a sentence.
 _CLASS_WORDS = frozenset(
@@ -151,11 +161,18 @@ class Tip(NamedTuple):
 def tell(tip: Tip, reader: Reader) -> Tip | None:
     """The tip with the text that a model may read; None where a part of it may not be shown."""
     shown = []
+    vague: list[bool] = []
     for part in tip.parts:
         text = _allowed(part, reader) if isinstance(part, Quote) else part
         if text is None:
             return None
+        if isinstance(part, Quote) and part.sort == "class":
+            vague.append(text == _UNNAMED or _VAGUE_WORDS.issuperset(parts_of(text)))
+        elif isinstance(part, Quote) and part.sort == "error":
+            vague.append(text == _LEFT_OUT)
         shown.append(text)
+    if vague and all(vague) and tip.pattern is not None and tip.chance is not None and not tip.rejected:
+        return None  # a warning of a failure of which it says nothing
     agents = min([quote.agents for quote in tip.quotes], default=tip.agents)
     return tip._replace(text=clean(_UNSAID.sub("", "".join(shown))), agents=agents)
 
@@ -184,8 +201,7 @@ def _names(reader: Reader, part: str) -> bool:
 
 
 def _is_held(text: str, reader: Reader) -> bool:
-    words = _words(text)
-    return bool(words) and all(word in reader.own for word in words)
+    return _is_held_by(text, reader.own)
 
 
 def _is_class(text: str) -> bool:
@@ -197,13 +213,18 @@ def _is_class(text: str) -> bool:
 def _held(text: str, own: Collection[str]) -> str:
     """The text with an ellipsis for each run of words that the asker does not hold."""
     kept: list[str] = []
-    for token in text.split():
-        words = _words(token)
-        if words and all(word in own for word in words):
-            kept.append(token)
+    for is_held, tokens in groupby(text.split(), lambda token: _is_held_by(token, own)):
+        run = list(tokens)
+        if is_held and (len(run) >= _LEAST_RUN or len(run) == len(text.split())):
+            kept += run
         elif kept[-1:] != [_LEFT_OUT]:
             kept.append(_LEFT_OUT)
     return " ".join(kept)
+
+
+def _is_held_by(token: str, own: Collection[str]) -> bool:
+    words = _words(token)
+    return bool(words) and all(word in own for word in words)
 
 
 @lru_cache(maxsize=4096)  # the same few strings are asked about again and again

@@ -29,10 +29,10 @@ from fleetlore.calls.context import CALL_CHARACTERS, values_of
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
-from fleetlore.fingerprint.names import FailureKind, failure_kind
+from fleetlore.fingerprint.names import FailureKind, failure_kind, spelled
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.trajectory import MAX_TEXT
-from fleetlore.words import WORD, names_of
+from fleetlore.words import names_of
 
 __all__ = ["SOURCES", "WAYS_OUT"]
 
@@ -123,7 +123,8 @@ def looked_up(index: LoreIndex, at: Situation) -> Iterator[Tip]:
     failed = at.failed
     found = _look_up(at, failed) if failed is not None else None
     if failed is not None and found is not None:
-        id, names = pattern_id("look-up", found.tool, found.kind), _quoted(_kind(failed).names)
+        id = pattern_id("look-up", found.tool, found.kind)
+        names = _quoted([spelled(name, failed.text) for name in _kind(failed).names])
         instead = f" instead of {names}" if names else ""
         parts = ("Send ", look_up_quote(found), f" next: it shows what there is{instead}.")
         yield Tip(id, "looked up", parts, key=id, agents=found.agents)
@@ -175,8 +176,7 @@ def forbidden(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         return
     kind = _kind(failed)
     if kind.names and _NO_SUCH_NAME.search(kind.kind):
-        spelled = {word.lower(): word for word in WORD.findall(failed.text[:CALL_CHARACTERS])}
-        names = [spelled.get(name, name) for name in kind.names]
+        names = [spelled(name, failed.text) for name in kind.names]
         id = pattern_id("forbidden", failed.failure.class_)
         yield Tip(id, "forbidden", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")
 

@@ -29,7 +29,7 @@ _STRING = (
     r"""[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])"""
     r"""(?P<inner>(?:\\.|(?!(?P=quote))[^\\]){0,500}+)(?P=quote)(?!\w)"""
 )
-_FILE = (
+FILE = (
     r"(?:txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|html?|css|ipynb|py|js|ts|rb|go|rs|java|cpp|sh|sql|sqlite3?|md|pdf|"
     r"png|jpe?g|gif|svg|zip|tar|gz|tgz|docx?|xlsx?|xml|parquet|npy|pkl)"
 )
@@ -46,7 +46,7 @@ _LITERAL = (
     rf"|(?P<string>{_STRING})|(?P<open>[\"'][^\"'\n]{{2,}}$)"
     r"|(?P<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?\b|\d{1,2}:\d\d(?::\d\d)?\b)"
     r"|(?P<path>(?<![<)\].])(?:~|\.{1,2})?(?:/[\w.@+%-]+)+/?(?:::\w+)*"
-    rf"|(?<![./@+-])(?=[\w/@+-]{{0,200}}+\.)[\w./@+-]{{1,200}}?\.{_FILE}\b(?!\()(?:::\w+)*))"
+    rf"|(?<![./@+-])(?=[\w/@+-]{{0,200}}+\.)[\w./@+-]{{1,200}}?\.{FILE}\b(?!\()(?:::\w+)*))"
     r"|(?P<id>\#(?=\w*\d)\w{2,}|(?<!\w)(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"
     r"|(?=[0-9a-fA-F]{8})(?=\w*[a-fA-F])(?=\w*\d)[0-9a-fA-F]{8,}\b"
     rf"|(?!{_NAME_WITH_DIGITS})(?=[^\W\d]*+\d)\w*[A-Za-z_]\d{{3,}}\w*))"

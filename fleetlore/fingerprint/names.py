@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fleetlore.fingerprint.frames import excerpt, head_line
+from fleetlore.fingerprint.literals import FILE
 from fleetlore.words import names_of
 
 MAX_KIND = 90
@@ -33,6 +34,7 @@ _BARE = re.compile(
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
 # Of the text of a kind, in which a name is a mask.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
+_FILE_ENDING = re.compile(rf"\.{FILE}$", re.I)
 _NUMBER = re.compile(r"\b\d+\b")
 _NAME, _COUNT = "<name>", "<n>"
 
@@ -60,6 +62,12 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
     return FailureKind(kind, tuple(sorted(names)))
 
 
+def spelled(name: str, call: str) -> str:
+    """Return a name as the call spells it; a file's with its ending."""
+    found = re.search(rf"(?<!\w){re.escape(name)}(?:\.{FILE})?(?!\w)", call[:_MAX_CALL], re.IGNORECASE)
+    return found.group() if found else name
+
+
 def mentioned_names(error: str) -> tuple[str, ...]:
     """Lower-case words of the error that look like names of things."""
     return _mentioned(excerpt(error))
@@ -81,9 +89,9 @@ def _mentioned(error: str) -> tuple[str, ...]:
     head = head_line(error)[:_MAX_ERROR]
     found: list[str] = []
     for quoted in _QUOTED.findall(head):
-        words = _WORD.findall(quoted)
+        words = _WORD.findall(_FILE_ENDING.sub("", quoted.strip("'\"`")))
         if words and " " not in quoted.strip("'\"` "):
-            found.append(words[-1].lower())  # of `shop.cars` the table
+            found.append(words[-1].lower())  # the table of `shop.cars`, the stem of `docs/README.md`
     plain = _QUOTED.sub(" ", head)
     found += [word.lower() for word in _BEFORE_COLON.findall(plain) if not word.endswith(("Error", "error"))]
     found += [_WORD.findall(name)[-1].lower() for name in _BARE.findall(plain) if _WORD.search(name)]

@@ -70,11 +70,13 @@ def test_one_failure_anywhere_warns_everyone_in_words_of_their_own() -> None:
     index = LoreIndex()
     known(index, failures=1, error_class="NoSuchTableError", template="table 'cars' doesn't exist, call 0815 now")
     advice = ask(index)
-    assert texts(advice) == ["This sql call may fail: NoSuchTableError: table 'cars' …."]
+    assert texts(advice) == ["This sql call may fail with `cars`: NoSuchTableError: table 'cars' …."]
     assert (advice.ids, advice.risk, advice.sure) == ((FAILURE.exact,), 0.75, True)
     known(index, failures=2, template="table 'cars' doesn't exist, call 0815 now")
     closed = ask(index, closed_tools=("s*",))
-    assert texts(closed) == ["This sql call may fail: NoSuchTable: table 'cars' doesn't exist, call 0815 now."]
+    assert texts(closed) == [
+        "This sql call may fail with `cars`: NoSuchTable: table 'cars' doesn't exist, call 0815 now."
+    ]
     assert "0815" not in ask(index).text, "an open tool's error is nobody's evidence, whoever met it"
     assert "0815" not in ask(index, closed_tools=("s*",), quorum=3).text
 
@@ -85,7 +87,28 @@ def test_a_warning_shows_no_class_made_of_the_words_and_no_colon_before_nothing(
     assert texts(ask(index)) == ["This sql call may fail: NoSuchTableError."]
     known(index, failures=2, error_class="no_such_table", template="no such table: cars")
     closed = ask(index, closed_tools=("s*",))
-    assert texts(closed) == ["This sql call may fail: no such table: cars."]
+    assert texts(closed) == ["This sql call may fail with `cars`: no such table: cars."]
+
+
+@pytest.mark.parametrize(
+    ("error_class", "template", "said"),
+    [
+        ("ApiError", "quota of zzz used up", ""),
+        ("HTTPError", "http zzz", ""),
+        ("ValueError", "zzz", ""),
+        ("Exception", "zzz", ""),
+        ("no_such_thing_zzz", "no such thing zzz", ""),
+        ("TimeoutError", "zzz", "This sql call may fail: TimeoutError."),
+        ("http_404", "zzz", "This sql call may fail: http_404."),
+        ("OperationalError", "zzz: 'cars'", "This sql call may fail with `cars`: OperationalError."),
+        ("ApiError", "zzz 'cars' yyy", "This sql call may fail with `cars`: ApiError."),
+        ("no_such_zzz_cars", "no such zzz: 'cars'", "This sql call may fail with `cars`."),
+    ],
+)
+def test_a_warning_says_of_what_or_is_not_said(error_class: str, template: str, said: str) -> None:
+    index = LoreIndex()
+    known(index, failures=1, error_class=error_class, template=template)
+    assert texts(ask(index)) == [said] * bool(said)
 
 
 def test_the_working_value_comes_first_and_the_call_is_ready_to_send() -> None:

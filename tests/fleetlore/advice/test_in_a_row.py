@@ -80,3 +80,27 @@ async def test_a_tool_is_not_called_faulty_for_one_of_its_endpoints() -> None:
     assert "passing fault" not in await brief_after(faults)
     everywhere = dict.fromkeys(ENDPOINTS[:3], "HTTP 503 Service Unavailable") | {"/v2/prices": faults["/v2/prices"]}
     assert (await brief_after(everywhere)).count("passing fault") == 1
+
+
+HOSTS = "stock.example.com", "prices.example.com", "orders.example.com"
+
+
+async def test_a_passing_fault_of_one_host_is_said_of_its_calls_alone() -> None:
+    memory = MemoryPipeline()
+    for number, agent in enumerate("abcd"):
+        made: list[Event] = []
+        with memory.session(agent, f"job {number}", "shop api", f"s{number}", made) as session:
+            for host in HOSTS:
+                fault = "HTTP 503 Service Unavailable" if host == HOSTS[0] else None
+                session.record("fetch", {"url": f"https://{host}/v1/{agent}"}, result="ok", error_text=fault)
+            session.succeed()
+        await memory.take(made)
+    with memory.session("new", "another job", "shop api", "new", []) as session:
+        assert session.brief(["fetch"]).text == ""
+        asked = [session.advise("fetch", {"url": f"https://{host}/v1/new"}).text for host in HOSTS]
+    assert [f"Wait and call `{host}` again" in text for host, text in zip(HOSTS, asked, strict=True)] == [
+        True,
+        False,
+        False,
+    ]
+    assert not any(asked[1:])

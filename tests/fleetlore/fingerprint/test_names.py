@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.fingerprint.names import MAX_KIND, failure_kind
+from fleetlore.fingerprint.names import MAX_KIND, failure_kind, spelled
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ from fleetlore.fingerprint.names import MAX_KIND, failure_kind
         ("bash: jq: command not found", "cat x | jq .", ("jq",)),
         ("KeyError: 'user_id'", "row['user_id']", ("user_id",)),
         ("no such table: shop.cars", "SELECT 1 FROM cars", ("cars",)),
+        ("No such file or directory: 'README.md'", "cat README.md", ("readme",)),
+        ("cannot open '/srv/app/settings.toml'", '{"path": "/srv/app/settings.toml"}', ("settings",)),
         ("ModuleNotFoundError: No module named yaml", "import yaml", ("yaml",)),
         ("no such table: 'cars'", "SELECT 1 FROM trucks", ()),
         ("permission denied", "rm permission", ()),
@@ -56,3 +58,16 @@ def test_long_texts_take_no_longer_than_cut_ones() -> None:
     began = time.thread_time()
     failure_kind("ValueError", "x" * 500, error, error)
     assert time.thread_time() - began < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "shown"),
+    [
+        ("readme", '{"path": "docs/README.md"}', "README.md"),
+        ("cars", "SELECT 1 FROM shop.Cars", "Cars"),
+        ("cars", "SELECT scars, Cars.id", "Cars"),
+        ("gone", "SELECT 1", "gone"),
+    ],
+)
+def test_a_name_is_shown_as_the_call_spells_it(name: str, call: str, shown: str) -> None:
+    assert spelled(name, call) == shown
