@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -32,6 +33,10 @@ __all__ = ["Traces", "receiving_app", "serving"]
 # Bytes of one export.
 _MAX_BODY = 16 * 1024 * 1024
 _MAX_SPANS = 50_000
+# A span takes at least one of the places for `_MAX_SPANS`, so that 100 MB of an export's bytes are held at most.
+_PLACE_BYTES = 2_000
+# Ids of a run's spans that are kept for a later evaluation.
+_MAX_RUNS = 16
 _MAX_CLOSED = 10_000
 _SPANS_AT_ONCE = 256
 # Reading an export raises these if it is none.
@@ -59,7 +64,8 @@ class Traces:
         self._max_spans = max_spans
         self._held = 0
         self._reading = asyncio.Lock()
-        self._spans: OrderedDict[str, tuple[float, list[Span]]] = OrderedDict()  # the longest silent first
+        # By trace, the longest silent first: the time of the newest span, all spans, and their places.
+        self._spans: OrderedDict[str, tuple[float, list[Span], int]] = OrderedDict()
         # Sessions by trace, with the ids of the spans that are the whole run: an evaluation of them may come later.
         self._closed: OrderedDict[str, tuple[str, frozenset[str]]] = OrderedDict()
 
@@ -70,7 +76,7 @@ class Traces:
         refused("buffer_full", "an export of spans is to be sent again later")
         return True
 
-    def add(self, span: Span) -> None:
+    def add(self, span: Span, places: int = 1) -> None:
         """Hold a span. One of a trace that was closed comes too late and is left out, unless it evaluates the run."""
         if span.trace in self._closed:
             session, runs = self._closed[span.trace]
@@ -82,10 +88,10 @@ class Traces:
             else:
                 refused("late_span", f"a span of trace {span.trace[:32]!r} came after the trace was closed")
             return
-        _, spans = self._spans.pop(span.trace, (0.0, []))
+        _, spans, before = self._spans.pop(span.trace, (0.0, [], 0))
         spans.append(span)
-        self._spans[span.trace] = self._fleet.clock.monotonic(), spans
-        self._held += 1
+        self._spans[span.trace] = self._fleet.clock.monotonic(), spans, before + places
+        self._held += places
 
     async def take(self, body: bytes, form: str, *, logs: bool) -> list[ValueError]:
         """Hold the spans of an export; return the errors of those that are malformed.
@@ -96,12 +102,12 @@ class Traces:
         # To take 16 MiB of protobuf apart takes seconds: in a thread, so that others are answered, one at a time.
         async with self._reading:
             spans = await asyncio.to_thread(lambda: list(spans_of(body, form, logs=logs)))
-        malformed = []
+        malformed, places = [], 1 + len(body) // max(1, len(spans)) // _PLACE_BYTES
         for number, span in enumerate(spans):
             if number % _SPANS_AT_ONCE == _SPANS_AT_ONCE - 1:
                 await asyncio.sleep(0)
             if isinstance(span, Span):
-                self.add(span)
+                self.add(span, places)
             else:
                 refused("malformed_span", str(span))
                 malformed.append(span)
@@ -109,16 +115,16 @@ class Traces:
 
     def close(self, trace: str) -> None:
         """Send what is known of a trace."""
-        _, spans = self._spans.pop(trace, (0.0, []))
+        _, spans, places = self._spans.pop(trace, (0.0, [], 0))
         if not spans:
             return
-        self._held -= len(spans)
+        self._held -= places
         try:
             session = session_of(spans)
         except MALFORMED as error:
             refused("unreadable_trace", f"trace {trace[:32]!r} with {len(spans)} spans is left out: {error!r}")
             session = None
-        runs = frozenset(span.id for span in spans if is_agent(span))
+        runs = frozenset(islice((span.id for span in spans if is_agent(span)), _MAX_RUNS))
         self._closed[trace] = ("" if session is None else session.session), runs
         if len(self._closed) > _MAX_CLOSED:
             self._closed.popitem(last=False)

@@ -18,7 +18,7 @@ from fleetlore.wire.events import Event, Kind
 # Seconds between two events if the log has no times.
 _TICK_SECONDS = 0.001
 #: What reading a log raises that is not of its form: no JSON, or JSON of another shape.
-MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError)
+MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 _MAX_GOAL = 2_000
 # Seconds, milliseconds, microseconds, nanoseconds: a time of today is in one of them before the year 5138.

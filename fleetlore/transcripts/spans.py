@@ -7,7 +7,9 @@ first that is there counts.
 from __future__ import annotations
 
 from base64 import b64decode
+from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -54,6 +56,8 @@ _TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "sco
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 # Characters of a malformed record that its error shows.
 _SHOWN = 200
+# Twice the characters of a trace's id in hex; and OpenTelemetry's own limit of attributes.
+_MAX_ID, _MAX_SHARED = 64, 128
 # A cancelled call says nothing of its tool.
 _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 
@@ -205,7 +209,7 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | V
     resources, scopes, records = _LOGS if logs else _TRACES
     for resource in _listed(export, resources):
         try:
-            shared = _attributes(resource.get("resource") or {})
+            shared = dict(islice(_attributes(resource.get("resource") or {}).items(), _MAX_SHARED))
         except _MALFORMED:
             shared = {}
         for scope in _listed(resource, scopes):
@@ -240,7 +244,7 @@ def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span
         parent,
         _moment(span.get("startTimeUnixNano")),
         _moment(span.get("endTimeUnixNano")),
-        {**shared, **_attributes(span)},
+        ChainMap(_attributes(span), shared),  # a copy for each span would be the square of an export
         status.get("code") in _STATUS_ERROR,
         status.get("code") in _STATUS_OK,
         str(status.get("message") or ""),
@@ -263,6 +267,8 @@ def _moment(nanoseconds: Any) -> float:
 def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:
     """In hex; protobuf's own JSON has bytes in base64."""
     given = holder.get(name, "")
+    if len(given) > _MAX_ID:
+        raise ValueError(f"{name} has {len(given)} characters")
     return given.lower() if in_hex else b64decode(given).hex()
 
 

@@ -371,6 +371,34 @@ NESTED = (
 )
 
 
+def made_export(spans: list[dict[str, Any]], shared: int = 0) -> tuple[bytes, dict[str, str]]:
+    resource = {"attributes": [{"key": f"k{n}", "value": {"stringValue": "v"}} for n in range(shared)]}
+    return orjson.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": spans}]}]}), JSON
+
+
+async def test_spans_are_held_up_to_a_number_of_bytes_and_not_of_spans_alone(fleet: Fleet) -> None:
+    large = [{"traceId": "a", "spanId": "b", "name": "x" * 400_000}]
+    answers = await post(fleet, *[made_export(large)] * 20, max_spans=2_500)
+    assert [each.status_code for each in answers] == [200] * 13 + [429] * 7, "5 MB"
+
+
+def test_the_attributes_of_a_resource_are_not_copied_for_each_span() -> None:
+    """An export of 1 MB would take gigabytes."""
+    body, _ = made_export([{"traceId": "a", "spanId": "b"}] * 10_000, shared=10_000)
+    tracemalloc.start()
+    spans = list(spans_of(body, "application/json"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(spans) == 10_000 and peak < 30 * len(body)
+
+
+@pytest.mark.parametrize("name", ["traceId", "spanId", "parentSpanId"])
+async def test_an_id_of_any_length_is_not_kept(fleet: Fleet, name: str) -> None:
+    span = {"traceId": "a", "spanId": "b"} | {name: "f" * 100_000}
+    [answer] = await post(fleet, made_export([span, {"traceId": "c", "spanId": "d"}]))
+    assert answer.json()["partialSuccess"]["rejectedSpans"] == "1" and len(answer.content) < 1_000
+
+
 @pytest.mark.parametrize(
     ("body", "headers"),
     [
