@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import StackError
+from fleetlore.store.connection import connect
 from fleetlore.wire.topics import topic
 from streams.embedded import broker as embedded
 from streams.embedded.kafka import java_command
@@ -153,11 +154,27 @@ def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="session")
+def spare_milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Address and folder of a second Milvus Lite server for the whole run. Use it through `own_milvus`."""
+    folder = tmp_path_factory.mktemp("spare")
+    with _milvus(folder) as address:
+        yield address, folder
+
+
 @pytest.fixture
-def own_milvus(tmp_path: Path) -> Iterator[str]:
-    """A Milvus Lite server whose collections the test may drop and rename."""
-    with _milvus(tmp_path / "milvus") as address:
-        yield address
+def own_milvus(spare_milvus: tuple[str, Path]) -> str:
+    """An empty Milvus Lite server whose collections the test may drop and rename. End its workers in the test."""
+    with contextlib.closing(connect(spare_milvus[0], "", 30.0)) as client:
+        for name in client.list_collections():
+            client.drop_collection(name)
+    return spare_milvus[0]
+
+
+@pytest.fixture
+def milvus_folder(own_milvus: str, spare_milvus: tuple[str, Path]) -> Path:
+    """The folder in which `own_milvus` keeps its files."""
+    return spare_milvus[1]
 
 
 @contextlib.contextmanager

@@ -230,7 +230,7 @@ async def test_a_collection_that_a_restart_released_is_loaded_for_the_next_attem
 
 
 async def test_a_purge_leaves_no_byte_of_what_was_deleted_or_replaced(
-    own_milvus: str, encoder: StaticEncoder, tmp_path: Path
+    own_milvus: str, encoder: StaticEncoder, milvus_folder: Path
 ) -> None:
     async with MilvusStore(own_milvus, "", encoder, Metrics("test")) as store:
         await store.open()
@@ -240,9 +240,9 @@ async def test_a_purge_leaves_no_byte_of_what_was_deleted_or_replaced(
         await store.purge()  # in the files now, where a compaction has to find it
         await store.upsert("items", kept[:1])
         await store.delete("items", [row_id("t", "gone-id")])
-        assert {"gone-id", "gone-text", "gone-state"} <= _found_in(tmp_path)
+        assert {"gone-id", "gone-text", "gone-state"} <= _found_in(milvus_folder)
         await store.purge()
-        assert not _found_in(tmp_path)
+        assert not _found_in(milvus_folder)
         left = await all_rows(store, "items", "t", "state")
         assert left == {row["id"]: {"id": row["id"], "state": "kept state"} for row in kept}
         await store.upsert("items", [item("t", "gone-id", state="new")])

@@ -23,15 +23,16 @@ def session(number: int, version: str | None, label: Label, agent: str = COHORT[
 
 
 def trial(canary: float, stable: float, sessions: int, seed: int) -> str:
-    """The decision between two versions with these success rates, checked after every session."""
-    chance, running = random.Random(seed), CanaryTrial("new", "old", SHARE, 0.0)
+    """The decision between two versions with these success rates, checked after every pair of votes."""
+    chance, running, pairs = random.Random(seed), CanaryTrial("new", "old", SHARE, 0.0), 0
     for number in range(sessions):
         version = chance.choice(["new", "old", "old", "older"])
         won = chance.random() < (canary if version == "new" else stable)
         agent = chance.choice(COHORT if version == "new" else OTHERS)
         # A quarter of a minute is between two sessions: hardly ever two of one agent in one.
         running.add(session(number, version, "success" if won else "failure", agent), 15.0 * number)
-        if (decision := running.decide(1.0)) != "waiting":
+        before, pairs = pairs, min(votes for votes, _ in running.counts.values())
+        if pairs > before and (decision := running.decide(1.0)) != "waiting":
             return decision
     return "waiting"
 

@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+import pytest_asyncio
 
 import fleetlore
 from streams.embedded.stack import Stack
@@ -24,11 +25,13 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 
 pytestmark = pytest.mark.long
+# These tests share one stack.
+sharing = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with Stack(tmp_path, trainer=False, console_port=0) as running:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    async with Stack(tmp_path_factory.mktemp("stack"), trainer=False, console_port=0) as running:
         yield running
 
 
@@ -63,6 +66,7 @@ async def until_shown(stack: Stack, text: str, path: str = "", seconds: float = 
             await asyncio.sleep(0.1)
 
 
+@sharing
 async def test_what_an_agent_met_is_on_the_page_and_leads_to_its_session(stack: Stack) -> None:
     session = await fail(stack, "no such table: cars")
     await until_shown(stack, "no such table: cars")
@@ -71,6 +75,7 @@ async def test_what_an_agent_met_is_on_the_page_and_leads_to_its_session(stack: 
     assert "1 of 1 answer" in await until_shown(stack, "1 of 1 answer")
 
 
+@sharing
 async def test_the_page_of_a_stack_is_for_this_machine_alone(stack: Stack) -> None:
     await until_shown(stack, "Alive?")
     request = Request(stack.console, headers={"Host": "rebound.example"})
@@ -121,6 +126,7 @@ def test_a_given_token_is_asked_for_and_not_printed(tmp_path: Path) -> None:
             served.terminate()
 
 
+@sharing
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 async def test_a_browser_shows_a_failure_within_two_seconds_and_finds_no_fault(stack: Stack) -> None:
     playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
@@ -143,17 +149,18 @@ async def test_a_browser_shows_a_failure_within_two_seconds_and_finds_no_fault(s
         await browser.close()
 
 
+@sharing
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 async def test_in_a_browser_a_pattern_is_revoked_and_an_agent_distrusted_and_both_undone(stack: Stack) -> None:
     playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
     axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed").Axe()
-    await fail(stack, "no such table: cars")
+    await fail(stack, "no such column: colour", "columns")
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         shown = await browser.new_page(color_scheme="dark")
-        await until_shown(stack, "no such table: cars", "patterns")
+        await until_shown(stack, "no such column: colour", "patterns")
         await shown.goto(stack.console + "patterns")
-        await shown.get_by_role("link", name="sql: RuntimeError").click()
+        await shown.get_by_role("link", name="columns: RuntimeError").click()
         pattern = shown.url
         await shown.get_by_role("link", name="Revoke it").click()
         await decide(shown, axe, "Revoke", "it misleads")

@@ -186,15 +186,15 @@ def test_a_collection_is_opened_once(engine: MilvusLite, tmp_path: Path, monkeyp
 
 
 @pytest.mark.long
-async def test_what_is_searched_is_flushed(own_milvus: str, tmp_path: Path) -> None:
+async def test_what_is_searched_is_flushed(own_milvus: str, milvus_folder: Path) -> None:
     store = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
     await store.open()
     await store.upsert("items", [{"id": "a/1", "tenant": "a", "body": "{}", "text": "no such table"}])
-    assert not list(tmp_path.rglob("*.parquet"))
+    assert not list(milvus_folder.rglob("*.parquet"))
     stopped = Event()
     flushing = asyncio.create_task(asyncio.to_thread(keep_searchable, own_milvus, stopped, 0.05))
     async with asyncio.timeout(60):
-        while not list(tmp_path.rglob("*.parquet")):
+        while not list(milvus_folder.rglob("*.parquet")):
             await asyncio.sleep(0.05)
     stopped.set()
     await flushing

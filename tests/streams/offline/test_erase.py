@@ -1,6 +1,7 @@
 """Erasure beside a live worker, on a real broker and a real Milvus."""
 
 import asyncio
+import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -148,12 +149,12 @@ async def test_the_command_erases_a_session_and_says_what_is_wrong(
 async def test_no_byte_of_the_embedded_store_nor_a_live_value_holds_what_was_erased(
     lone_pipeline: Callable[..., Awaitable[BrokerPipeline]],
     own_milvus: str,
-    start_worker: Callable[..., object],
-    tmp_path: Path,
+    milvus_folder: Path,
+    start_worker: Callable[..., subprocess.Popen[bytes]],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     pipeline = await lone_pipeline(own_milvus)
-    start_worker(pipeline.settings)
+    worker = start_worker(pipeline.settings)
     failed = ("bash", {"command": f"deploy {MARK}"}, "", f"no such target: {MARK}")
     fixed = ("bash", {"command": f"deploy --to {MARK}"}, f"{MARK} is up", None)
     events = pipeline.story.session(f"{MARK}-1", failed, fixed)
@@ -161,11 +162,11 @@ async def test_no_byte_of_the_embedded_store_nor_a_live_value_holds_what_was_era
     await pipeline.drain()
     async with MilvusStore(own_milvus, "", StaticEncoder(), Metrics("test")) as store:
         await store.purge()  # a store writes what it has taken at some time
-    assert _holds(tmp_path)
+    assert _holds(milvus_folder)
     wanted = Wanted(tenant=pipeline.tenant, session=f"{MARK}-1")
     report = await erase(pipeline.settings, wanted, dry_run=False, timeout_seconds=120)
     assert report.done and report.sessions == 1
-    assert not _holds(tmp_path)
+    assert not _holds(milvus_folder)
     values = [*await pipeline.bodies("items"), *await pipeline.bodies("patterns")]
     assert values and MARK.encode() not in orjson.dumps(values)
     replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
@@ -174,6 +175,8 @@ async def test_no_byte_of_the_embedded_store_nor_a_live_value_holds_what_was_era
     await replica.close()
     known = [*replica.index.items.values(), *replica.index.patterns.values()]
     assert known and MARK.encode() not in orjson.dumps(known, default=str)
+    worker.terminate()
+    worker.wait(60)
     said = "".join(capfd.readouterr())
     assert "worker" in said and MARK not in said
 

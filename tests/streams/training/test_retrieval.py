@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import RETRIEVAL, RetrievalManifest, in_cohort
 from fleetlore.wire.trajectory import Judgment
 from models.adapter.gate import VOTE_SECONDS
+from models.adapter.pairs import Case
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from streams.offline.erase import Found, OnTopic, has_learned
@@ -30,6 +31,24 @@ from tests.models.adapter.inflected import sessions
 from tests.streams.training.conftest import record, send
 
 COUNT = 120
+
+
+@pytest.fixture(autouse=True, scope="module")
+def learned_once() -> Iterator[None]:
+    """Equal cases give equal weights, so these tests learn each list of cases once: that costs seconds."""
+    from models.adapter import contrastive
+
+    learned, train = dict[Any, Any](), contrastive.train
+
+    def once(cases: Sequence[Case], *arguments: Any, **options: Any) -> Any:
+        key = tuple(case._replace(agent="") for case in cases)  # who met a case does not matter here
+        if key not in learned:
+            learned[key] = train(cases, *arguments, **options)
+        return learned[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(contrastive, "train", once)
+        yield
 
 
 @pytest.fixture
@@ -193,7 +212,7 @@ async def test_a_fleet_of_few_principals_tries_nothing_and_is_told_so_once(
     monkeypatch.setattr("models.adapter.gate.TOLERANCE", 1.0)
     trainer, versions = made(tenant, publisher, FakeClock(), 0.5), set()
     for number in range(3):
-        some = sessions(0, COUNT) if not number else sessions(COUNT + 20 * number, 20)
+        some = sessions(0, COUNT) if not number else sessions(COUNT + 20 * (number - 1), 20)
         # One of these is on one side only, whatever is drawn.
         take(
             [trainer],
