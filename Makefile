@@ -16,7 +16,8 @@ WORKERS ?= 3
 # One thread a process: those of PyTorch would spin against those of the other processes.
 # Compiled modules are kept, whatever the environment says: the tests start a hundred processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-IN_PARALLEL := -n $(WORKERS) --dist loadfile
+# Files begin in the order of tests/conftest.py, the longest first. Without it those with the most tests would.
+IN_PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # What takes any broker; `--kafka` gives it Apache Kafka.
 ON_KAFKA := tests/contract tests/fleetlore/kafka tests/fleetlore/emit tests/sinks tests/streams
 COMMA := ,

@@ -58,12 +58,16 @@ def pytest_configure(config: pytest.Config) -> None:
 PROCESSES = {"broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "start_worker"}
 # Tests of the benchmarks, which are no part of fleetlore.
 LABORATORY = Path(__file__).parent / "benchmarks"
+# These folders hold the files that take longest. They begin first, so no process is left alone with one at the end.
+BEGIN_FIRST = ("security", "streams", "benchmarks")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if PROCESSES & set(getattr(item, "fixturenames", ())) or LABORATORY in item.path.parents:
             item.add_marker(pytest.mark.long)
+    folders = {folder: place for place, folder in enumerate(BEGIN_FIRST)}
+    items.sort(key=lambda item: folders.get(item.path.relative_to(LABORATORY.parent).parts[0], len(folders)))
     if config.getoption("--kafka"):
         other = pytest.mark.skip(reason="a test of the embedded broker")
         for item in items:
