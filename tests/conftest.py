@@ -29,6 +29,7 @@ from fleetlore.wire.topics import topic
 from streams.embedded import broker as embedded
 from streams.embedded.kafka import java_command
 from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
+from tests.doubles.mock_cluster import MockCluster
 
 # How long an input takes, to make or to test, says how busy the machine is, and nothing of the code.
 settings.register_profile(
@@ -144,11 +145,9 @@ def make_topics() -> MakeTopics:
 @pytest.fixture(scope="session")
 def mock_cluster() -> Iterator[str]:
     """Bootstrap address of librdkafka's mock cluster: creates topics on demand, with four partitions."""
-    confluent_kafka = pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
-    owner = confluent_kafka.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
-    brokers = owner.list_topics(timeout=10).brokers
-    yield ",".join(f"{each.host}:{each.port}" for each in brokers.values())
-    del owner  # the cluster lives as long as this object
+    pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
+    with MockCluster(brokers=1) as cluster:
+        yield cluster.address
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def ways() -> Ways:
     except StackError as error:
         pytest.skip(str(error))
     command = [sys.executable, "-m", "benchmarks.walk", "--json"]
-    said: Ways = orjson.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, timeout=60).stdout)
+    said: Ways = orjson.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, timeout=170).stdout)
     return said
 
 

@@ -85,6 +85,8 @@ class MockCluster:
         if not self._client:
             raise StackError(f"librdkafka: {error.value.decode()}")
         self._cluster = ctypes.c_void_p(library.rd_kafka_mock_cluster_new(self._client, brokers))
+        # A new group's first member waits 3 s for others otherwise. 0 would mean that it waits for ever.
+        library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, ctypes.c_int32(100))
         self.address = str(library.rd_kafka_mock_cluster_bootstraps(self._cluster), "ascii")
 
     def create_topic(self, name: str, partitions: int, replication: int = 1) -> None:

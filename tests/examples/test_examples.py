@@ -36,7 +36,7 @@ def run(name: str, address: str) -> str:
         env={**os.environ, "PYTHONPATH": str(ROOT), **given},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -37,7 +37,7 @@ from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, run
 from tests.fleetlore.relay.test_killed import teach
 
 SECONDS = 30.0
-KILLS = int(os.environ.get("RELAY_KILLS", "3"))
+KILLS = int(os.environ.get("RELAY_KILLS", "2"))
 TOPICS = ("events", "feedback", "patterns", "items", "decisions")
 
 

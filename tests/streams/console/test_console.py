@@ -164,7 +164,7 @@ async def test_in_a_browser_a_pattern_is_revoked_and_an_agent_distrusted_and_bot
         pattern = shown.url
         await shown.get_by_role("link", name="Revoke it").click()
         await decide(shown, axe, "Revoke", "it misleads")
-        await shown.get_by_text("it misleads").wait_for(timeout=5_000)
+        await shown.get_by_text("it misleads").wait_for()
         await until_answer(pattern, 404)
         await clean(shown, axe)
         await shown.get_by_role("link", name="Show pattern").click()

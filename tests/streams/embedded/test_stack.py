@@ -6,22 +6,24 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.replay import ReplayReport, replay
+from benchmarks.replay import Knowledge, ReplayReport, interleave, replay
 from benchmarks.rollouts import rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, StackError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
+from fleetlore.wire.events import Event
 from streams.embedded.stack import Stack
 
 Query = Callable[[str], list[dict[str, Any]]]
+END_TIME = 1_760_000_000.0  # before the start of the clock that the reference runs by
 
 
 def world_sessions(count: int) -> list[LoggedSession]:
@@ -68,15 +70,12 @@ def running(pids: set[int]) -> set[int]:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(tmp_path: Path) -> None:
+async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(
+    tmp_path: Path, reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+) -> None:
     sessions = world_sessions(300)
-    async with Stack(tmp_path / "calm", trainer=False) as stack:
-        calm = await run(stack, sessions, seed=1)
-    assert calm.events_processed == calm.events_in
-    assert calm.dead_letters == 0
-    assert sum(calm.judgments.values()) == len(sessions)
-
-    async with Stack(tmp_path / "killed", trainer=False) as stack:
+    calm = await reference("default", list(interleave(sessions, "default", 1, END_TIME)))
+    async with Stack(tmp_path, trainer=False) as stack:
         replaying = asyncio.create_task(run(stack, sessions, seed=2))
         await asyncio.sleep(0.5)  # in the middle of it: the whole takes seconds
         assert not replaying.done()
@@ -84,13 +83,13 @@ async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(tmp_
         killed = await replaying
         again = await run(stack, sessions, seed=3)
     assert killed.events_processed == killed.events_in
-    assert (killed.state_hash, killed.dead_letters) == (calm.state_hash, 0)
-    assert (again.state_hash, again.patterns, again.memory_items) == (calm.state_hash, calm.patterns, calm.memory_items)
+    assert sum(killed.judgments.values()) == len(sessions)
+    assert (killed.state_hash, killed.dead_letters, again.state_hash) == (calm.state_hash, 0, calm.state_hash)
 
-    async with Stack(tmp_path / "killed", trainer=False) as stack:
+    async with Stack(tmp_path, trainer=False) as stack:
         lore = await LoreReplica.snapshot(stack.settings.broker, "default")
-    assert len(lore.items) == calm.memory_items
-    assert sum(pattern.level in calm.patterns for pattern in lore.patterns.values()) == sum(calm.patterns.values())
+    assert len(lore.items) == again.memory_items
+    assert sum(pattern.level in again.patterns for pattern in lore.patterns.values()) == sum(again.patterns.values())
 
 
 @pytest.mark.timeout(900)
