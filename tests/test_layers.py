@@ -98,14 +98,6 @@ def test_a_module_imports_only_what_stands_below_it(path: Path) -> None:
         assert ".testing" not in name, f"{own} imports {name}, a test double"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_no_constant_is_raised(path: Path) -> None:
-    """An exception keeps the frames it was raised in, so one that lives as long as its module keeps them for ever."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    raised = [ast.unparse(node.exc) for node in nodes if isinstance(node, ast.Raise) and node.exc is not None]
-    assert not [name for name in raised if name.replace(".", "_").isidentifier() and name.split(".")[-1].isupper()]
-
-
 # Generators, brokers, attacks and hashes of states that tests of the product share with the benchmarks.
 KIT = frozenset(["embedded_broker", "cloudevents", "random_adapters", "replay", "rollouts", "secrets", "security"])
 

@@ -162,15 +162,6 @@ async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothin
     assert not await pipeline.step()
 
 
-async def test_a_session_whose_first_event_comes_last_is_whole(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
-    first, *rest = pipeline.story.session("s", WRONG, RIGHT)
-    await pipeline.send([*rest, first])
-    await pipeline.drain()
-    assert (await pipeline.knowledge()).judgments == [("s", "success", 4)]
-    assert await pipeline.dead_letters() == []
-
-
 def stage_of(pipeline: LogPipeline, reads: str) -> Stage:
     return next(stage for stage in pipeline.stages if stage.reads == reads)
 

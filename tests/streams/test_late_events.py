@@ -149,26 +149,6 @@ async def test_a_store_that_is_away_loses_no_tail(log_pipeline: MakePipeline, mo
     assert await reasons(pipeline) == ["after_end"] * 3
 
 
-@pytest.mark.parametrize("order", ["ab", "ba"])
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_of_two_agents_with_one_session_id_the_one_that_began_first_counts(
-    log_pipeline: MakePipeline, order: str, restarted: bool
-) -> None:
-    pipeline = log_pipeline()
-    sessions = {
-        "a": pipeline.story.session("same", RIGHT, agent="a", start=BASE_TIME + 50),
-        "b": pipeline.story.session("same", OTHER, OTHER, RIGHT, agent="b", outcome="failure"),
-    }
-    for name in order:
-        await pipeline.send(sessions[name])
-        await pipeline.drain()
-        if restarted:
-            pipeline.crash()
-    assert (await pipeline.knowledge()).judgments == [("same", "failure", 5)]
-    assert await reasons(pipeline) == ["foreign_agent"]
-    assert held(pipeline) == 0
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_session_id_that_is_used_again_loses_nothing_silently(
     log_pipeline: MakePipeline, restarted: bool

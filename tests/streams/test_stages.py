@@ -83,13 +83,6 @@ async def test_the_interleaving_of_agents_and_the_size_of_records_leave_no_trace
     assert sum(events for _, _, events in known.judgments) == sum(len(session) for session in story.fleet())
 
 
-async def test_records_out_of_order_across_sessions_leave_no_trace(pipeline: Pipeline, reference: Reference) -> None:
-    fleet = pipeline.story.fleet()
-    await pipeline.send([event for session in reversed(fleet) for event in session])
-    await pipeline.drain()
-    assert await pipeline.knowledge() == await reference(pipeline.tenant, [each for s in fleet for each in s])
-
-
 async def test_records_out_of_order_within_a_session_leave_no_trace(pipeline: Pipeline, reference: Reference) -> None:
     fleet = pipeline.story.fleet()
     # The end stays last: what happens after it is another test.

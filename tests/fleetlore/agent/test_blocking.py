@@ -35,23 +35,6 @@ def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) ->
     assert (fleet.sent, fleet.dropped) == (9, 0)
 
 
-def test_several_threads_share_a_fleet(broker: EmbeddedBroker, tenant: str) -> None:
-    def work(fleet: BlockingFleet) -> None:
-        with fleet.session("g") as session:
-            for _ in range(5):
-                with session.action("sql", {"query": "x"}):
-                    pass
-
-    with BlockingFleet("agent", broker=broker.address, tenant=tenant) as fleet:
-        threads = [threading.Thread(target=work, args=(fleet,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert fleet.flush(30)
-        assert fleet.sent == 4 * 7
-
-
 def test_a_missing_broker_neither_blocks_nor_breaks(unused_address: str) -> None:
     started = time.perf_counter()
     with BlockingFleet("agent", broker=unused_address, ready_seconds=0) as fleet, fleet.session("g") as session:

@@ -45,11 +45,6 @@ async def test_recall_is_asked_inside_the_block(fleet: Fleet) -> None:
         await fleet.session("g").recall("x")
 
 
-def test_a_session_is_entered_once(fleet: Fleet) -> None:
-    with fleet.session("g") as session, pytest.raises(ConfigError, match="has begun before"), session:
-        pass
-
-
 async def test_a_fleet_is_entered_once_and_used_inside_its_block(unused_address: str) -> None:
     fleet = Fleet("agent", broker=unused_address, ready_seconds=0)
     async with fleet:

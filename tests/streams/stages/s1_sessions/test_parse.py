@@ -155,13 +155,6 @@ def test_what_is_read_at_once_is_read_alone_as_well(kind: Any, data: dict[str, A
     ]
 
 
-@given(data=st.dictionaries(st.sampled_from(FIELDS), ODD, max_size=4))
-def test_a_bad_neighbour_changes_nothing_about_a_good_event(data: dict[str, Any]) -> None:
-    raw = to_cloudevent(Event("outcome", "acme", "a", "s", 0, NOW, {})) | {"data": {ev.TOOL: "bash", **data}}
-    alone = read(msgspec.json.encode([raw]))[0]
-    assert read(msgspec.json.encode([raw, 7]))[0] == alone
-
-
 def test_the_types_are_those_of_the_contract() -> None:
     known = msgspec.inspect.type_info(Incoming)
     assert isinstance(known, msgspec.inspect.StructType)
