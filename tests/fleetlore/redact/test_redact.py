@@ -1,6 +1,5 @@
 import re
 import string
-import time
 from base64 import b64encode
 from random import Random
 from typing import Any
@@ -439,17 +438,3 @@ def test_strange_values_do_not_break_the_agent() -> None:
     assert redact_value({1: (2, {3})}) == {"1": [2, [3]]}
     assert redact_value(10**30) == str(10**30)
     assert redact_value(b"password=hunter22") == "password=[redacted:password]"
-
-
-def test_no_text_takes_quadratic_time() -> None:
-    started = time.process_time()
-    for text in (
-        "a" * 100_000,
-        "password" * 12_000,
-        "://" * 30_000 + "@",
-        "x:" * 50_000,
-        '\\"' * 50_000 + "token",
-        "curl " * 20_000 + " -",
-    ):
-        redact(text)
-    assert time.process_time() - started < 5.0
