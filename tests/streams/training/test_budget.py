@@ -98,10 +98,9 @@ def test_it_keeps_its_share_in_any_ten_seconds_and_learns_what_is_new(
         machine.spend(GATE)
         return GateReport("too_few", {})
 
-    monkeypatch.setattr("models.calls.passes.CallTraining", Training)
     monkeypatch.setattr("streams.training.trainer.judge_candidate", judge)
     budget, ages = machine.budget(), [0.0]
-    trainer = CallsTrainer(Publication(clock), budget=budget, horizon=HORIZON)  # type: ignore[arg-type]
+    trainer = CallsTrainer(Publication(clock), training=Training, budget=budget, horizon=HORIZON)  # type: ignore[arg-type]
     newest: float | None = None
     arrived = 0
 
