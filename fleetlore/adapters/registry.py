@@ -20,14 +20,12 @@ KEPT_VERSIONS = 64
 class RegistryView(Generic[Manifest]):
     """Weights by hash, manifests by version, and the newest pointers of one adapter of a tenant.
 
-    kind: class of the manifests; records of other adapters are skipped. agent: decides about canaries; None follows
-    `stable` only, as the trainer does.
+    kind: class of the manifests; records of other adapters are skipped.
     """
 
-    def __init__(self, kind: type[Manifest], tenant: str, trusted: PublicKeys, agent: str | None = None) -> None:
+    def __init__(self, kind: type[Manifest], tenant: str, trusted: PublicKeys) -> None:
         self.kind = kind
         self.tenant = tenant
-        self.agent = agent
         self._mine = f"{kind.name}/".encode()
         self._trusted = dict(trusted)
         self._rank = {key_id: place for place, key_id in enumerate(trusted)}
@@ -43,14 +41,15 @@ class RegistryView(Generic[Manifest]):
         self._seen: set[tuple[int, str]] = set()
         # By channel, the highest epoch read from the log. It is below the known epoch while the log is read again.
         self._log_epochs: dict[str, int] = {}
-        self._rejected: set[str] = set()
+
+    def followed_by(self, agent: str) -> AdapterPointer | None:
+        """Return the pointer that an agent follows: `stable`, or a newer `canary` if the agent is in its share."""
+        canary = self.canary
+        return canary if canary is not None and in_cohort(agent, canary.share, canary.version) else self.pointer
 
     @property
     def pointer(self) -> AdapterPointer | None:
-        """The pointer to follow: `stable`, or a newer `canary` if the agent is in its share."""
-        canary = self.canary
-        if canary is not None and self.agent is not None and in_cohort(self.agent, canary.share, canary.version):
-            return canary
+        """The pointer of the channel `stable`."""
         return self._pointers.get(CHANNEL)
 
     @property
@@ -74,6 +73,10 @@ class RegistryView(Generic[Manifest]):
     def versions(self) -> dict[str, Manifest]:
         """Those that are not revoked."""
         return {version: manifest for version, manifest in self.kept.items() if not self.revoked(version)}
+
+    def manifest(self, version: str) -> Manifest | None:
+        """Return a version's manifest, or None if it is not read yet or the version is revoked."""
+        return None if self.revoked(version) else self._manifests.get(version)
 
     def weights(self, version: str) -> bytes | None:
         """Return a version's weights if they are in memory."""
@@ -113,7 +116,7 @@ class RegistryView(Generic[Manifest]):
             yield pointer.key, self._signed[channel][1]
 
     def records(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield all verified records (topic, key, value), for `take` of another view."""
+        """Yield all verified records (topic, key, value)."""
         yield from (("adapters.pointers", key, value) for key, value in self.pointers())
         for version, manifest in self._manifests.items():
             yield "adapters.manifests", manifest.key, self._signed[version][1]
@@ -227,25 +230,17 @@ class RegistryView(Generic[Manifest]):
         return document
 
     def complete(self) -> tuple[bytes, Manifest] | None:
-        """Return weights and manifest of the channel's version, or None if incomplete or rejected."""
-        version = self._wanted()
-        weights = self.weights(version) if version else None
-        return (weights, self._manifests[version]) if version and weights is not None else None
+        """Return weights and manifest of the stable version, or None if a part is missing."""
+        manifest = self.manifest(self.pointer.version) if self.pointer else None
+        weights = self.weights(manifest.version) if manifest is not None else None
+        return (weights, manifest) if manifest is not None and weights is not None else None
 
     def elsewhere(self) -> WeightsReference | None:
-        """Return the reference to fetch before the channel's version is complete."""
-        version = self._wanted()
-        return self.reference(version) if version and self.weights(version) is None else None
-
-    def _wanted(self) -> str | None:
-        version = self.pointer.version if self.pointer else None
-        if version is None or version not in self._manifests or version in self._rejected or self.revoked(version):
+        """Return the reference to fetch before the stable version is complete."""
+        manifest = self.manifest(self.pointer.version) if self.pointer else None
+        if manifest is None or self.weights(manifest.version) is not None:
             return None
-        return version
-
-    def reject(self, version: str) -> None:
-        """Do not offer this version again: its content cannot change."""
-        self._rejected.add(version)
+        return self.reference(manifest.version)
 
     def _outranks(self, signer: str, other: str) -> bool:
         return other not in self._rank or self._rank[signer] < self._rank[other]

@@ -1,7 +1,7 @@
 """Follow a tenant's adapter topics once for all agents of an event loop.
 
-With a connection each, a thousand agents would spend two cores on wake-ups and copies. Late agents get the records that
-are verified already. Weights without a manifest are skipped and read again after their manifest, so only the holder of
+With a connection each, a thousand agents would spend two cores on wake-ups and copies. A record is verified and kept
+once for all of them. Weights without a manifest are skipped and read again after their manifest, so only the holder of
 the key can fill an agent's memory.
 """
 
@@ -12,7 +12,7 @@ import base64
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -33,14 +33,25 @@ from fleetlore.wire.topics import topic
 
 __all__ = ["FETCH_WAIT_MS", "STOP_SECONDS", "RegistryFollower", "shared_follower"]
 
+log = logging.getLogger(__name__)
 
-# Persist the newest pointers and revocations, so that a restart cannot be rolled back.
-#
-# A compacted topic can be made to end with an older pointer, whose signature is valid too. A process that knows the
-# newer one refuses it, and so does the next process on this host because of this file. Its records are signed and
-# verified on load. A host without the file trusts the topics.
+# The embedded broker answers waiting fetches late, and a rollback must arrive within a second.
+FETCH_WAIT_MS = 200
+STOP_SECONDS = 5.0
+_LAST_ACKS_SECONDS = 1.0
+# Agents that take their turn before the event loop yields: about 2 ms.
+_TURNS_AT_ONCE = 16
+_Views = Mapping[str, RegistryView[AdapterManifest]]
+_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
+
+
 class EpochFile:
-    """`FOLDER/TENANT.adapters.json`: records of `adapters.pointers` by key. It never raises: agents run without it."""
+    """`FOLDER/TENANT.adapters.json`: the newest pointers and revocations, so that a restart cannot be rolled back.
+
+    A compacted topic can be made to end with an older pointer, whose signature is valid too. A process that knows the
+    newer one refuses it, and so does the next process on this host because of this file. Its records are signed and
+    verified on load. A host without the file trusts the topics. It never raises: agents run without it.
+    """
 
     def __init__(self, folder: str, tenant: str) -> None:
         self.path = Path(folder).expanduser() / f"{tenant}.adapters.json"
@@ -65,26 +76,12 @@ class EpochFile:
             log.warning("%s cannot be written, so a restart may accept an older adapter version (%r)", self.path, error)
 
 
-log = logging.getLogger(__name__)
-
-# The embedded broker answers waiting fetches late, and a rollback must arrive within a second.
-FETCH_WAIT_MS = 200
-STOP_SECONDS = 5.0
-_LAST_ACKS_SECONDS = 1.0
-# Agents that get a record before the event loop yields: about 2 ms.
-_GIVEN_AT_ONCE = 16
-_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
-
-
 class _Subscriber(Protocol):
-    async def take(self, name: str, key: bytes, value: bytes | None) -> None:
-        """Add a verified record of the topic `name`."""
-
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
         """Handle the refusal of a record with this key."""
 
     async def turn(self) -> None:
-        """Called after all present records, and at least every second."""
+        """Look at the follower's views. Called after each fetch, and at least every second."""
 
 
 class RegistryFollower:
@@ -94,6 +91,9 @@ class RegistryFollower:
         state_dir: folder of the `EpochFile`; "" for none.
         make_producer: makes the producer of acks.
         make_follower: makes the reader of the topics.
+
+    Attributes:
+        views: the verified records by adapter.
     """
 
     def __init__(
@@ -115,10 +115,8 @@ class RegistryFollower:
         self._make_follower = make_follower
         self._topics = {topic(tenant, name): name for name in _TOPICS}
         self._follower = self._new_follower()
-        self._members: list[_Subscriber] = []
-        # Subscribers that have got the earlier records.
         self._subscribers: list[_Subscriber] = []
-        self._verified = self._remembered()
+        self.views = self._remembered()
         self._saved: dict[bytes, bytes] = {}
         self._passed_over = False
         self._giving = asyncio.Lock()
@@ -140,36 +138,32 @@ class RegistryFollower:
             complete=self._caught_up,
         )
 
-    def _remembered(self) -> list[RegistryView[AdapterManifest]]:
-        views = [RegistryView(kind, self._tenant, self._trusted) for kind in ADAPTERS]
-        for key, value in self._epochs.load() if self._epochs is not None else ():
-            _take_pointer(views, key, value)
-        for view in views:
+    def _remembered(self) -> _Views:
+        views = {kind.name: RegistryView(kind, self._tenant, self._trusted) for kind in ADAPTERS}
+        _take_pointers(views, self._epochs.load() if self._epochs is not None else ())
+        for view in views.values():
             view.expect_log()
         return views
 
     async def join(self, subscriber: _Subscriber) -> None:
-        self._members.append(subscriber)
+        self._subscribers.append(subscriber)
         if self._task is None:
             self._task = asyncio.create_task(self._follower.run(), name="fleetlore-adapters")
         async with self._giving:
-            self._subscribers.append(subscriber)
-            for record in [record for view in self._verified for record in view.records()]:
-                if subscriber in self._subscribers:
-                    await self._give_to(subscriber, subscriber.take(*record))
+            await self._turn(subscriber)
 
     async def leave(self, subscriber: _Subscriber) -> None:
-        for some in (self._members, self._subscribers):
-            if subscriber in some:
-                some.remove(subscriber)
-        if not self._members and self._task is not None:
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
+        if not self._subscribers and self._task is not None:
             await self._send_last_acks()
-            if self._members or self._task is None:
+            if self._subscribers or self._task is None:
                 return  # another agent has joined meanwhile
             tasks = [task for task in (self._task, self._sending, self._catching_up) if task is not None]
             self._task = self._sending = self._catching_up = None
             self._follower = self._new_follower()
-            self._verified = self._remembered()
+            for view in self.views.values():
+                view.expect_log()
             for task in tasks:
                 task.cancel()
             # A consumer may take long to stop while the broker hangs. An agent's exit must not wait.
@@ -189,10 +183,12 @@ class RegistryFollower:
         async with self._giving:
             for partition, records in fetched.items():
                 for record in records:
-                    await self._give(self._topics[partition.topic], record.key or b"", record.value)
+                    self._read(self._topics[partition.topic], record.key or b"", record.value)
             await self._remember()
-            for subscriber in list(self._subscribers):
-                await self._give_to(subscriber, subscriber.turn())
+            for number, subscriber in enumerate(list(self._subscribers), 1):
+                await self._turn(subscriber)
+                if number % _TURNS_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # a thousand agents in a row would block their loop
         # In the background: after a revocation, the next pointer must not wait for a producer.
         if self._acks and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
@@ -200,46 +196,42 @@ class RegistryFollower:
     async def _caught_up(self) -> None:
         """Refuse a log that ends before this host's newest pointer: it was frozen or rolled back."""
         async with self._giving:
-            for key, refusal in [each for view in self._verified for each in view.frozen()]:
-                for subscriber in self._subscribers:
-                    subscriber.refuse(refusal, key)
+            for key, refusal in [each for view in self.views.values() for each in view.frozen()]:
+                self._refuse(refusal, key)
 
-    async def _give(self, name: str, key: bytes, value: bytes | None) -> None:
-        if name == "adapters.weights" and not any(view.announces(key) for view in self._verified):
+    def _read(self, name: str, key: bytes, value: bytes | None) -> None:
+        views = self.views.values()
+        if name == "adapters.weights" and not any(view.announces(key) for view in views):
             self._passed_over = self._passed_over or value is not None
             return
         try:
-            news = [view.take(name, key, value) for view in self._verified]
+            news = [view.take(name, key, value) for view in views]
         except AdapterRefused as refusal:
-            for subscriber in self._subscribers:
-                subscriber.refuse(refusal, key)
+            self._refuse(refusal, key)
             return
-        if not any(news):
-            return  # read again, or of an unknown adapter
-        if name == "adapters.manifests" and self._passed_over:
+        if any(news) and name == "adapters.manifests" and self._passed_over:
             self._passed_over = False
             self._follower.rewind(topic(self._tenant, "adapters.weights"))
-        for number, subscriber in enumerate(list(self._subscribers), 1):
-            await self._give_to(subscriber, subscriber.take(name, key, value))
-            if number % _GIVEN_AT_ONCE == 0:
-                await asyncio.sleep(0)  # a thousand agents in a row would block their loop
 
-    async def _give_to(self, subscriber: _Subscriber, given: Awaitable[None]) -> None:
+    def _refuse(self, refusal: AdapterRefused, key: bytes) -> None:
+        for subscriber in self._subscribers:
+            subscriber.refuse(refusal, key)
+
+    async def _turn(self, subscriber: _Subscriber) -> None:
         """Call a subscriber. One that fails is removed, and the others still learn of revocations."""
         try:
-            await given
+            await subscriber.turn()
         except Exception:
             log.exception("an agent stopped following adapters and keeps its version")
             if subscriber in self._subscribers:
                 self._subscribers.remove(subscriber)
 
     async def _remember(self) -> None:
-        records = _pointers(self._verified)
+        records = _pointers(self.views)
         if self._epochs is None or records == self._saved:
             return
         merged = self._remembered()  # another process of this host may have newer records
-        for key, value in records.items():
-            _take_pointer(merged, key, value)
+        _take_pointers(merged, records.items())
         await asyncio.to_thread(self._epochs.save, _pointers(merged))
         self._saved = records
 
@@ -273,14 +265,15 @@ class RegistryFollower:
                 self._acks.popleft()
 
 
-def _pointers(views: list[RegistryView[AdapterManifest]]) -> dict[bytes, bytes]:
-    return {key: value for view in views for key, value in view.pointers()}
+def _pointers(views: _Views) -> dict[bytes, bytes]:
+    return {key: value for view in views.values() for key, value in view.pointers()}
 
 
-def _take_pointer(views: list[RegistryView[AdapterManifest]], key: bytes, value: bytes) -> None:
-    for view in views:
-        with contextlib.suppress(AdapterRefused):  # an older record, or one of a revoked key
-            view.take("adapters.pointers", key, value)
+def _take_pointers(views: _Views, pointers: Iterable[tuple[bytes, bytes]]) -> None:
+    for key, value in pointers:
+        for view in views.values():
+            with contextlib.suppress(AdapterRefused):  # an older record, or one of a revoked key
+                view.take("adapters.pointers", key, value)
 
 
 _followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], RegistryFollower]] = (

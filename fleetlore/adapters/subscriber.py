@@ -85,11 +85,12 @@ class AdapterSubscriber(Generic[Holder]):
         self._agent = agent
         self._idle = idle
         self._clock = clock or SystemClock()
-        self._registry: RegistryView[AdapterManifest] = RegistryView(holder.kind, tenant, trusted, agent)
         self._blob_store = blob_store or BlobStore("")
         self._staging = asyncio.Lock()
         self._fetch: asyncio.Task[None] | None = None
+        self._fetched: tuple[str, bytes] | None = None  # Only of one version, because fetched weights are large.
         self._refetch: tuple[WeightsReference, float] | None = None
+        self._rejected: set[str] = set()  # by version, whose content cannot change
         self._pending: _Staged | None = None
         self._feed = feed
         self._follower = feed
@@ -127,9 +128,6 @@ class AdapterSubscriber(Generic[Holder]):
             return False
         return True
 
-    def is_revoked(self, version: str) -> bool:
-        return self._registry.revoked(version)
-
     def apply_pending(self) -> bool:
         """Apply the waiting version, if any. No action may be open."""
         staged, self._pending = self._pending, None
@@ -139,14 +137,6 @@ class AdapterSubscriber(Generic[Holder]):
         self._ack(staged.version, "applied", staged.load_seconds)
         return True
 
-    async def take(self, name: str, key: bytes, value: bytes | None) -> None:
-        """Keep a record of the topic `name` (`adapters.weights`, …), and stage a version that it completes."""
-        try:
-            self._registry.take(name, key, value)
-        except AdapterRefused as refusal:
-            self.refuse(refusal, key)
-        await self._stage()
-
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
         what = key.decode(errors="replace")[:100]
         self._refuse(refusal, what)
@@ -155,26 +145,30 @@ class AdapterSubscriber(Generic[Holder]):
             self._ack(what, refusal.reason, 0.0, "/refused")
 
     async def turn(self) -> None:
-        await self._stage()
+        async with self._staging:  # fetched weights arrive between records
+            await self._stage()
+
+    @property
+    def _view(self) -> RegistryView[AdapterManifest] | None:
+        return self._follower.views[self._name] if self._follower is not None else None
 
     async def _stage(self) -> None:
-        async with self._staging:  # fetched weights arrive between records
-            await self._stage_next()
-
-    async def _stage_next(self) -> None:
-        pointer = self._registry.pointer
-        self._leave_revoked()
-        if pointer is None or pointer.version == self.version:
-            self._pending = None  # the pointer returned to the version in use
+        view = self._view
+        if view is None:
             return
-        if self._pending is not None and self._pending.version == pointer.version:
+        self._leave_revoked(view)
+        pointer = view.followed_by(self._agent)
+        if pointer is None or pointer.version == self.version:
+            self._pending = None  # the channel returned to the version in use
+            return
+        version = pointer.version
+        if self._pending is not None and self._pending.version == version:
             return
         self._pending = None  # the channel has moved, even if that version is incomplete
-        complete = self._registry.complete()
-        if complete is None:
-            self._fetch_later()
+        manifest = view.manifest(version) if version not in self._rejected else None
+        weights = self._weights(view, version) if manifest is not None else None
+        if manifest is None or weights is None:
             return
-        weights, manifest = complete
         began = self._clock.monotonic()
         try:
             if self.holder.is_loaded(manifest):  # another agent has loaded it, so a thread would cost more
@@ -183,41 +177,47 @@ class AdapterSubscriber(Generic[Holder]):
                 # Loading takes about 20 ms, too long for the event loop.
                 loaded = await asyncio.to_thread(self.holder.prepare, weights, manifest)
         except AdapterRefused as refusal:
-            self._registry.reject(manifest.version)
-            self._refuse(refusal, manifest.version)
-            self._ack(manifest.version, refusal.reason, self._clock.monotonic() - began)
+            self._rejected.add(version)
+            self._refuse(refusal, version)
+            self._ack(version, refusal.reason, self._clock.monotonic() - began)
             return
-        if self._registry.complete() is None or self._registry.pointer != pointer:
+        if view.revoked(version) or view.followed_by(self._agent) != pointer:
             return  # it was rolled back or revoked during loading; the newest is staged next
         self._pending = _Staged(loaded, self._clock.monotonic() - began)
         if self._idle():
             self.apply_pending()
 
-    def _fetch_later(self) -> None:
-        """Fetch weights in a task: a rollback must not wait for a slow store."""
-        reference = self._registry.elsewhere()
-        if reference is None or (self._fetch is not None and not self._fetch.done()):
-            return
+    def _weights(self, view: RegistryView[AdapterManifest], version: str) -> bytes | None:
+        """Return the weights, or begin to fetch them in a task: a rollback must not wait for a slow store."""
+        if self._fetched is not None and self._fetched[0] == version:
+            return self._fetched[1]
+        reference = view.reference(version)
+        if reference is None:
+            return view.weights(version)
+        if self._fetch is not None and not self._fetch.done():
+            return None
         if self._refetch is None or self._refetch[0] != reference or self._refetch[1] <= self._clock.monotonic():
-            self._fetch = asyncio.create_task(self._fetched(reference), name="fleetlore-weights")
+            self._fetch = asyncio.create_task(self._fetch_from(reference), name="fleetlore-weights")
+        return None
 
-    async def _fetched(self, reference: WeightsReference) -> None:
+    async def _fetch_from(self, reference: WeightsReference) -> None:
         began, most_bytes = self._clock.monotonic(), self.holder.kind.most_bytes
         try:
-            self._registry.fetched(reference, await asyncio.to_thread(self._blob_store.fetch, reference, most_bytes))
+            weights = await asyncio.to_thread(self._blob_store.fetch, reference, most_bytes)
         except AdapterRefused as refusal:
             now = self._clock.monotonic()
             self._refetch = reference, now + REFETCH_SECONDS
             self._refuse(refusal, reference.sha256)
             self._ack(reference.sha256, refusal.reason, now - began)
             return
-        await self._stage()
+        self._fetched = reference.sha256, weights
+        await self.turn()
 
-    def _leave_revoked(self) -> None:
-        if self._pending is not None and self._registry.revoked(self._pending.version):
+    def _leave_revoked(self, view: RegistryView[AdapterManifest]) -> None:
+        if self._pending is not None and view.revoked(self._pending.version):
             self._pending = None
         version = self.version
-        if version is not None and self._registry.revoked(version):
+        if version is not None and view.revoked(version):
             log.warning("adapter %s is revoked: no version of %s runs until the next one", version[:12], self._name)
             self.holder.reset()
             self._ack(version, "revoked", 0.0)
@@ -230,9 +230,10 @@ class AdapterSubscriber(Generic[Holder]):
 
     def _ack(self, version: str, result: str, load_seconds: float, beside: str = "") -> None:
         """Report a result. With `beside` in its key it does not replace the running version's."""
-        if self._follower is None:
+        view = self._view
+        if self._follower is None or view is None:
             return
-        pointer = self._registry.pointer
+        pointer = view.followed_by(self._agent)
         self._follower.ack(
             f"{self._name}/{self._agent}{beside}",
             {

@@ -1,4 +1,7 @@
-"""A writer of the adapter topics with no key, or an old one, changes nothing for agents."""
+"""A writer of the adapter topics with no key, or an old one, changes nothing for agents.
+
+The attacks are those that The Update Framework lists (https://theupdateframework.io/docs/security/).
+"""
 
 import gc
 import hashlib
@@ -65,20 +68,6 @@ class Process:
         await self.log.write(*records)
 
 
-class Taker:
-    """Is given what the process keeps."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    async def take(self, name: str, key: bytes, value: bytes | None) -> None:
-        self.names.append(name)
-
-    def refuse(self, refusal: AdapterRefused, key: bytes) -> None: ...
-
-    async def turn(self) -> None: ...
-
-
 async def test_who_joins_late_runs_what_the_others_run() -> None:
     """A replayed pointer and the tombstone of a revocation led an agent that joined late back to a revoked version."""
     process = Process()
@@ -89,7 +78,7 @@ async def test_who_joins_late_runs_what_the_others_run() -> None:
     await process.read([published(1, 1)[2], (POINTERS, revocation[1], None)])
     late = await process.agent("late")
     assert early.version == late.version == second
-    assert late.is_revoked(first)
+    assert process.follower.views["calls"].revoked(first)
 
 
 async def test_a_restart_is_not_led_back_to_an_older_version(tmp_path: Path) -> None:
@@ -184,9 +173,40 @@ async def test_weights_without_a_manifest_evict_nothing_and_cost_nothing() -> No
         await process.read([(WEIGHTS, hashlib.sha256(garbage).hexdigest().encode(), garbage)])
     late = await process.agent("late")
     assert agent.version == late.version == made(1)[1].version
-    kept = Taker()
-    await process.follower.join(kept)
-    assert [name for name in kept.names if name == WEIGHTS] == [WEIGHTS]
+    kept = [name for name, _, _ in process.follower.views["calls"].records()]
+    assert kept.count(WEIGHTS) == 1
+
+
+async def test_weights_of_another_version_are_no_part_of_a_signed_one() -> None:
+    """Mix-and-match: each half is genuine."""
+    process = Process()
+    agent = await process.agent("a")
+    await process.read([*published(1, 1), *published(2, 2)[:1]])
+    await process.read([(WEIGHTS, made(2)[1].version.encode(), made(1)[0]), published(2, 2)[2]])
+    assert agent.version == made(1)[1].version and sum(agent.refused.values()) == 1
+    await process.read([published(2, 2)[1]])
+    assert agent.version == made(2)[1].version
+
+
+async def test_endless_weights_cost_nothing_but_their_fetch() -> None:
+    process = Process()
+    agent = await process.agent("a")
+    await process.read([*published(1, 1), (WEIGHTS, made(1)[1].version.encode(), bytes(2**21))])
+    assert agent.version == made(1)[1].version and agent.refused == {"oversized": 1}
+
+
+async def test_a_thief_of_an_old_key_cannot_run_the_epochs_ahead_for_ever(tmp_path: Path) -> None:
+    """Fast-forward: with the key go the epochs that it signed, also those that a host remembers."""
+    process = Process(str(tmp_path))
+    agent = await process.agent("a")
+    await process.read([*published(1, 1), *published(2, 2**53, OLD), revoked("key", OLD.key_id)])
+    assert agent.version is None
+    await process.read(published(3, 2))
+    assert agent.version == made(3)[1].version
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.log.catch_up(*published(3, 2))
+    assert restarted.version == made(3)[1].version and not restarted.refused
 
 
 async def test_tombstones_without_a_signature_take_no_version_from_who_joins_late() -> None:

@@ -17,18 +17,15 @@ from tests.doubles.adapter_log import AdapterLog
 
 class Taker:
     def __init__(self) -> None:
-        self.taken: list[tuple[str, bytes, bytes | None]] = []
+        self.turns = 0
         self.refused: list[str] = []
-
-    async def take(self, name: str, key: bytes, value: bytes | None) -> None:
-        await asyncio.sleep(0)
-        self.taken.append((name, key, value))
 
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
         self.refused.append(refusal.reason)
 
     async def turn(self) -> None:
-        pass
+        await asyncio.sleep(0)
+        self.turns += 1
 
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -57,24 +54,34 @@ def version(seed: int, epoch: int) -> list[tuple[str, bytes, bytes]]:
     ]
 
 
-async def test_who_joins_late_is_given_what_was_verified(log: AdapterLog, follower: RegistryFollower) -> None:
+def running(follower: RegistryFollower) -> bytes:
+    complete = follower.views["calls"].complete()
+    return complete[0] if complete is not None else b""
+
+
+async def test_all_share_what_was_verified_once(log: AdapterLog, follower: RegistryFollower) -> None:
     early, late = Taker(), Taker()
     await follower.join(early)
-    one, two = version(1, 1), version(2, 2)
-    await log.write(*one, *two)
+    await log.write(*version(1, 1), *version(2, 2))
+    assert (early.turns, running(follower)) == (7, version(2, 2)[1][2])
     await follower.join(late)
-    assert early.taken == [*one, *two]
-    # One channel has one pointer; a revocation or pointer comes before what it speaks of.
-    assert late.taken == [two[2], one[0], two[0], one[1], two[1]]
+    assert late.turns == 1
+    await log.write(*version(2, 2))  # again, after a reconnect
+    assert (early.turns, late.turns, early.refused, late.refused) == (10, 4, [], [])
     for subscriber in (early, late):
         await follower.leave(subscriber)
 
 
-async def test_nothing_is_given_twice_after_a_reconnect(log: AdapterLog, follower: RegistryFollower) -> None:
+async def test_what_was_verified_outlives_the_last_agent_that_leaves(
+    log: AdapterLog, follower: RegistryFollower
+) -> None:
     subscriber = Taker()
     await follower.join(subscriber)
-    await log.write(*version(1, 1) * 2)
-    assert subscriber.taken == version(1, 1)
+    await log.write(*version(1, 1), *version(2, 2))
+    await follower.leave(subscriber)
+    await follower.join(subscriber)
+    await log.catch_up(*version(1, 1))
+    assert (running(follower), subscriber.refused) == (version(2, 2)[1][2], ["stale"])
     await follower.leave(subscriber)
 
 
@@ -83,13 +90,13 @@ async def test_weights_that_come_before_their_manifest_are_read_again(
 ) -> None:
     subscriber = Taker()
     await follower.join(subscriber)
-    manifest, weights, _ = version(1, 1)
-    await log.write(weights)
-    assert subscriber.taken == [] and not log.rewound
+    manifest, weights, pointer = version(1, 1)
+    await log.write(weights, pointer)
+    assert not log.rewound
     await log.write(manifest)
-    assert log.rewound == ["fleetlore.acme.adapters.weights"]
+    assert log.rewound == ["fleetlore.acme.adapters.weights"] and running(follower) == b""
     await log.write(weights)
-    assert subscriber.taken == [manifest, weights]
+    assert running(follower) == weights[2]
     await follower.leave(subscriber)
 
 
@@ -157,16 +164,16 @@ async def test_the_last_agent_that_leaves_says_what_it_did(
 
 async def test_an_agent_that_fails_ends_alone(log: AdapterLog, follower: RegistryFollower) -> None:
     class Failing(Taker):
-        async def take(self, name: str, key: bytes, value: bytes | None) -> None:
+        async def turn(self) -> None:
             raise RuntimeError("out of memory")
 
     failing, good = Failing(), Taker()
     await follower.join(failing)
     await follower.join(good)
     await log.write(*version(1, epoch=1))
-    assert len(good.taken) == 3
+    assert good.turns == 4
     late = Failing()
-    await follower.join(late)  # which is given all of it at once, and whose own task this is
+    await follower.join(late)  # whose own task this is
     for agent in (failing, good, late):
         await follower.leave(agent)
 

@@ -52,13 +52,6 @@ def version(kind: str, seed: int, **changes: Any) -> tuple[bytes, AdapterManifes
     return version_of(KINDS[kind][0], seed, "acme", **changes)
 
 
-async def deliver(subscriber: Subscriber, weights: bytes, manifest: AdapterManifest, epoch: int) -> None:
-    pointer = pointer_to(manifest, epoch)
-    await subscriber.take("adapters.pointers", pointer.key, KEY.sign(pointer))
-    await subscriber.take("adapters.manifests", manifest.key, KEY.sign(manifest))
-    await subscriber.take("adapters.weights", manifest.version.encode(), weights)
-
-
 @pytest.fixture
 def busy() -> list[bool]:
     return [False]
@@ -71,6 +64,22 @@ class Feed(RegistryFollower):
         super().__init__("nowhere:1", "acme", TRUSTED)
         self.told: list[tuple[str, dict[str, Any]]] = []
 
+    async def deliver(self, weights: bytes | None, manifest: AdapterManifest, epoch: int) -> None:
+        pointer = pointer_to(manifest, epoch)
+        await self.read("adapters.pointers", pointer.key, KEY.sign(pointer))
+        await self.read("adapters.manifests", manifest.key, KEY.sign(manifest))
+        if weights is not None:
+            await self.read("adapters.weights", manifest.version.encode(), weights)
+
+    async def read(self, name: str, key: bytes, value: bytes) -> None:
+        self._read(name, key, value)
+        for subscriber in list(self._subscribers):
+            await self._turn(subscriber)
+
+    def follow(self, subscriber: Subscriber) -> Subscriber:
+        self._subscribers.append(subscriber)
+        return subscriber
+
     def ack(self, key: str, document: dict[str, Any]) -> None:
         self.told.append((key, document))
 
@@ -82,33 +91,38 @@ def feed() -> Feed:
 
 @pytest.fixture
 def subscriber(kind: str, busy: list[bool], feed: Feed) -> Subscriber:
-    return AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), idle=lambda: not busy[0], feed=feed)
+    holder = KINDS[kind][1]()
+    return feed.follow(
+        AdapterSubscriber("nowhere:1", "acme", "a1", TRUSTED, holder, idle=lambda: not busy[0], feed=feed)
+    )
 
 
 async def test_an_idle_agent_gets_it_at_once(subscriber: Subscriber, feed: Feed, kind: str) -> None:
     weights, manifest = version(kind, 1)
-    await deliver(subscriber, weights, manifest, 1)
+    await feed.deliver(weights, manifest, 1)
     assert subscriber.version == manifest.version
     _, told = feed.told[0]
     assert (told["result"], told["version"]) == ("applied", manifest.version)
 
 
 async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_thread(
-    subscriber: Subscriber, kind: str, monkeypatch: pytest.MonkeyPatch
+    subscriber: Subscriber, feed: Feed, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread for each of 250 agents of a process took three times as long as everything else."""
     weights, manifest = version(kind, 1)
-    await deliver(subscriber, weights, manifest, 1)
+    await feed.deliver(weights, manifest, 1)
     monkeypatch.setattr(asyncio, "to_thread", None)
-    other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, KINDS[kind][1]())
-    await deliver(other, weights, manifest, 1)
+    other = AdapterSubscriber("nowhere:1", "acme", "a2", TRUSTED, KINDS[kind][1](), feed=feed)
+    await other.turn()
     assert other.version == manifest.version
     assert other.holder.value is subscriber.holder.value is not None
 
 
-async def test_a_busy_agent_gets_it_between_two_actions(subscriber: Subscriber, kind: str, busy: list[bool]) -> None:
+async def test_a_busy_agent_gets_it_between_two_actions(
+    subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool]
+) -> None:
     busy[0] = True
-    await deliver(subscriber, *version(kind, 1), 1)
+    await feed.deliver(*version(kind, 1), 1)
     versions = [subscriber.version]
     assert subscriber.apply_pending()
     versions.append(subscriber.version)
@@ -117,37 +131,34 @@ async def test_a_busy_agent_gets_it_between_two_actions(subscriber: Subscriber, 
 
 
 async def test_only_the_newest_of_several_waiting_versions_is_applied(
-    subscriber: Subscriber, kind: str, busy: list[bool]
+    subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool]
 ) -> None:
     busy[0] = True
-    await deliver(subscriber, *version(kind, 1), 1)
-    await deliver(subscriber, *version(kind, 2), 2)
+    await feed.deliver(*version(kind, 1), 1)
+    await feed.deliver(*version(kind, 2), 2)
     subscriber.apply_pending()
     assert subscriber.version == version(kind, 2)[1].version
 
 
 async def test_a_rollback_while_a_version_waits_takes_it_away(
-    subscriber: Subscriber, kind: str, busy: list[bool]
+    subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool]
 ) -> None:
-    await deliver(subscriber, *version(kind, 1), 1)
+    await feed.deliver(*version(kind, 1), 1)
     busy[0] = True
-    await deliver(subscriber, *version(kind, 2), 2)
-    await deliver(subscriber, *version(kind, 1), 3)
+    await feed.deliver(*version(kind, 2), 2)
+    await feed.deliver(*version(kind, 1), 3)
     assert not subscriber.apply_pending()
     assert subscriber.version == version(kind, 1)[1].version
 
 
 async def test_a_waiting_version_that_the_channel_has_left_is_not_run_while_the_next_one_is_on_its_way(
-    subscriber: Subscriber, kind: str, busy: list[bool]
+    subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool]
 ) -> None:
     """A rollback to a version whose weights were still being fetched put the withdrawn one into use."""
-    await deliver(subscriber, *version(kind, 1), 1)
+    await feed.deliver(*version(kind, 1), 1)
     busy[0] = True
-    await deliver(subscriber, *version(kind, 2), 2)
-    _, elsewhere = version(kind, 3)
-    await subscriber.take("adapters.manifests", elsewhere.key, KEY.sign(elsewhere))
-    pointer = pointer_to(elsewhere, 3)
-    await subscriber.take("adapters.pointers", pointer.key, KEY.sign(pointer))
+    await feed.deliver(*version(kind, 2), 2)
+    await feed.deliver(None, version(kind, 3)[1], 3)
     assert not subscriber.apply_pending()
     assert subscriber.version == version(kind, 1)[1].version
 
@@ -155,8 +166,8 @@ async def test_a_waiting_version_that_the_channel_has_left_is_not_run_while_the_
 async def test_a_refused_version_is_counted_and_the_old_one_stays(
     subscriber: Subscriber, feed: Feed, kind: str
 ) -> None:
-    await deliver(subscriber, *version(kind, 1), 1)
-    await deliver(subscriber, *unfit(kind, 2), 2)
+    await feed.deliver(*version(kind, 1), 1)
+    await feed.deliver(*unfit(kind, 2), 2)
     assert subscriber.version == version(kind, 1)[1].version
     assert subscriber.refused == {REFUSED[kind]: 1}
     assert feed.told[-1][1]["result"] == REFUSED[kind]
@@ -166,30 +177,30 @@ async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(
     subscriber: Subscriber, feed: Feed, kind: str
 ) -> None:
     weights, manifest = version(kind, 1)
-    await deliver(subscriber, weights, manifest, 1)
+    await feed.deliver(weights, manifest, 1)
     for _ in range(3):
-        await subscriber.take("adapters.manifests", manifest.key, b"{}")
+        await feed.read("adapters.manifests", manifest.key, b"{}")
     assert sum(subscriber.refused.values()) == 3
     assert [key for key, _ in feed.told] == [f"{kind}/a1", f"{kind}/a1/refused"]
     _, told = feed.told[-1]
     assert (told["agent"], told["version"]) == ("a1", manifest.key.decode()) and told["result"] in subscriber.refused
 
 
-async def test_a_refused_version_is_tried_once(subscriber: Subscriber, kind: str) -> None:
+async def test_a_refused_version_is_tried_once(subscriber: Subscriber, feed: Feed, kind: str) -> None:
     for _ in range(3):
-        await deliver(subscriber, *unfit(kind, 2), 2)
+        await feed.deliver(*unfit(kind, 2), 2)
     assert subscriber.refused == {REFUSED[kind]: 1}
 
 
-async def test_after_a_refused_version_the_next_one_is_applied(subscriber: Subscriber, kind: str) -> None:
-    await deliver(subscriber, *unfit(kind, 1), 1)
-    await deliver(subscriber, *version(kind, 2), 2)
+async def test_after_a_refused_version_the_next_one_is_applied(subscriber: Subscriber, feed: Feed, kind: str) -> None:
+    await feed.deliver(*unfit(kind, 1), 1)
+    await feed.deliver(*version(kind, 2), 2)
     assert subscriber.version == version(kind, 2)[1].version
 
 
-async def test_truncated_weights_are_counted(subscriber: Subscriber, kind: str) -> None:
+async def test_truncated_weights_are_counted(subscriber: Subscriber, feed: Feed, kind: str) -> None:
     weights, manifest = version(kind, 1)
-    await deliver(subscriber, weights[:-9], manifest, 1)
+    await feed.deliver(weights[:-9], manifest, 1)
     assert subscriber.refused == {"truncated": 1}
     assert subscriber.version is None
 
@@ -198,21 +209,23 @@ async def test_closing_what_was_never_started_is_harmless(subscriber: Subscriber
     await subscriber.close()
 
 
-async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: Subscriber) -> None:
+async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: Subscriber, feed: Feed) -> None:
+    await feed.leave(subscriber)
     await subscriber.start()
     assert not await subscriber.caught_up(0.3)
     await subscriber.close()
 
 
 async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The download of external weights does not block newer records."""
     blob_store = BlobStore(f"file://{tmp_path}")
     subscriber: Subscriber = AdapterSubscriber(
-        "nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), blob_store=blob_store
+        "nowhere:1", "acme", "a1", TRUSTED, KINDS[kind][1](), blob_store=blob_store, feed=feed
     )
-    await deliver(subscriber, *version(kind, 1), 1)
+    feed.follow(subscriber)
+    await feed.deliver(*version(kind, 1), 1)
     weights, manifest = version(kind, 2)
     folding, revoked = threading.Event(), threading.Event()
     prepare, run = subscriber.holder.prepare, []
@@ -224,11 +237,11 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
 
     monkeypatch.setattr(subscriber.holder, "prepare", slow)
     monkeypatch.setattr(subscriber.holder, "apply", lambda loaded: run.append(loaded))
-    await deliver(subscriber, blob_store.put("acme", manifest.version, weights).to_json(), manifest, 2)
+    await feed.deliver(blob_store.put("acme", manifest.version, weights).to_json(), manifest, 2)
     assert await asyncio.to_thread(folding.wait, 30)
     (fetch,) = [task for task in asyncio.all_tasks() if task.get_name() == "fleetlore-weights"]
     revocation = Revocation("acme", "version", manifest.version, "bad", 0.0)
-    told = asyncio.create_task(subscriber.take("adapters.pointers", revocation.key, KEY.sign(revocation)))
+    told = asyncio.create_task(feed.read("adapters.pointers", revocation.key, KEY.sign(revocation)))
     await asyncio.sleep(0)
     revoked.set()
     await told
