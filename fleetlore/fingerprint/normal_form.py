@@ -17,13 +17,20 @@ Everything is masked alike, because the same place holds a number here and a wor
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from fleetlore.fingerprint.frames import head_line
-from fleetlore.fingerprint.template_rules import LOOKS, MASK, NOISE, PLACES, QUOTED, SYSTEM_SAYS
+from fleetlore.fingerprint.template_rules import LOOKS, MASK, NOISE, PLACES, QUOTED, SYSTEM_SAYS, Rule
 
 __all__ = ["head_line", "is_sentence", "template"]
+
+_Instead = str | Callable[[re.Match[str]], str]
+# Texts of which one is in what the patterns match, in lower case; and the patterns' `sub` with what comes instead.
+_Masks = tuple[tuple[str, ...], tuple[tuple[Callable[..., str], _Instead], ...]]
 
 MAX_TEMPLATE = 240
 # Of the head line: what comes later says little, and every mask looks at all of it.
@@ -41,7 +48,10 @@ _CJK, _WORDS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af", "A-Za-z0-9"
 _BESIDE_CJK = re.compile(f"(?<=[{_CJK}])(?=[{_WORDS}])|(?<=[{_WORDS}])(?=[{_CJK}])")
 
 QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
-_ANY_QUOTED = re.compile(rf"(?<!\w){QUOTED}(?!\w)")
+# `QUOTED` between no letters. The first character is a set, because a search for one is fast.
+_ANY_QUOTED = re.compile(
+    r"['\"`‘“](?<!\w.)(?:(?<=')[^']*'|(?<=\")[^\"]*\"|(?<=`)[^`']*[`']|(?<=‘)[^’]*’|(?<=“)[^”]*”)(?!\w)"
+)
 # What may be a name that the advice would give: a word with what holds names together, a few words in lower case, a
 # command.
 _NAME = re.compile(r"[A-Za-z_$@-][\w$@.:+#/-]{0,63}(?:\(\))?|[A-Za-z]+(?: [a-z]+){1,5}|[\w.-]+(?: --?[\w-]+){1,2}")
@@ -60,10 +70,13 @@ _WITH_MASK = re.compile(r"\[[^\[\]]*<\*>[^\[\]]*\]")
 _QUOTED_MASK = re.compile(r"['\"`‘“]<\*>['\"`’”]")
 _RUN = re.compile(r"<\*>(?:[\s,.;:/=*_-]*<\*>)+")
 _AT_LINE = re.compile(r" (?:at|on) line <\*>|(?<=\bline )<\*>(?:,? col(?:umn)? <\*>)?", re.I)
+_LINE_MASK = f"line {MASK}"
 # In brackets at the end, with a mask in it: of this one instance.
 _ASIDE = re.compile(rf" ?\((?![^()]*(?:{SYSTEM_SAYS}))[^()]*<\*>[^()]*\)[.!]?$", re.I)
-# What no sentence ends in.
+_ASIDE_ENDS = (")", ").", ")!")
+# What no sentence ends in. It is looked for in the last characters only.
 _INCOMPLETE = re.compile(r"\b(?:an?|the|this|that|existing|valid|needs?|requires?|missing|without) $", re.I)
+_LONGEST_INCOMPLETE = 16
 # Words that lead to an instance, and say nothing when it is gone.
 _GLUE = frozenset(
     """
@@ -73,7 +86,7 @@ _GLUE = frozenset(
 
 # Characters of a template in which its code begins.
 _MAX_BEFORE_CODE = 48
-_PLAIN = re.compile(r"\b[a-z]{2,}\b")
+_PLAIN, _LETTERS = re.compile(r"\b[a-z]{2,}\b"), re.compile(r"[a-z]{2,}")
 # With three words outside quotes a class adds nothing to the text, and depends on who hands the error over.
 _ENOUGH_WORDS = 3
 
@@ -147,6 +160,22 @@ _PASSING_WORDS = (
 _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
 
 
+def _grouped(rules: tuple[Rule, ...]) -> tuple[_Masks, ...]:
+    """The rules with neighbours of the same marks put together, so that each mark is looked for once."""
+    return tuple(
+        (marks, tuple((pattern.sub, _function(instead)) for _, pattern, instead in group))
+        for marks, group in groupby(rules, key=itemgetter(0))
+    )
+
+
+def _function(instead: _Instead) -> _Instead:
+    """A replacement that names groups, as a function: `sub` reads a text anew at each call, also if nothing matches."""
+    return methodcaller("expand", instead) if isinstance(instead, str) and "\\" in instead else instead
+
+
+_NOISE, _PLACES, _LOOKS = map(_grouped, (NOISE, PLACES, LOOKS))
+
+
 def template(line: str) -> str:
     """A head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
     if not line.isascii():
@@ -159,13 +188,10 @@ def _template(line: str) -> str:
     if not line:
         return ""
     line, sought = _without_sought(line)
-    for rules in (NOISE, PLACES, LOOKS):
-        lower = line.lower()
-        for marks, pattern, instead in rules:
-            for mark in marks:
-                if mark in lower:
-                    line = pattern.sub(instead, line)
-                    break
+    line = _masked(line, line.lower(), _NOISE)
+    line = _masked(line, line.lower(), _PLACES)
+    # The dot that ends a sentence is none of a file, a host or an address.
+    line = _masked(line, line.lower().replace(". ", " ").rstrip("."), _LOOKS)
     line = _ANY_QUOTED.sub(_quoted, line)
     if MASK in line:
         for _ in range(4):  # values may lie in one another
@@ -173,9 +199,24 @@ def _template(line: str) -> str:
             if shorter == line:
                 break
             line = shorter
-        line = _ASIDE.sub("", _WITH_MASK.sub(MASK, _AT_LINE.sub("", line)))
+        if _LINE_MASK in line.lower():
+            line = _AT_LINE.sub("", line)
+        line = _WITH_MASK.sub(MASK, line)
+        if line.endswith(_ASIDE_ENDS):
+            line = _ASIDE.sub("", line)
     line = _without_tail(line)
     return (line.rstrip(" .,;:").replace(_KEPT, sought)[:MAX_TEMPLATE].strip() or MASK).casefold()
+
+
+def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
+    """The line after the rules whose marks are in `marked`."""
+    for marks, masks in rules:
+        for mark in marks:
+            if mark in marked:
+                for mask, instead in masks:
+                    line = mask(instead, line)
+                break
+    return line
 
 
 def _without_sought(line: str) -> tuple[str, str]:
@@ -209,7 +250,7 @@ def _without_tail(line: str) -> str:
         bare = line.rstrip(")]")
         if bare.endswith(MASK):
             before = bare[: -len(MASK)]
-            if _INCOMPLETE.search(before):
+            if before.endswith(" ") and _INCOMPLETE.search(before[-_LONGEST_INCOMPLETE:]):
                 return bare
             line = before.rstrip(" ([#")
             continue
@@ -260,8 +301,8 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
         or _passes(f"{error_class}: {line}")
     )
     key = _without_language(text)
-    words = len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text)))
-    by_words = key != text or words >= (_ENOUGH_WORDS if stated else 1)
+    enough = _ENOUGH_WORDS if stated else 1
+    by_words = key != text or len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text))) >= enough
     identity = f"{'' if by_words else error_class[:MAX_CLASS]}\x1f{key}"
     return _NormalForm(error_class[:MAX_CLASS], text, transient, identity)
 
@@ -351,7 +392,7 @@ def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: 
             return f"{name}_{_group(match)}"
     if "'" in text or "’" in text:
         text = _CONTRACTED.sub("", text)
-    words = re.findall(r"[a-z]{2,}", QUOTED_TEXT.sub(" ", text))
+    words = _LETTERS.findall(QUOTED_TEXT.sub(" ", text))
     return "_".join(words[:6]) or "error"
 
 

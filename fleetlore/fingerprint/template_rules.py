@@ -109,7 +109,7 @@ LOOKS: tuple[Rule, ...] = (
         MASK,
     ),
     ((".",), re.compile(rf"\b(?<![\w-]\.)(?:[\w-]++\.)+(?:{_TOP_LEVEL})\b(?!\.\w)(?::\d+)?", re.I), MASK),
-    (_DIGITS, re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:ms|[dhms])\b"), MASK),
+    (_DIGITS, re.compile(r"\d(?<![\w.-].)\d*(?:\.\d+)?(?:ms|[dhms])\b"), MASK),
     (_DIGITS, re.compile(r"(?<![\w-])(?:[A-Za-z_-]++\d[\w-]*|\d++[A-Za-z_-][\w-]*)"), _token),
     (
         _DIGITS,
