@@ -76,15 +76,26 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
 
 
 def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
-    """What a recovery may have changed in a call, and whether it is a whole argument: `name=value` of each, and each
-    word of a text.
+    """What a recovery may have changed in a call, and whether it is a whole argument: the name and `name=value` of
+    each, those of nested objects too, and each word of a text.
     """
-    values = arguments.items() if isinstance(arguments, Mapping) else [("", arguments)]
+    values = _fields(arguments) if isinstance(arguments, Mapping) else [("", arguments)]
     for name, value in values:
         if name:
+            yield name, True
             yield f"{name}={arguments_text(value)}", True
         if isinstance(value, str):
             yield from ((word, False) for word in _WORD.findall(value[:CALL_CHARACTERS]))
+
+
+def _fields(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values of an object and of those within it."""
+    waiting = [arguments]
+    while waiting:
+        for name, value in waiting.pop().items():
+            yield name, value
+            if isinstance(value, Mapping):
+                waiting.append(value)
 
 
 def names_beside(item: MemoryItem) -> tuple[str, ...] | None:
@@ -143,8 +154,10 @@ def holds(arguments: object, was: Sequence[str]) -> bool:
 
 def _holds(arguments: object, part: str) -> bool:
     name, is_value, value = part.partition("=")
-    if isinstance(arguments, Mapping) and is_value and name in arguments:
-        return arguments_text(arguments[name]) == value
+    if isinstance(arguments, Mapping) and is_value:
+        known = [each for field, each in _fields(arguments) if field == name]
+        if known:
+            return any(arguments_text(each) == value for each in known)
     return _whole(part).search(arguments_text(arguments)) is not None
 
 
@@ -163,7 +176,7 @@ def _substituted(value: Any, old: str, new: str) -> Any:
         name, is_value, was = old.partition("=")
         if is_value and name in value and arguments_text(value[name]) == was:
             return {**value, name: new.partition("=")[2]}
-        return {key: _substituted(each, old, new) for key, each in value.items()}
+        return {new if key == old else key: _substituted(each, old, new) for key, each in value.items()}
     return [_substituted(each, old, new) for each in value] if isinstance(value, list) else value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import orjson
 from fleetlore.fingerprint.fingerprint import object_of
 from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, masked_tokens, masked_value
 
-__all__ = ["distance"]
+__all__ = ["distance", "is_route"]
 
 _MAX_TOKENS = 300
 # Of equal words in two texts.
@@ -31,6 +31,7 @@ _MAX_RUNS = 3
 _MAX_SAID = 200
 # Of a value of an argument.
 _MAX_VALUE = 48
+_MAX_ROUTE = 80
 
 # A flag, a decimal and an operator are one token each.
 _TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
@@ -38,6 +39,16 @@ _MARKS = {" ": "·", "\t": "⇥", "\n": "⏎", "\r": "␍"}
 # White space that two words have not always between them.
 _SPACE = re.compile(r"(?<!\S) +|\s{2,}|[^\S ]")
 _DIGITS = re.compile(r"\d+")
+# A URL without a query, or its path: words and versions alone, without a number or a code that names one thing.
+_ROUTE = re.compile(r"(?P<host>https?://[\w.-]+(?::\d+)?)?(?P<path>(?:/(?:[A-Za-z][A-Za-z_-]*|v\d+(?:\.\d+)?))+)/?")
+_VERSIONED_PATH = re.compile(r"/(?:v\d+(?:\.\d+)?|api)(?:/|$)")
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_NUMERIC = re.compile(r"\d+(?:\.\d+)?")
+# The value of such an argument is one of a list that the tool offers: `gpt-4-0314`, `node:22-alpine`.
+_VERSION_KEY = re.compile(r"(?:^|_)(?:model|engine|version|image|release|deployment)s?$")
+_VERSION = re.compile(r"[A-Za-z][\w.:-]*")
+_FIELD = re.compile(r"[A-Za-z_][\w-]*")
+_MAX_DEPTH = 8
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
 
 
@@ -64,7 +75,23 @@ def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
     return frozenset(counts).union(again)
 
 
-_values = lru_cache(maxsize=4096)(object_of)
+@lru_cache(maxsize=4096)
+def _values(text: str) -> dict[str, Any] | None:
+    """Arguments by name; those of a nested object by the names that lead to it, joined by line breaks."""
+    found = object_of(text)
+    return None if found is None else dict(_flat(found))
+
+
+def _flat(values: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value and depth < _MAX_DEPTH:
+            yield from _flat(value, f"{before}{key}\n", depth + 1)
+        else:
+            yield f"{before}{key}", value
+
+
+def _name(key: str) -> str:
+    return key.rpartition("\n")[2]
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
@@ -147,13 +174,17 @@ def masked_difference(
         return _difference(_text_edits(failed, worked, known, named))
     changed = _changed(old, new)
     if is_of_one_value(failed, worked):
-        return _value_difference(changed[0], old[changed[0]], new[changed[0]])
-    edits: list[_Edit] = []
+        return _value_difference(changed[0], old, new)
+    renamed = _renamed(old, new, changed)
+    edits: list[_Edit] = [(_name(was), _name(now)) for was, now in renamed.items()]
     for key in changed:
+        if key in renamed or key in renamed.values():
+            continue
         if _are_code(key, old, new):
             found = _text_edits(old[key], new[key], known, named)
         else:
-            was, now = (f"{key}={_text(masked_value(key, of[key], known))}" if key in of else "" for of in (old, new))
+            name = _name(key)
+            was, now = (f"{name}={_text(masked_value(name, of[key], known))}" if key in of else "" for of in (old, new))
             found = [(was, now)] if was != now else []
         if not found:
             return None  # a change that is not seen may be the one that helped
@@ -170,15 +201,52 @@ def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = Non
     return Difference(text, was, now, value)
 
 
-def _value_difference(key: str, old: Any, new: Any) -> Difference | None:
-    """Another value of one argument, if it names no thing, and both values are short and plain."""
-    if is_identity(key) or not (_is_plain(old) and _is_plain(new)):
+def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference | None:
+    """Another value of one argument, if it names no thing, and both values are short and plain, or routes."""
+    name, was, now = _name(key), old[key], new[key]
+    if not _are_routes(was, now, old) and (is_identity(name) or not (_is_plain(was, name) and _is_plain(now, name))):
         return None
-    return _difference([(f"{key}={_text(old)}", f"{key}={_text(new)}")], (key, old, new))
+    return _difference([(f"{name}={_text(was)}", f"{name}={_text(now)}")], (name, was, now))
 
 
-def _is_plain(value: Any) -> bool:
+def _renamed(old: Mapping[str, Any], new: Mapping[str, Any], changed: Sequence[str]) -> dict[str, str]:
+    """Fields that have another name and the same value, in the same object."""
+    found: dict[str, str] = {}
+    for was in changed:
+        if was in new or not _is_field(was):
+            continue
+        beside = was.rpartition("\n")[0]
+        came = (key for key in changed if key not in old and key.rpartition("\n")[0] == beside and _is_field(key))
+        now = next((key for key in came if new[key] == old[was] and key not in found.values()), None)
+        if now is not None:
+            found[was] = now
+    return found
+
+
+def _is_field(key: str) -> bool:
+    name = _name(key)
+    return _FIELD.fullmatch(name) is not None and masked_text(name) == name
+
+
+def _are_routes(old: Any, new: Any, call: Mapping[str, Any]) -> bool:
+    """Whether two values are addresses of parts of an API: `/v1/users`, `https://api.example.com/users`."""
+    if not (isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) <= _MAX_ROUTE):
+        return False
+    routes = [_ROUTE.fullmatch(each) for each in (old, new)]
+    is_http = any(isinstance(each, str) and each.upper() in _METHODS for each in call.values())
+    return all(
+        each is not None and (is_http or each["host"] or _VERSIONED_PATH.search(each["path"])) for each in routes
+    )
+
+
+def is_route(value: Any) -> bool:
+    return isinstance(value, str) and _ROUTE.fullmatch(value) is not None
+
+
+def _is_plain(value: Any, key: str = "") -> bool:
     if isinstance(value, str):
+        if _NUMERIC.fullmatch(value) or (_VERSION_KEY.search(key) and _VERSION.fullmatch(value)):
+            return len(value) <= _MAX_VALUE
         # A name that looks like a file's may be a setting: tar.gz, python3.12. So may Europe/Berlin, which is no path.
         masked = masked_text(value)
         return 0 < len(value) <= _MAX_VALUE and (masked == value or (masked == "<path>" and "/" not in value))
@@ -187,7 +255,7 @@ def _is_plain(value: Any) -> bool:
 
 def _are_code(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     values = old.get(key), new.get(key)
-    return all(isinstance(each, str) for each in values) and any(is_code(key, str(each)) for each in values)
+    return all(isinstance(each, str) for each in values) and any(is_code(_name(key), str(each)) for each in values)
 
 
 def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozenset[str]) -> list[_Edit]:
@@ -256,11 +324,12 @@ def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | No
     if not changed:
         return 0  # the same call in another spelling of JSON
     shared = old.keys() & new.keys()
-    alike = sum(_value_overlap(old[key], new[key]) for key in shared)
-    keys = len(old.keys() | new.keys())
+    renamed = len(_renamed(old, new, changed)) if shared else 0
+    alike = renamed + sum(_value_overlap(old[key], new[key]) for key in shared)
+    keys = len(old.keys() | new.keys()) - renamed
     if keys > 1 and alike / keys < _RELATED:
         return None
-    if all(key in shared and _is_other_thing(key, old[key], new[key]) for key in changed):
+    if all(key in shared and _is_other_thing(key, old, new) for key in changed):
         return None
     return sum(_edited(_parsed(_text(old.get(key, ""))), _parsed(_text(new.get(key, "")))) for key in changed)
 
@@ -278,11 +347,14 @@ def _value_overlap(old: Any, new: Any) -> float:
     return 1.0 if old == new else _overlap(_parsed(_text(old)), _parsed(_text(new)))
 
 
-def _is_other_thing(key: str, old: Any, new: Any) -> bool:
-    """Whether the value names another thing. A number under a key that is no id is a setting instead."""
-    if isinstance(old, str) and isinstance(new, str):
-        return _masked(old) == _masked(new)
-    return _IDENTITY.search(key) is not None
+def _is_other_thing(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether the value names another thing. A number under a key that is no id is a setting instead, and so are the
+    version in a route and that of a model."""
+    was, now, name = old[key], new[key], _name(key)
+    if isinstance(was, str) and isinstance(now, str) and not (_NUMERIC.fullmatch(was) and _NUMERIC.fullmatch(now)):
+        is_setting = _are_routes(was, now, old) or _VERSION_KEY.search(name) is not None
+        return _masked(was) == _masked(now) and not is_setting
+    return _IDENTITY.search(name) is not None
 
 
 @lru_cache(maxsize=4096)

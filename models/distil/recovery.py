@@ -19,7 +19,7 @@ from fleetlore.watch.harm import is_harmful
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import PART, WORD
 from models.cases import VERSION, Calls, error_text, is_shown_to_work, item_id, known_of, line, named_by, said
-from models.distil.call_diff import Difference, distance, is_of_one_value, masked_difference
+from models.distil.call_diff import Difference, distance, is_of_one_value, is_route, masked_difference
 from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
 from models.memory.quality import ERROR
 
@@ -43,6 +43,8 @@ LESS = re.compile(
 _UNDEFINED = re.compile(
     r"\bnot defined|undefined (?:name|variable|identifier|symbol|local)|undeclared|unresolved", re.I
 )
+# An error that rejects the route itself, not the thing that it leads to.
+_GONE = re.compile(r"\b(?:410|301|308|gone|moved|retired|deprecated|sunset)\b|no such (?:route|endpoint)", re.I)
 _FAILED_CHECK = "AssertionError"
 _CHECK = re.compile(r"\bassert\b")
 
@@ -208,7 +210,12 @@ def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
     remedy: dict[str, Any] = {"tool": tried.by.tool}
     if change.value is not None:
         remedy["change"] = list(change.value)
-    is_rejected = change.value is None or _is_named(change.value[1], _named(said(tried.failed)))
+    error = said(tried.failed)
+    is_rejected = (
+        change.value is None
+        or _is_named(change.value[1], _named(error))
+        or (is_route(change.value[1]) and _GONE.search(f"{tried.failed.error_type}: {error}") is not None)
+    )
     return Candidate(
         **made,
         item_id=id,
