@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import orjson
 
-from fleetlore.calls.context import RESULT_CHARACTERS, text_of, values_of
+from fleetlore.calls.context import RESULT_CHARACTERS, values_of
 from fleetlore.calls.features import Call
 from fleetlore.calls.places import QUERY_WORDS
 from fleetlore.calls.worlds import is_closed, shows_names
-from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.literals import masked_arguments
-from fleetlore.fingerprint.names import failure_kind
+from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step
 
 MAX_NAME, MAX_PARTS = 40, 4
@@ -109,9 +108,7 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_
         if step.transient:
             continue
         if step.failed:
-            failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
-            said, text = step.error_message or "", text_of(step.arguments)
-            failed.update(failure_kind(failure.error_class, failure.template, said, text).names)
+            failed.update(kind_of(step).names)
         if not is_closed(step.tool, step.arguments, closed_tools):
             continue
         if step.failed:

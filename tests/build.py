@@ -4,7 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fleetlore.calls.context import text_of
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
 
@@ -41,6 +43,8 @@ def call(
             family=failure.family,
             pattern=failure.class_,
             exact=failure.exact,
+            template=failure.template,
+            about=failure_kind(failure.error_class, failure.template, error, text_of(arguments)).names,
             transient=failure.transient,
         )
     return replace(made, **fields)

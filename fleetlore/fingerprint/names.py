@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from fleetlore.fingerprint.frames import excerpt, head_line
 from fleetlore.fingerprint.literals import FILE
+from fleetlore.fingerprint.normal_form import normal_form
+from fleetlore.wire.trajectory import Step
 from fleetlore.words import names_of
 
 MAX_KIND = 90
@@ -55,11 +57,15 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
         call: the arguments as text.
     """
     names = names_in(folded(call), mentioned_names(error))
-    kind = _masked(template, names)
-    if error_class[:1].isupper() and len(UNMASKED_WORD.findall(kind)) < 2:
-        # The text of some exceptions is nothing but a name: their class says what happened.
-        kind = f"{error_class.lower()}: {kind}".rstrip(" :")[:MAX_KIND]
-    return FailureKind(kind, tuple(sorted(names)))
+    return FailureKind(_kind_text(error_class, template, names), tuple(sorted(names)))
+
+
+def kind_of(failed: Step) -> FailureKind:
+    """Kind of a recognised step, and the names that it failed for. Steps of an earlier release hold only the text."""
+    error_class, error = failed.error_type or "", failed.error_message or ""
+    if not failed.template:
+        return failure_kind(error_class, normal_form(error_class, excerpt(error)).template, error, failed.arguments)
+    return FailureKind(_kind_text(error_class, failed.template, frozenset(failed.about)), failed.about)
 
 
 def spelled(name: str, call: str) -> str:
@@ -105,7 +111,11 @@ def _words(call: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=8_192)
-def _masked(template: str, names: frozenset[str]) -> str:
+def _kind_text(error_class: str, template: str, names: frozenset[str]) -> str:
     text = _NUMBER.sub(_COUNT, _QUOTED.sub(_NAME, template))
     words = (_NAME if word.lower().strip(":.,;()") in names else word for word in text.split())
-    return " ".join(words)[:MAX_KIND]
+    kind = " ".join(words)[:MAX_KIND]
+    if error_class[:1].isupper() and len(UNMASKED_WORD.findall(kind)) < 2:
+        # The text of some exceptions is nothing but a name: their class says what happened.
+        kind = f"{error_class.lower()}: {kind}".rstrip(" :")[:MAX_KIND]
+    return kind

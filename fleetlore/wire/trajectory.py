@@ -106,6 +106,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`); empty for a message.
         family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class
             level.
+        template: the masked text of the error; empty where the call worked.
+        about: the names in the call that the error is about, in lower case and sorted.
         transient: the failure is one that passes by itself.
         advice: ids of the lore the agent was given before the call.
         withheld: ids of the lore that it would have been given, but for the draw that measures what lore is worth.
@@ -128,6 +130,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     family: str | None = None
     pattern: str | None = None
     exact: str | None = None
+    template: str = ""
+    about: tuple[str, ...] = ()
     transient: bool = False
     advice: tuple[str, ...] = ()
     adapter: str | None = None

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document, Kind, Named, quantised
 from fleetlore.calls.features import Call, Features, features
-from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.fingerprint.names import failure_kind
+from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Fleet, Who
@@ -31,7 +30,7 @@ from models.cases import said_by
 from models.memory.identities import identities
 from models.place_names import told_of_place
 
-__all__ = ["CallTraining", "TrainedCalls", "kind_of", "train"]
+__all__ = ["CallTraining", "TrainedCalls", "train"]
 
 # Calls that may be learned again beside a new one.
 _REPLAYED = 10_000
@@ -217,7 +216,7 @@ class CallTraining:
         for position, step in enumerate(session.calls):
             call, place = Call.made(step.tool, step.arguments), _place(session, context)
             found = features(call, context, self._places.names(place) if place else None)
-            failure = kind_of(step, call) if step.failed else None
+            failure = (step.tool, *kind_of(step)) if step.failed else None
             yield _Made(position, step, call, failure, found, context.state)
             context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
 
@@ -313,13 +312,6 @@ def _identities(session: Trajectory) -> list[str]:
     for step in session.calls:
         texts += (step.arguments, step.result, step.error_message or "")
     return list(identities(texts))
-
-
-def kind_of(step: Step, call: Call) -> Key:
-    """Tool, kind and names of a call that failed."""
-    failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
-    found = failure_kind(failure.error_class, failure.template, step.error_message or "", call.text)
-    return step.tool, found.kind, found.names
 
 
 def _place(session: Trajectory, context: CallContext) -> str:

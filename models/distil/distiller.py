@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from fleetlore.advice.changes import says_where
 from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
-from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, object_of, parsed, strategy_id
-from fleetlore.fingerprint.names import failure_kind
+from fleetlore.fingerprint.fingerprint import arguments_text, object_of, parsed, strategy_id
+from fleetlore.fingerprint.names import kind_of
 from fleetlore.watch.harm import is_harmful
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
@@ -144,7 +144,7 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
         later = [calls[at] for at in worked_after(calls, place, failed.tool)]
         if not any(is_shown_to_work(judgment, call) for call in later):
             continue  # asked first: most errors are met to the end
-        rejected = _rejected(failed)
+        rejected = kind_of(failed).names
         if rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
             beside = [""]
             if not says_where(said(failed)):
@@ -152,11 +152,6 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
             for name, next_to in product(names[:MAX_TOLD], beside[:MAX_BESIDE]):
                 found.append(_candidate(judgment, failed, rejected, name, next_to))
     return found
-
-
-def _rejected(failed: Step) -> tuple[str, ...]:
-    failure = failure_of(failed.tool, failed.arguments, failed.error_type, failed.error_message)
-    return failure_kind(failure.error_class, failure.template, said(failed), text_of(failed.arguments)).names
 
 
 def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:

@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fleetlore.calls.context import text_of
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
+from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.events import finite
 from fleetlore.wire.incoming import Data
 from fleetlore.wire.lore import LOOP
@@ -74,23 +76,29 @@ def _kept(result: str) -> str:
 def step_of(
     sequence: int, data: Data, call: str, failure: Failure | None, message: str | None, advice: tuple[str, ...]
 ) -> Step:
-    # At most 15 arguments by name: for 16 CPython makes a dictionary first, and a step takes four times as long.
     step = Step(
         sequence=sequence,
         role="tool",
         tool=data.tool or "",
         arguments=clip(data.arguments, MAX_TEXT),
         result=_kept(data.result),
-        error_type=failure.error_class if failure else None,
-        error_message=clip(message, MAX_TEXT) if message else None,
         duration_seconds=finite(data.duration) if isinstance(data.duration, int | float) else None,
         call=call,
-        family=failure.family if failure else None,
-        pattern=failure.class_ if failure else None,
-        exact=failure.exact if failure else None,
-        transient=failure is not None and failure.transient,
         advice=advice,
     )
+    if failure is not None:
+        error = message or ""
+        step = replace(
+            step,
+            error_type=failure.error_class,
+            error_message=clip(error, MAX_TEXT) or None,
+            family=failure.family,
+            pattern=failure.class_,
+            exact=failure.exact,
+            template=failure.template,
+            about=failure_kind(failure.error_class, failure.template, error, text_of(data.arguments)).names,
+            transient=failure.transient,
+        )
     if isinstance(data.adapter, str):
         step = replace(step, adapter=data.adapter[:MAX_WORD])
     if data.withheld:
@@ -128,9 +136,10 @@ def subjects_of_step(step: Step) -> tuple[Subject, ...]:
     shape = argument_shape(step.arguments)
     subjects = _subjects_of_call(step.tool, step.call, shape)
     if step.family is not None and step.pattern is not None and step.exact is not None:
-        template = shaped_failure(step.tool, shape, step.error_type or "", step.error_message or "").template
-        failure = Failure(
-            step.tool, step.error_type or "", template, shape, step.family, step.pattern, step.exact, step.transient
-        )
+        error_class = step.error_type or ""
+        # Steps of an earlier release and left-out ones have no template.
+        template = step.template or shaped_failure(step.tool, shape, error_class, step.error_message or "").template
+        ids = step.family, step.pattern, step.exact
+        failure = Failure(step.tool, error_class, template, shape, *ids, step.transient)
         subjects += _subjects_of_failure(failure, step.call)
     return subjects

@@ -3,9 +3,11 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.fingerprint.names import MAX_KIND, failure_kind, spelled
+from fleetlore.fingerprint.names import MAX_KIND, failure_kind, kind_of, spelled
+from tests import build
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,11 @@ def test_long_texts_take_no_longer_than_cut_ones() -> None:
 )
 def test_a_name_is_shown_as_the_call_spells_it(name: str, call: str, shown: str) -> None:
     assert spelled(name, call) == shown
+
+
+def test_a_step_is_not_recognised_again() -> None:
+    step = build.call("sql", "SELECT * FROM cars", error="no such table: cars")
+    assert kind_of(step) == ("no such table: <name>", ("cars",))
+    carried = replace(step, template="no such view: tours", about=("tours",))
+    assert kind_of(carried) == ("no such view: <name>", ("tours",))
+    assert kind_of(replace(step, template="", about=())) == kind_of(step), "a step of an earlier release"
