@@ -71,7 +71,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
         self._settings, self._metrics, self._health = settings, metrics, health
         self._ledger = Ledger()
-        clock = SystemClock()
         self._lease = Lease(SHARE * settings.session_timeout_seconds)
         # Shorter than the session, so that writes begun before partitions were lost land soon after.
         write_seconds = _WRITE_SHARE * settings.session_timeout_seconds
@@ -82,7 +81,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._store,
             self._batch_producer,
             metrics,
-            clock,
+            SystemClock(),
             self._ledger,
             breaker=breaker,
             lease=self._lease,
@@ -91,24 +90,35 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         )
         self._model = language_model(settings, metrics)
         self._operators = Operators()
-        self._stages = pipeline(self._store, metrics, clock, settings, self._model, self._operators)
-        if self._model is not None:
-            from streams.stages.s5_opinions import OpinionsStage
-
-            self._stages += (OpinionsStage(self._model, settings.llm_concurrency, self._operators.erased),)
-        self._turns = {stage.name: asyncio.Lock() for stage in self._stages}
+        self._stages = self._made_stages()
+        self._turns = {name: asyncio.Lock() for name in self._stages}
         self._pump = Pump(settings, self, self._lease)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()
         self._assigned: frozenset[TopicPartition] = frozenset()
         # Batches may begin only while open. During a rebalance, records that an agent still holds are read again.
         self._open = False
-        for stage in self._stages:
+        for stage in self._stages.values():
             self._add_agent(stage)
         for work in (self._read, self._commit_often, self._flush_often, self._measure_lag, self._watch_topics):
             self.task(work)
         for work in (self._follow_operators, self._mend_stale, health.keep_beating):
             self.task(work)
+
+    def _made_stages(self) -> dict[str, Stage]:
+        stages = pipeline(self._store, self._metrics, SystemClock(), self._settings, self._model, self._operators)
+        if self._model is not None:
+            from streams.stages.s5_opinions import OpinionsStage
+
+            stages += (OpinionsStage(self._model, self._settings.llm_concurrency, self._operators.erased),)
+        return {stage.name: stage for stage in stages}
+
+    def _discard_state(self) -> None:
+        """Throw away what batches left in memory. The partitions' next owner reads their records again."""
+        self._delivery.forget()
+        for stage in self._stages.values():
+            stage.close()
+        self._stages = self._made_stages()
 
     def _add_agent(self, stage: Stage) -> None:
         channel = self.channel(maxsize=1)
@@ -119,7 +129,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             async for batch in batches:
                 async with self._turns[stage.name]:
                     if self._open and batch.generation == self._pump.generation:
-                        await self._run(stage, batch.records)
+                        await self._run(self._stages[stage.name], batch.records)
                 feed.free.set()
 
         self.agent(channel, name=stage.name)(run)
@@ -168,7 +178,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         running = [task for task in self._running.values() if not task.done()]
         running += [
             asyncio.create_task(self._process(stage, []))
-            for stage in self._stages
+            for stage in self._stages.values()
             # After a lapse, the new owner reads the held records again.
             if self._lease.holds and stage.holds and not self._turns[stage.name].locked()
         ]
@@ -202,9 +212,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self._drain(self._settings.drain_seconds)
         await super().on_stop()
         await self._pump.stop()
-        for stage in self._stages:
-            stage.forget()
-        self._delivery.forget()
+        self._discard_state()
         if self._model is not None:
             await self._model.close()
         await self._batch_producer.stop()
@@ -226,11 +234,11 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._assigned = frozenset()
         # Commit now, so that the new owner need not repeat the work.
         await self._drain(self._settings.session_timeout_seconds * _REBALANCE_SHARE)
-        self._delivery.forget()
-        for stage in self._stages:
-            stage.forget()
-        self._metrics.consumer_lag.clear()
-        self._metrics.uncommitted_records.clear()
+        self._discard_state()
+        metrics = self._metrics  # the next owners report these
+        for family in (metrics.consumer_lag, metrics.uncommitted_records, metrics.tool_calls, metrics.tool_failures):
+            family.clear()
+        metrics.degraded_tools.clear()
 
     def on_expired(self, tp: TopicPartition, records: int) -> None:
         self._metrics.expired_records(tp.topic).inc(records)
@@ -244,12 +252,12 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _flush_often(self) -> None:
         while not self.should_stop:
-            self._idle = {stage.name for stage in self._stages}
+            self._idle = set(self._stages)
             await asyncio.sleep(_IDLE_SECONDS)
-            for stage in self._stages:
-                if (stage.holds or self._delivery.owes(stage)) and stage.name in self._idle:
-                    async with self._turns[stage.name]:
-                        if self._open:
+            for name, stage in self._stages.items():
+                if (stage.holds or self._delivery.owes(stage)) and name in self._idle:
+                    async with self._turns[name]:
+                        if self._open and stage is self._stages[name]:
                             await self._run(stage, [])
 
     async def _commit_often(self) -> None:

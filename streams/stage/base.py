@@ -195,8 +195,8 @@ class Stage(Protocol):
         """Return the offset up to which `tp` may be committed once all before `next_offset` is processed."""
         return next_offset
 
-    def forget(self) -> None:
-        """Drop all state after a rebalance."""
+    def close(self) -> None:
+        """Cancel background work. The worker makes new stages for each assignment and throws these away."""
         return None
 
 
@@ -273,8 +273,7 @@ def split(value: bytes) -> list[bytes]:
 async def yielding(values: Sequence[T]) -> AsyncIterator[T]:
     """Yield the values, and let the event loop run every `YIELD_EVERY` values.
 
-    Judging a batch takes 50 to 100 ms, and new failures must not wait that long. Pass a copy: a rebalance may drop the
-    stage's state meanwhile.
+    Judging a batch takes 50 to 100 ms, and new failures must not wait that long.
     """
     for number, value in enumerate(values, 1):
         yield value

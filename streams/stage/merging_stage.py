@@ -165,10 +165,6 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         return self._changes.committable(tp, next_offset)
 
-    def forget(self) -> None:
-        self._states.forget()
-        self._changes.forget()
-
     async def _write(self, urgent: Container[Key], effects: Effects, *, whole: bool) -> None:
         """Make rows of a started write for one time slice, or all if `whole`, and pass them on when complete. Urgent
         rows and rows above the limit are made at once."""
@@ -178,10 +174,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         whole = whole or len(changes.left) > self.most_waiting
         until = self._clock.monotonic() + _SLICE_SECONDS
         async for key in yielding(list(changes.left)):
-            state = changes.left.pop(key, None)
-            if state is None:
-                return  # a rebalance happened
-            changes.rows[key] = self.row(key, state, effects)
+            changes.rows[key] = self.row(key, changes.left.pop(key), effects)
             if not whole and changes.left and key not in urgent and self._clock.monotonic() >= until:
                 return
         effects.rows[self._states.source] = list(changes.rows.values())
@@ -226,8 +219,8 @@ class StateCache(Generic[_State]):
         rows = {row_id(tenant, id): (tenant, id) for tenant, id in keys}
         source = await self._store.resolve(self._collection)
         if source != self.source:
-            self.forget()
-            self.source = source
+            self._states.clear()
+            self._bytes, self.source = 0, source
         while self._bytes > self._most_bytes:
             _, (_, weight) = self._states.popitem(last=False)
             self._bytes -= weight
@@ -247,10 +240,6 @@ class StateCache(Generic[_State]):
     def remember(self, tenant: str, id: str, state: _State) -> None:
         """Cache a new state, which `load` did not find, before the caller writes it."""
         self._put(row_id(tenant, id), state)
-
-    def forget(self) -> None:
-        self._states.clear()
-        self._bytes = 0
 
     def _put(self, row: str, state: _State) -> None:
         _, before = self._states.pop(row, (None, 0))
@@ -332,12 +321,6 @@ class WriteBuffer(Generic[_State]):
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         first = (self._first, *(offsets for _, offsets in (self._begun, *self._under_way)))
         return min(next_offset, *(offsets.get(tp, next_offset) for offsets in first))
-
-    def forget(self) -> None:
-        self.waiting.clear()
-        self._first.clear()
-        self.left, self.rows, self._begun = {}, {}, ({}, {})
-        self._under_way.clear()
 
     def _written_states(self) -> list[dict[Key, _State]]:
         return [states for states, _ in (self._begun, *reversed(self._under_way))]

@@ -108,12 +108,6 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             self._show_health()
         return effects
 
-    def forget(self) -> None:
-        super().forget()
-        self._changed_tenants |= set(self._hours)
-        self._hours.clear()
-        self._show_health()  # the partition's next owner reports it
-
     def _show_health(self) -> None:
         """Update the metrics of the newest hour. Agents choose tool names, so only a limited number gets series."""
         tenants, self._changed_tenants = self._changed_tenants, set()

@@ -131,10 +131,6 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             row |= {"kind": item.kind, "tool": item.tool, "pattern": item.pattern, "task": item.task, "text": item.text}
         return row
 
-    def forget(self) -> None:
-        super().forget()
-        self._began = self._clock.monotonic()
-
     @property
     def _reads_again(self) -> bool:
         """Return whether a former owner may have published a form that no row holds, between two of its batches."""

@@ -69,10 +69,9 @@ class OpinionsStage(Stage):
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         return min([question.offset for question in self._questions if question.tp == tp] + [next_offset])
 
-    def forget(self) -> None:
+    def close(self) -> None:
         for question in self._questions:
             question.answer.cancel()
-        self._questions.clear()
 
     async def _ask(self, tenant: str, trajectory: Trajectory) -> Outgoing | None:
         async with self._slots:

@@ -225,7 +225,7 @@ class LogPipeline:
             write_seconds=LEASE_SECONDS,
         )
         for stage in self.stages:
-            stage.forget()
+            stage.close()
         self.operators = Operators()
         for decisions in self.operators.topics:
             for record in self.log.read_all(topic(self.tenant, decisions.topic)):

@@ -104,7 +104,7 @@ class SessionsStage(Stage):
             self._close_stale(partition, record.offset, effects)
             self._bound(partition, effects)
         overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
-        for partition in list(self._partitions.values()):  # a rebalance may come while the store is asked
+        for partition in self._partitions.values():
             await self._close_incomplete(partition, overdue, effects)
             await self._close_redelivered(partition, effects)
             await self._settle_tails(partition, effects)
@@ -123,9 +123,6 @@ class SessionsStage(Stage):
         partition = self._partitions.get(tp)
         first_offset = partition.first_offset if partition else None
         return next_offset if first_offset is None else min(first_offset, next_offset)
-
-    def forget(self) -> None:
-        self._partitions.clear()
 
     def _take(self, event: Incoming, tenant: str, record: Record, partition: Partition, effects: Effects) -> None:
         """Take an event; behind the first of a session also those of it that came before.
@@ -272,7 +269,7 @@ class SessionsStage(Stage):
         oldest = list(islice(partition.open.items(), _MOST_CHECKED))
         persisted = await self._find_persisted([session for _, session in oldest])
         for (key, session), is_persisted in zip(oldest, persisted, strict=True):
-            if is_persisted and key in partition.open:
+            if is_persisted:
                 self._close(partition, key, session, effects)
         partition.redelivery.observe(partition.first_open, now)
 
@@ -296,8 +293,6 @@ class SessionsStage(Stage):
         oldest = partition.newest_time - self._silent_seconds
         owners = {key[1:]: key[0] for key in (*partition.closed, *partition.open)}
         for (key, tail), known_one in zip(asked, known, strict=True):
-            if partition.tails.get(key) is not tail:
-                continue  # a rebalance came meanwhile
             tail.asked = True
             waited = now - tail.arrived >= TAIL_SECONDS
             if known_one is not None and known_one.agent == key[0]:

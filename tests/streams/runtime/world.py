@@ -44,8 +44,6 @@ class World:
         self._happen("allow")
         return next_offset - self.held_back
 
-    def forget(self) -> None: ...
-
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
         self._happen("upsert")
 

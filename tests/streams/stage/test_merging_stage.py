@@ -100,18 +100,6 @@ def test_nothing_counts_as_newer_than_another_store() -> None:
     assert changes.committable(HERE, 7) == 7
 
 
-def test_nothing_is_held_of_partitions_that_moved_away() -> None:
-    changes = held(FakeClock())
-    changes.waiting["t", "a"] = 1
-    changes.due([record(0)])
-    written(changes)
-    changes.waiting["t", "a"] = 2
-    changes.due([record(1)])
-    changes.forget()
-    assert changes.committable(HERE, 1) == 1
-    assert not changes.due([])
-
-
 class SlowClock(FakeClock):
     """Four milliseconds go by between two looks at it."""
 

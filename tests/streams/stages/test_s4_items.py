@@ -1,6 +1,5 @@
 """Changes that the stage `items` buffers are neither lost nor left out of later ones."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
-from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition
+from streams.stage.base import Effects, Record, TopicPartition
 from streams.stages.s4_items import READ_AGAIN_SECONDS, ItemsStage
 from tests.candidates import candidate
 
@@ -63,24 +62,6 @@ async def test_what_is_being_written_is_built_on_and_not_committed() -> None:
     last.acknowledged()
     assert stage.committable(HERE, 3) == 3
     assert not stage.holds
-
-
-async def test_a_rebalance_in_the_middle_of_a_write_ends_it() -> None:
-    """The new owner reads what it was made of again."""
-    clock = FakeClock()
-    stage = ItemsStage(Empty(), clock, Metrics("worker"))
-    kinds = [
-        candidate("s0", tenant="acme", item_id=f"item{number:028x}").to_json() for number in range(3 * YIELD_EVERY)
-    ]
-    clock.advance(stage.write_seconds)
-    writing = asyncio.create_task(
-        stage.process([Record(HERE.topic, HERE.partition, offset, None, kind, {}) for offset, kind in enumerate(kinds)])
-    )
-    while not stage.holds:
-        await asyncio.sleep(0)
-    stage.forget()
-    effects = await writing
-    assert not effects.rows and effects.acknowledged is None and not stage.holds
 
 
 @pytest.mark.parametrize("later", [0.0, READ_AGAIN_SECONDS])

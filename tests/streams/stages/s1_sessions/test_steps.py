@@ -101,8 +101,6 @@ async def test_the_newest_hour_of_each_tool_is_a_metric() -> None:
     assert shown(metrics, "degraded_tools") == {"a": 0.0, "b": 0.0, "c": 1.0, "e": 0.0}
     await show(stage, seen("d", 8, 8))
     assert shown(metrics, "tool_calls") == {"d": 40.0}, "what was not called in the newest hour has no series"
-    stage.forget()
-    assert shown(metrics, "tool_calls") == {}, "another worker shows the partition now"
 
 
 async def test_series_are_for_the_tools_that_are_called_most() -> None:
