@@ -19,8 +19,10 @@ from typing import Any
 from benchmarks.report import Report, Row
 from benchmarks.traffic import events_of, sessions
 from fleetlore.advice.advice import Advice, advise
-from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.fingerprint.fingerprint import call_id, failure_of
+from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
+from fleetlore.calls.call import MadeCall
+from fleetlore.fingerprint.fingerprint import Failure, call_id, failure_of
+from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire import events as ev
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -34,18 +36,25 @@ NOW = 1_767_225_600.0
 Call = tuple[str, Any]
 
 
+def asked_about(tool: str, arguments: object, failed: FailedCall | None = None) -> Situation:
+    return Situation(Asked(MadeCall(tool, arguments)), Met(failed=failed), Known(NOW))
+
+
+def failed_call(failure: Failure) -> FailedCall:
+    text = failure.template
+    return FailedCall(MadeCall(failure.tool, ""), text, failure, failure_kind(failure.error_class, text, text, ""))
+
+
 def run(quick: bool) -> Report:
     source, calls = asked(QUICK_QUESTIONS if quick else QUESTIONS)
     index, known = learned(calls)
     kinds = {call_id(*call) for call in calls}
-    micros, told = timed(calls, lambda call: advise(index, Situation(*call, now=NOW)))
-    again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, Situation(*call, now=NOW)))
+    micros, told = timed(calls, lambda call: advise(index, asked_about(*call)))
+    again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, asked_about(*call)))
     unheard = [failure_of(*call, None, f"nothing like `{n}` was ever heard of") for n, call in enumerate(calls[:1000])]
     by_words, _ = timed(
         unheard,
-        lambda failure: advise(
-            index, Situation(failure.tool, {}, now=NOW, failed=FailedCall("", failure.template, failure))
-        ),
+        lambda failure: advise(index, asked_about(failure.tool, {}, failed_call(failure))),
     )
     texts, _ = timed([advice for advice in told if advice], lambda advice: advice.text)
     figure = percentile(micros, 99)

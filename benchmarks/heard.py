@@ -35,7 +35,7 @@ import orjson
 import typer
 
 from benchmarks.command import command_app
-from fleetlore.calls.context import KEYWORDS
+from fleetlore.calls.call import KEYWORDS
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
 from fleetlore.stats.hashing import stable_hash

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import orjson
 
-from fleetlore.calls.context import RESULT_CHARACTERS, values_of
-from fleetlore.calls.features import Call
+from fleetlore.calls.call import MadeCall, values_of
+from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.calls.places import QUERY_WORDS
 from fleetlore.calls.worlds import is_closed, shows_names
 from fleetlore.fingerprint.literals import masked_arguments
@@ -171,7 +171,7 @@ class _Read(NamedTuple):
         owners, aliases = ({}, {}) if imports else _owners(text)
         made = {name.lower() for found in _ALIAS.findall(text) for name in found if name} | aliases.keys()
         own = frozenset(made) | keys | _SPOKEN
-        bound = Call("", text).bound
+        bound = MadeCall("", text).bound
         pairs, qualifiers = list[_Pair](), set[str]()
         for qualifier, member in _PAIR.findall(text):
             qualifiers.add(qualifier.lower())

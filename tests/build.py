@@ -4,7 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fleetlore.calls.context import text_of
+from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
+from fleetlore.calls.call import MadeCall, text_of
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.lore import MemoryItem, Pattern
@@ -48,6 +49,23 @@ def call(
             transient=failure.transient,
         )
     return replace(made, **fields)
+
+
+def failed_call(tool: str, arguments: object, error_type: str, error: str) -> FailedCall:
+    """A call of an agent that failed, as its session keeps it."""
+    made, failure = MadeCall(tool, arguments), failure_of(tool, arguments, error_type, error)
+    return FailedCall(made, error, failure, failure_kind(failure.error_class, failure.template, error, made.text))
+
+
+def situation(tool: str | None = None, arguments: object = None, **fields: Any) -> Situation:
+    """The moment before this call. `fields` are those of `Asked`, `Met` and `Known`."""
+    call = None if tool is None else MadeCall(tool, arguments)
+    parts = []
+    for part in (Asked, Met, Known):
+        parts.append({each: fields.pop(each) for each in part.__dataclass_fields__ if each in fields})
+    assert not fields, fields
+    asked, met, known = parts
+    return Situation(Asked(call, **asked), Met(**met), Known(**{"now": 0.0} | known))
 
 
 def trajectory(*steps: Step, **fields: Any) -> Trajectory:

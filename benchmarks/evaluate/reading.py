@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.evaluate.recall import Recall, within_budget
-from fleetlore.calls.context import KEYWORDS
+from fleetlore.calls.call import KEYWORDS
 from fleetlore.words import names_of
 from models.backtest.heard import plain_text
 

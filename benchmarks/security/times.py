@@ -21,8 +21,8 @@ from benchmarks.security.identities import REGIONS
 from fleetlore import Fleet
 from fleetlore.advice import provenance
 from fleetlore.advice.gate import clean as harmless
-from fleetlore.calls.context import CallContext, text_of
-from fleetlore.calls.features import Call
+from fleetlore.calls.call import MadeCall, text_of
+from fleetlore.calls.context import CallContext
 from fleetlore.cli.output import safe, safe_lines
 from fleetlore.emit.encode import encode, mask
 from fleetlore.fingerprint import fingerprint, literals, names, normal_form
@@ -145,10 +145,10 @@ def _ledger(text: str) -> object:
 
 def _call(text: str) -> object:
     context = CallContext(text)
-    context.record("bash", text_of(text), text, "Error")
+    context.record(MadeCall("bash", text), text, "Error")
     failure = fingerprint.failure_of("bash", text, None, text)
     assert failure
-    return Call("bash", text_of(text)).names
+    return MadeCall("bash", text_of(text)).names
 
 
 # A session without a fleet: it sends nothing, and its advice comes from the session alone.

@@ -23,7 +23,7 @@ from fleetlore.advice.changes import holds
 from fleetlore.advice.gate import Tip, tell
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, BESIDE, SAID_AGAIN, WAYS_OUT, Source
+from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, WAYS_OUT, Source
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.stats.hashing import withheld
@@ -101,7 +101,7 @@ class Advice(NamedTuple):
 
 def advise(
     index: LoreIndex,
-    at: Situation,
+    moment: Situation,
     cautions: Iterable[Tip] = (),
     *,
     holdout_share: float = 0.0,
@@ -115,35 +115,38 @@ def advise(
         holdout_share: share of what would be shown that is withheld, 0..1.
         most: tips at the most, the withheld ones among them; max_chars: of their text, but for the first.
     """
-    found = list(_told(cautions, index, at))
-    if at.failed is not None and not at.led_out:
-        # Who is told all that is known and fails again has not heeded what is surest.
-        ways = _first(AFTER_FAILURE, index, at) or _first(SAID_AGAIN, index, replace(at, shown=frozenset()))
-        found += [tip for tip in ways if not _is_heeded(tip, at, at.failed)]
-    if at.call is not None:
-        found += _first(BEFORE_CALL, index, at)
-    for source in AT_START if at.call is None else BESIDE:
-        found += _told(source(index, at), index, at)
-    # What to do says that it goes in circles, too.
+    found = list(_told(cautions, index, moment))
+    if moment.met.failed is not None and not moment.met.led_out:
+        # If the agent already saw everything and failed again, repeat the best-backed tip.
+        repeated = [each for each in AFTER_FAILURE if each.repeats]
+        unshown = replace(moment, met=replace(moment.met, shown=frozenset()))
+        ways = _first(AFTER_FAILURE, index, moment) or _first(repeated, index, unshown)
+        found += [tip for tip in ways if not _is_heeded(tip, moment, moment.met.failed)]
+    if moment.asked.call is not None:
+        found += _first(BEFORE_CALL, index, moment)
+    for source in AT_START:
+        if moment.asked.call is None or source.name == "passing":
+            found += _told(source.yields(index, moment), index, moment)
+    # A way out already implies the loop warning, so drop the warning.
     found = [tip for tip in found if tip.source != "loop"] if any(tip.source in WAYS_OUT for tip in found) else found
-    advice = _of(found, at, holdout_share, most, max_chars)
-    if at.call is None:
+    advice = _of(found, moment, holdout_share, most, max_chars)
+    if moment.asked.call is None:
         return advice
-    health, risk = index.derived(_record, at.call.tool, at.call_id)
-    return advice._replace(health=health, risk=at.outlook.fails if at.outlook is not None else risk)
+    health, risk = index.derived(_record, moment.asked.call.tool, moment.asked.call.id)
+    return advice._replace(health=health, risk=moment.asked.outlook.fails if moment.asked.outlook is not None else risk)
 
 
-def warn(index: LoreIndex, at: Situation, *, holdout_share: float) -> Advice:
+def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice:
     """What there is against the call that is asked about, and nothing else; the line of `advise` before a call."""
-    return _of(_first(BEFORE_CALL, index, at), at, holdout_share, 1)
+    return _of(_first(BEFORE_CALL, index, moment), moment, holdout_share, 1)
 
 
-def chosen(index: LoreIndex, found: Iterable[Tip], at: Situation, *, holdout_share: float, most: int) -> Advice:
+def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout_share: float, most: int) -> Advice:
     """The first tips that pass the gate and were not shown before, without the share that is withheld."""
-    return _of(_told(found, index, at), at, holdout_share, most)
+    return _of(_told(found, index, moment), moment, holdout_share, most)
 
 
-def _of(found: Iterable[Tip], at: Situation, holdout_share: float, most: int, max_chars: float = inf) -> Advice:
+def _of(found: Iterable[Tip], moment: Situation, holdout_share: float, most: int, max_chars: float = inf) -> Advice:
     """The first of the tips that the gate let pass, as far as they fit."""
     tips: dict[str, Tip] = {}
     length = 0
@@ -154,26 +157,27 @@ def _of(found: Iterable[Tip], at: Situation, holdout_share: float, most: int, ma
         if len(tips) == most or (length > max_chars and tips):
             break
         tips[tip.id] = tip
-    kept_back = {id for id, tip in tips.items() if tip.tried and withheld(at.session, id, holdout_share)}
+    kept_back = {id for id, tip in tips.items() if tip.tried and withheld(moment.met.session, id, holdout_share)}
     return Advice(tuple([tip for id, tip in tips.items() if id not in kept_back]), withheld=tuple(sorted(kept_back)))
 
 
-def _first(sources: Iterable[Source], index: LoreIndex, at: Situation) -> list[Tip]:
-    return list(islice(_told((tip for source in sources for tip in source(index, at)), index, at), 1))
+def _first(sources: Iterable[Source], index: LoreIndex, moment: Situation) -> list[Tip]:
+    return list(islice(_told((tip for source in sources for tip in source.yields(index, moment)), index, moment), 1))
 
 
-def _is_heeded(tip: Tip, at: Situation, failed: FailedCall) -> bool:
+def _is_heeded(tip: Tip, moment: Situation, failed: FailedCall) -> bool:
     """Whether the call that is asked about does what a way past the failure says."""
-    another = at.tool == failed.failure.tool and at.call is not None and at.call.arguments != failed.arguments
-    return another and holds(at.arguments, tip.brings)
+    call = moment.asked.call
+    another = call is not None and call.tool == failed.call.tool and call.json != failed.call.json
+    return call is not None and another and holds(call.arguments, tip.brings)
 
 
-def _told(found: Iterable[Tip], index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """The tips with their text, without those that were shown before or that the gate does not let pass."""
     for each in found:
-        if each.key and each.key in at.shown:
+        if each.key and each.key in moment.met.shown:
             continue
-        tip = tell(each, at.reader)
+        tip = tell(each, moment.reader)
         if tip is not None:
             yield tip
 

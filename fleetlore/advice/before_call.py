@@ -24,12 +24,12 @@ from fleetlore.advice.changes import (
 )
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.calls.context import CALL_CHARACTERS, warning_id
+from fleetlore.calls.call import CALL_CHARACTERS, MadeCall
+from fleetlore.calls.context import warning_id
 from fleetlore.calls.document import LookUp, Need
-from fleetlore.calls.features import Call
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
-from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, pattern_id, tool_id
+from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in, spelled
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.stats.intervals import wilson
@@ -55,43 +55,44 @@ _TRANSIENT_PASSED = 0.25
 _TRANSIENT_SECONDS = 300.0
 
 
-def changed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Another value in place of an argument's, or another name in place of one, with which such calls failed."""
-    if at.call is None or not index.recoveries_of_tool(at.call.tool):
+    call, outlook, model = moment.asked.call, moment.asked.outlook, moment.known.model
+    if call is None or not index.recoveries_of_tool(call.tool):
         return
-    for part, is_argument in dict.fromkeys(parts_of(at.arguments)):
-        for item in index.changes(at.call.tool, part):
-            # The model has seen how such calls end that worked, too: of a text it decides, and against what it holds
-            # likelier to work than to fail nobody speaks who saw it fail alone.
-            is_new = at.outlook is None or at.model is None or item.first_seen > at.model.until
-            is_open = is_new or (is_argument and at.outlook is not None and at.outlook.fails >= _LIKELIER)
-            fits = is_sure(item) and holds(at.arguments, item.was) and is_open and (is_argument or is_rename(item))
-            if fits and names_beside(item) is None and not is_own(item, at.session):
+    for part, is_argument in dict.fromkeys(parts_of(call.arguments)):
+        for item in index.changes(call.tool, part):
+            # The model has also seen how such calls end that worked. It decides for a text. A call that it holds
+            # likelier to work than to fail is not changed for lore that saw it fail alone.
+            is_new = outlook is None or model is None or item.first_seen > model.until
+            is_open = is_new or (is_argument and outlook is not None and outlook.fails >= _LIKELIER)
+            fits = is_sure(item) and holds(call.arguments, item.was) and is_open and (is_argument or is_rename(item))
+            if fits and names_beside(item) is None and not is_own(item, moment.met.session):
                 # The sessions for which it failed, and those for which it worked.
                 fails = (item.support + 0.5) / (item.support + item.against + 1.0)
-                yield change_tip(item, "changed", at.arguments, fails)
+                yield change_tip(item, "changed", call.arguments, fails)
 
 
-def needed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """What a thing that the call takes must be like."""
-    if at.call is None or at.model is None or at.context is None:
+    if moment.asked.call is None or moment.known.model is None or moment.met.context is None:
         return
-    need = at.model.need(at.call.tool, at.context.objects.marks(at.call.arguments))
+    need = moment.known.model.need(moment.asked.call.tool, moment.met.context.objects.marks(moment.asked.call.json))
     if need is not None:
         yield need_tip(need)
 
 
-def foreseen(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """What the call model holds likely: the names for which the call fails, or the kind of failure."""
-    outlook, model, call = at.outlook, at.model, at.call
-    if outlook is None or not outlook.warned or model is None or call is None or at.context is None:
+    outlook, model, call = moment.asked.outlook, moment.known.model, moment.asked.call
+    if outlook is None or not outlook.warned or model is None or call is None or moment.met.context is None:
         return
-    expected = model.expected(call, at.context, at.place, at.own)
+    expected = model.expected(call, moment.met.context, moment.known.place, moment.met.own)
     if expected is None or _is_own_check(call, expected.kind):
         return
-    id = warning_id(call.tool, at.context.state)
+    id = warning_id(call.tool, moment.met.context.state)
     if expected.names:
-        yield _names_tip(id, at, call, expected, outlook.fails)
+        yield _names_tip(id, moment, call, expected, outlook.fails)
     else:
         parts = (f"This {call.tool} call will likely fail: ", _kind_quote(expected), ".")
         is_sure_of = outlook.fails >= _SURE
@@ -106,21 +107,22 @@ def foreseen(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         )
 
 
-def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """The most frequent failure of this kind of call that the model cannot know yet."""
-    call, since = at.call, at.model.until if at.outlook is not None and at.model is not None else None
+    call, model = moment.asked.call, moment.known.model
     if call is None:
         return
+    since = model.until if moment.asked.outlook is not None and model is not None else None
     text = folded(call.text)
-    for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, at.call_id):
+    for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, call.id):
         if since is not None and pattern.first_seen <= since:
             continue
         names = names_in(text, mentioned)
         if not of_any_call and not names:
             continue
-        if pattern.sessions <= 1 and pattern.id in at.own_failures:
+        if pattern.sessions <= 1 and pattern.id in moment.met.own_failures:
             continue
-        if _is_mended(index, at, pattern.parent or ""):
+        if _is_mended(index, call, pattern.parent or ""):
             continue
         quoted = ", ".join(f"`{spelled(name, call.text)}`" for name in sorted(names)[:_MAX_NAMES])
         parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *_error_parts(pattern), ".")
@@ -132,21 +134,22 @@ def counted(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         return
 
 
-def passing(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """A fault of a tool at hand that passes by itself: of the host that the call names, or else of the whole tool."""
-    host = _HOST.search(argument_shape(at.arguments)) if at.call is not None else None
-    if host is not None and at.call is not None:
-        health, met = index.health(at.call_id), index.transient_of_call(at.call_id)
+    call, time = moment.asked.call, moment.known.now
+    host = _HOST.search(call.shape) if call is not None else None
+    if host is not None and call is not None:
+        health, met = index.health(call.id), index.transient_of_call(call.id)
         now = sorted(
-            (each for each in met if _transient_weight(each, at.now)), key=lambda each: (-each.last_seen, each.id)
+            (each for each in met if _transient_weight(each, time)), key=lambda each: (-each.last_seen, each.id)
         )
         if now and _are_most(health, now):
             parts = (f"Wait and call `{host[1]}` again: it has a passing fault (", *_error_parts(now[0]), ").")
             id = now[0].parent or now[0].id
             yield Tip(id, "passing", parts, key=f"{id}\x1f{host[1]}", pattern=id, tried=False)
         return
-    for tool in (at.tool,) if at.tool is not None else at.tools:
-        now = [each for each in index.transient_of_tool(tool) if _transient_weight(each, at.now)]
+    for tool in (call.tool,) if call is not None else moment.asked.tools:
+        now = [each for each in index.transient_of_tool(tool) if _transient_weight(each, time)]
         if now and _are_most(index.health(tool_id(tool)), now):
             fault, id = _error_parts(now[0]), now[0].id
             parts = (f"Wait and send {tool} calls again: it has a passing fault (", *fault, ").")
@@ -195,20 +198,20 @@ def need_tip(of: Need) -> Tip:
     return Tip(id, "needed", parts, key=id, kind=of.kind, chance=fails, sure=fails >= _SURE, agents=of.agents)
 
 
-def _names_tip(id: str, at: Situation, call: Call, expected: Expected, fails: float) -> Tip:
+def _names_tip(id: str, moment: Situation, call: MadeCall, expected: Expected, fails: float) -> Tip:
     """All rejected names at once, each with the working name first where one is near, else what will happen."""
     rejected = [spelled(name, call.text) for name in expected.names[:_MAX_NAMES]]
-    parts, swaps = replacements(at, rejected, call.text)
-    if swaps and at.known_place is not None:
-        parts = (*parts, *members_of(swaps.values(), at.known_place))
+    parts, swaps = replacements(moment, rejected, call.text)
+    if swaps and moment.known_place is not None:
+        parts = (*parts, *members_of(swaps.values(), moment.known_place))
     else:
         last = ", ".join(f"`{name}`" for name in rejected)
-        look_up = at.look_up(expected.kind)
+        look_up = moment.look_up(expected.kind)
         first: tuple[Part, ...] = ()
         if look_up is not None:
             first = ("Look up first what there is: ", look_up_quote(look_up), ". ")
         parts = (*first, f"{call.tool} fails with {last}: ", _kind_quote(expected), ".")
-    arguments = substituted(at.arguments, swaps) if swaps else None
+    arguments = substituted(call.arguments, swaps) if swaps else None
     sure = fails >= _SURE or expected.failed >= _SURE * max(1, expected.held)
     # A name that fails is named each time that it is proposed.
     return Tip(
@@ -223,9 +226,9 @@ def look_up_quote(of: LookUp) -> Quote:
     return Quote(f"`{by}{of.text}`", of.agents, "call")
 
 
-def replacements(at: Situation, rejected: Collection[str], call: str) -> tuple[tuple[Part, ...], dict[str, str]]:
+def replacements(moment: Situation, rejected: Collection[str], call: str) -> tuple[tuple[Part, ...], dict[str, str]]:
     """One working name for each rejected one that has a near one at the place."""
-    place = at.known_place
+    place = moment.known_place
     parts: list[Part] = []
     swaps: dict[str, str] = {}
     if place is None:
@@ -257,13 +260,13 @@ def _kind_quote(expected: Expected) -> Quote:
     return Quote(text, expected.agents, "error")
 
 
-def _is_mended(index: LoreIndex, at: Situation, failure: str) -> bool:
+def _is_mended(index: LoreIndex, call: MadeCall, failure: str) -> bool:
     """Whether the call holds none of the parts that others replaced to get past a class of failure.
 
     Half of these calls fail, and it is the other half: a warning would speak against the part that works.
     """
     changes = [item for item in index.recoveries(failure) if item.was and item.now and is_sure(item)]
-    return bool(changes) and not any(holds(at.arguments, item.was) for item in changes)
+    return bool(changes) and not any(holds(call.arguments, item.was) for item in changes)
 
 
 class _Counted(NamedTuple):
@@ -312,7 +315,7 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
     return failures, max(health.calls - passing, failures)
 
 
-def _is_own_check(call: Call, kind: str) -> bool:
+def _is_own_check(call: MadeCall, kind: str) -> bool:
     """Whether the failure would be what the call itself says where its own check fails: its author knows that."""
     if kind.startswith(_CHECK):
         return _ASSERT in call.tokens

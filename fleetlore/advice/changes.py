@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
-from fleetlore.calls.context import CALL_CHARACTERS
+from fleetlore.calls.call import CALL_CHARACTERS
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem

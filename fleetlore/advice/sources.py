@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from fleetlore.advice import before_call
 from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, need_tip, replacements
@@ -25,16 +26,16 @@ from fleetlore.advice.changes import (
 from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.calls.context import CALL_CHARACTERS, values_of
+from fleetlore.calls.call import CALL_CHARACTERS, values_of
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
-from fleetlore.fingerprint.names import FailureKind, failure_kind, spelled
+from fleetlore.fingerprint.names import spelled
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import names_of
 
-__all__ = ["SOURCES", "WAYS_OUT"]
+__all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "SOURCES", "WAYS_OUT", "Source"]
 
 _MAX_CARD, _MAX_STRUCTURE = 600, 300
 _MOST_RECOVERIES = 2
@@ -46,12 +47,12 @@ _MOST_REJECTED = 6
 _NO_SUCH_NAME = re.compile(r"\bno attribute\b|\bunexpected keyword\b")
 
 
-def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """What the place has: `owner(member, …)` a line, the nearest to the goal first, and how to see the rest."""
-    place = at.known_place
-    if place is None or at.failed is not None:
+    place = moment.known_place
+    if place is None or moment.met.failed is not None:
         return
-    found = structure(place, at.goal, "", _MAX_CARD)
+    found = structure(place, moment.met.goal, "", _MAX_CARD)
     if found:
         look_up: tuple[Part, ...] = ()
         if place.look_up:
@@ -59,24 +60,24 @@ def card(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         yield Tip("place:card", "card", (*_structure_parts(found), *look_up), key="place:card")
 
 
-def recoveries(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """What got others past the failures of the tools at hand that matter most."""
-    if at.failed is not None:
+    if moment.met.failed is not None:
         return
-    found = [item for tool in at.tools for item in index.recoveries_of_tool(tool)]
-    found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, at.session)]
+    found = [item for tool in moment.asked.tools for item in index.recoveries_of_tool(tool)]
+    found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, moment.met.session)]
     found.sort(key=lambda item: (-item.standing(), item.id))
     for item in found[:_MOST_RECOVERIES]:
         yield change_tip(item, "recoveries")
 
 
-def way(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the calls that solved this very goal."""
-    if not at.task:
+    if not moment.met.task:
         return
-    sent = redact_fenced(at.goal)[:MAX_TEXT]  # the goal as the session's events hold it
-    for item in index.strategies(strategy_id(at.task, sent)):
-        if not is_own(item, at.session):
+    sent = redact_fenced(moment.met.goal)[:MAX_TEXT]  # the goal as the session's events hold it
+    for item in index.strategies(strategy_id(moment.met.task, sent)):
+        if not is_own(item, moment.met.session):
             yield item_tip(item, "way")
 
 
@@ -84,64 +85,64 @@ def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "He
     return (f"{lead}\n", name_quote("\n".join(f"{owner}({', '.join(members)})" for owner, members in found)))
 
 
-def needs(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def needs(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """What the thing that the call took must be like."""
-    if at.failed is not None and at.model is not None:
-        need = at.model.need(at.failed.failure.tool, at.failed.marks)
+    if moment.met.failed is not None and moment.known.model is not None:
+        need = moment.known.model.need(moment.met.failed.call.tool, moment.met.failed.marks)
         if need is not None:
             yield need_tip(need)._replace(chance=None, sure=False)  # of the call that failed, not of the next
 
 
-def renamed(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """A name that works at the place in place of each of the call that does not, where one is near to each."""
-    failed, place = at.failed, at.known_place
+    failed, place = moment.met.failed, moment.known_place
     if failed is None or place is None:
         return
     rejected = _rejected(failed, place)
-    parts, swaps = replacements(at, rejected, failed.text)
+    parts, swaps = replacements(moment, rejected, failed.call.text)
     parts = (*parts, *members_of(swaps.values(), place))
     if swaps and (len(swaps) == len(rejected) or not place.members):
         id = pattern_id("renamed", failed.failure.class_)
         yield Tip(id, "renamed", parts, key=f"{id}\x1f{' '.join(swaps)}", brings=tuple(swaps.values()))
 
 
-def worked_instead(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Names that several agents looked up after this very error, and that worked."""
-    failed = at.failed
+    failed = moment.met.failed
     if failed is None:
         return
-    held = names_of(failed.text[:CALL_CHARACTERS])
+    held = names_of(failed.call.text[:CALL_CHARACTERS])
     for item in index.recoveries(failed.failure.class_):
         beside = names_beside(item)
         # An error that does not say where it was met is the same at every table.
-        if beside is not None and held.issuperset(beside) and not is_own(item, at.session):
+        if beside is not None and held.issuperset(beside) and not is_own(item, moment.met.session):
             yield change_tip(item, "worked instead")
 
 
-def looked_up(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """The call by which other sessions found what such a call lacked."""
-    failed = at.failed
-    found = _look_up(at, failed) if failed is not None else None
+    failed = moment.met.failed
+    found = _look_up(moment, failed) if failed is not None else None
     if failed is not None and found is not None:
         id = pattern_id("look-up", found.tool, found.kind)
-        names = _quoted([spelled(name, failed.text) for name in _kind(failed).names])
+        names = _quoted([spelled(name, failed.call.text) for name in failed.kind.names])
         instead = f" instead of {names}" if names else ""
         parts = ("Send ", look_up_quote(found), f" next: it shows what there is{instead}.")
         yield Tip(id, "looked up", parts, key=id, agents=found.agents)
 
 
-def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """What the place has, what the call names and what is nearest to the goal first, where names of the call are not
     there, or are there of something else.
     """
-    failed, place = at.failed, at.known_place
-    if failed is None or place is None or not is_covered(failed.text, place, _kind(failed).names):
+    failed, place = moment.met.failed, moment.known_place
+    if failed is None or place is None or not is_covered(failed.call.text, place, failed.kind.names):
         return
     rejected = _rejected(failed, place)
-    elsewhere = () if rejected else missing(failed.text, place, _kind(failed).names)
-    instead, swaps = replacements(at, rejected, failed.text)
-    call = f"{failed.text} {' '.join(swaps.values())}"
-    found = structure(place, at.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
+    elsewhere = () if rejected else missing(failed.call.text, place, failed.kind.names)
+    instead, swaps = replacements(moment, rejected, failed.call.text)
+    call = f"{failed.call.text} {' '.join(swaps.values())}"
+    found = structure(place, moment.met.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
     if found:
         lead = " " if instead else ""
         if left := [name for name in rejected if name not in swaps]:
@@ -153,30 +154,30 @@ def known_here(index: LoreIndex, at: Situation) -> Iterator[Tip]:
         yield Tip("place:names", "known here", parts, key=key, brings=tuple(swaps.values()))
 
 
-def got_past(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """What got others past this very failure, the likest first where the agent follows the retrieval adapter."""
-    failed = at.failed
+    failed = moment.met.failed
     if failed is None:
         return
     others = [
         item
         for item in index.recoveries(failed.failure.class_)
-        if names_beside(item) is None and not is_own(item, at.session)
+        if names_beside(item) is None and not is_own(item, moment.met.session)
     ]
     if is_free_text(failed.failure.shape):
-        others = [item for item in others if is_of_tool(item) and is_of_place(item, at.known_place)]
-    for item in at.ranked(others):
+        others = [item for item in others if is_of_tool(item) and is_of_place(item, moment.known_place)]
+    for item in moment.ranked(others):
         yield change_tip(item, "got past")
 
 
-def forbidden(index: LoreIndex, at: Situation) -> Iterator[Tip]:
+def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Names that the call's own error says do not exist: a model mostly sends them again."""
-    failed = at.failed
+    failed = moment.met.failed
     if failed is None:
         return
-    kind = _kind(failed)
+    kind = failed.kind
     if kind.names and _NO_SUCH_NAME.search(kind.kind):
-        names = [spelled(name, failed.text) for name in kind.names]
+        names = [spelled(name, failed.call.text) for name in kind.names]
         id = pattern_id("forbidden", failed.failure.class_)
         yield Tip(id, "forbidden", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")
 
@@ -185,77 +186,62 @@ def _rejected(failed: FailedCall, place: PlaceNames) -> list[str]:
     """Names of the call that do not work at the place, as it spells them: those that the error names, and all others
     that a place of known structure has not.
     """
-    named = _kind(failed).names
+    named = failed.kind.names
     if not named or not place.members:
         return [name for name in named if place.rejects(name)]
-    keys = frozenset(key.lower() for key in values_of(failed.arguments))
-    return [name for name in unknown(failed.text, place, named) if name.lower() not in keys][:_MOST_REJECTED]
+    keys = frozenset(key.lower() for key in values_of(failed.call.json))
+    return [name for name in unknown(failed.call.text, place, named) if name.lower() not in keys][:_MOST_REJECTED]
 
 
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names[:_MOST_NAMED])
 
 
-def _kind(failed: FailedCall) -> FailureKind:
-    failure = failed.failure
-    return failure_kind(failure.error_class, failure.template, failed.error, failed.text)
-
-
-def _look_up(at: Situation, failed: FailedCall) -> LookUp | None:
-    found = at.look_up(_kind(failed).kind)
-    if found is None or (found.by == failed.failure.tool and "<" not in found.text and found.text in failed.seen):
+def _look_up(moment: Situation, failed: FailedCall) -> LookUp | None:
+    found = moment.look_up(failed.kind.kind)
+    if found is None or (found.by == failed.call.tool and "<" not in found.text and found.text in failed.seen):
         return None
     return found
 
 
-Source = Callable[[LoreIndex, Situation], Iterable[Tip]]
+class Source(NamedTuple):
+    """What proposes tips.
 
-# Of these the first tip alone.
-BEFORE_CALL: tuple[Source, ...] = (
-    before_call.changed,
-    before_call.needed,
-    before_call.foreseen,
-    before_call.counted,
+    Attributes:
+        name: as `Tip.source` has it.
+        moment: when it is asked: at the start of a session, before a call, or after a failure.
+        yields: its tips, the surest first.
+        repeats: it is asked again after a failure for which nothing new is left to show.
+    """
+
+    name: str
+    moment: Literal["start", "before", "after"]
+    yields: Callable[[LoreIndex, Situation], Iterable[Tip]]
+    repeats: bool = False
+
+
+# In the order in which they are asked. All tips of the start are shown, as far as they fit. Before a call and after a
+# failure only the first one is shown, and no other way out until the next failure.
+_ASKED = (
+    Source("changed", "before", before_call.changed),
+    Source("needed", "before", before_call.needed),
+    Source("foreseen", "before", before_call.foreseen),
+    Source("counted", "before", before_call.counted),
+    Source("needed", "after", needs),
+    Source("worked instead", "after", worked_instead, repeats=True),
+    Source("renamed", "after", renamed, repeats=True),
+    Source("got past", "after", got_past),
+    Source("known here", "after", known_here, repeats=True),
+    Source("looked up", "after", looked_up),
+    Source("forbidden", "after", forbidden, repeats=True),
+    Source("way", "start", way),
+    Source("card", "start", card),
+    Source("recoveries", "start", recoveries),
+    Source("passing", "start", before_call.passing),
 )
-# Of these the first tip alone.
-AFTER_FAILURE: tuple[Source, ...] = (
-    needs,
-    worked_instead,
-    renamed,
-    got_past,
-    known_here,
-    looked_up,
-    forbidden,
+BEFORE_CALL, AFTER_FAILURE, AT_START = (
+    tuple(each for each in _ASKED if each.moment == when) for when in ("before", "after", "start")
 )
-# Of these the first, where nothing else is left to say: names that work in place of those that failed, or that failed.
-SAID_AGAIN: tuple[Source, ...] = (worked_instead, renamed, known_here, forbidden)
-# Of these all, as far as they fit: where no call is asked about, and beside a call.
-AT_START: tuple[Source, ...] = (
-    way,
-    card,
-    recoveries,
-    before_call.passing,
-)
-BESIDE: tuple[Source, ...] = (before_call.passing,)
-# Of these one is enough until the next failure.
-WAYS_OUT = frozenset(("needed", "worked instead", "renamed", "got past", "looked up", "known here", "forbidden"))
-# Names of the sources, as `Tip.source` has them; the first three watch the session itself (`fleetlore.watch`).
-SOURCES: tuple[str, ...] = (
-    "loop",
-    "budget",
-    "safety",
-    "changed",
-    "needed",
-    "foreseen",
-    "counted",
-    "worked instead",
-    "renamed",
-    "got past",
-    "known here",
-    "looked up",
-    "forbidden",
-    "way",
-    "card",
-    "recoveries",
-    "passing",
-)
+WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
+# The first three watch the session itself (`fleetlore.watch`).
+SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", *(each.name for each in _ASKED))))

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fleetlore.agent.lifetime import passes_over
+from fleetlore.calls.call import MadeCall
 from fleetlore.fingerprint.normal_form import is_sentence
 from fleetlore.wire import events as names
 
@@ -31,12 +32,12 @@ class BegunCall(NamedTuple):
     """A call under way.
 
     Attributes:
-        text: its arguments as text.
+        made: the call in all its forms.
         recorded: its arguments as the events have them.
         followed: what its outcome names: advice, what was withheld, and the adapter.
     """
 
-    text: str
+    made: MadeCall
     recorded: object
     followed: dict[str, Any]
     started: float

@@ -224,8 +224,9 @@ class Session:
 
     def _remember(self, action: Action, call: BegunCall, failure: Failure | None) -> None:
         error, result = action.error, arguments_text(action.result)
-        self._watchdog.took_place(action.tool, call.text, result, (error[1] or error[0]) if error else None)
-        self._history.record(action, call, result, failure)
+        told = (error[1] or error[0]) if error else None
+        self._watchdog.took_place(call.made.tool, call.made.json, result, told)
+        self._history.record(call.made, result if told is None else told, error, failure)
 
     @property
     def introduction(self) -> str:
@@ -254,10 +255,10 @@ class Session:
             max_chars: of the text; what is least important is left out.
         """
         with self._locked():
-            at = self._advice.at(tool, arguments, unseen=unseen)
+            moment = self._advice.moment(tool, arguments, unseen=unseen)
             cautions = self.cautions() if tool is None else (*self.cautions(), *safety.cautions(tool, arguments))
-            about = asked(call_id, at.call.tool, at.call.arguments) if at.call is not None else ""
-            return self._advice.advise(at, cautions, most, max_chars, about=about)
+            about = asked(call_id, moment.asked.call) if moment.asked.call is not None else ""
+            return self._advice.advise(moment, cautions, most, max_chars, about=about)
 
     def brief(
         self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_TIPS, max_chars: int = MAX_CHARS
@@ -269,8 +270,8 @@ class Session:
             tools: names of the tools that it may call; of others nothing is said.
         """
         with self._locked():
-            at = self._advice.at(None, None, tuple(tools), unseen=unseen)
-            return self._advice.advise(at, self.cautions(), most, max_chars)
+            moment = self._advice.moment(None, None, tuple(tools), unseen=unseen)
+            return self._advice.advise(moment, self.cautions(), most, max_chars)
 
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
         """What to answer in place of making a call that will fail, once a call; None where it is to be made.

@@ -11,10 +11,10 @@ from fleetlore.advice.advice import Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
 from fleetlore.advice.gate import PROVEN, Tip
 from fleetlore.advice.provenance import AdviceLedger
-from fleetlore.advice.situation import FailedCall, Situation
+from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
 from fleetlore.advice.sources import WAYS_OUT
-from fleetlore.calls.context import CallContext, text_of
-from fleetlore.calls.features import Call
+from fleetlore.calls.call import MadeCall
+from fleetlore.calls.context import CallContext
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.fingerprint.names import failure_kind
@@ -22,7 +22,6 @@ from fleetlore.recall.index import is_recalled
 from fleetlore.wire.lore import MemoryItem
 
 if TYPE_CHECKING:
-    from fleetlore.agent.action import Action, BegunCall
     from fleetlore.agent.fleet import Fleet
     from fleetlore.agent.session_events import SessionOptions
 
@@ -48,34 +47,26 @@ class CallHistory:
         self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
         self.context = CallContext(goal)
 
-    def record(self, action: Action, call: BegunCall, result: str, failure: Failure | None) -> None:
-        """Take in a call that ended. `result`: as text; `failure`: None where it worked."""
-        tool, error = action.tool, action.error
-        said = (error[1] or error[0]) if error else result
-        self.calls += 1
-        self.context.record(tool, text_of(call.text), said, failure and failure.family, arguments=call.text)
-        if failure is not None and error is not None:
-            self._record_failure(action, call, error, failure)
-            return
-        if self.failed is not None and self.failed.failure.tool == tool:
-            self.failed = None
+    def record(self, call: MadeCall, said: str, error: tuple[str, str] | None, failure: Failure | None) -> None:
+        """Add a call that ended.
 
-    def _record_failure(self, action: Action, call: BegunCall, error: tuple[str, str], failure: Failure) -> None:
-        text, (kind, message) = text_of(call.text), error
-        self.errors += 1
-        self.failures.add(failure.exact)
-        known = failure_kind(failure.error_class, failure.template, message, text)
-        # What the session itself met may be said to it.
-        self.expected.append(Expected(known.kind, known.names, agents=PROVEN))
-        context = self.context
-        self.failed = FailedCall(
-            text,
-            message or kind,
-            failure,
-            context.seen | context.worked,
-            call.text,
-            tuple(context.objects.marks(call.text)),
-        )
+        Args:
+            said: the result as text, or the text of the error.
+            error: type and message; None if the call worked, as is `failure`.
+        """
+        self.calls += 1
+        self.context.record(call, said, failure and failure.family)
+        if failure is not None and error is not None:
+            self.errors += 1
+            self.failures.add(failure.exact)
+            kind = failure_kind(failure.error_class, failure.template, error[1], call.text)
+            # The session may be shown what it met itself.
+            self.expected.append(Expected(kind.kind, kind.names, agents=PROVEN))
+            context = self.context
+            marks = tuple(context.objects.marks(call.json))
+            self.failed = FailedCall(call, said, failure, kind, context.seen | context.worked, marks)
+        elif self.failed is not None and self.failed.call.tool == call.tool:
+            self.failed = None
 
 
 class SessionAdvice:
@@ -103,7 +94,7 @@ class SessionAdvice:
         self._led_out: FailedCall | None = None
         self._recognised: tuple[CallModel, int, str | None] | None = None
 
-    def at(self, tool: str | None, arguments: object, tools: tuple[str, ...] = (), *, unseen: bool) -> Situation:
+    def moment(self, tool: str | None, arguments: object, tools: tuple[str, ...] = (), *, unseen: bool) -> Situation:
         """All that advice depends on beside the lore.
 
         Args:
@@ -115,35 +106,40 @@ class SessionAdvice:
         fleet.check_lore()
         for each in tools if tool is None else (tool,):
             fleet.replica.uses(each)
-        at = Situation(
-            tool,
-            arguments,
-            tools=tools,
-            now=fleet.clock.now(),
-            task=options.task,
-            goal=options.goal,
-            session=self._session,
-            own_failures=history.failures,
-            failed=history.failed,
+        call = MadeCall(tool, arguments) if tool is not None else None
+        asked = Asked(call, tools, self._outlook(call) if call is not None else None)
+        met = Met(
+            self._session,
+            options.task,
+            options.goal,
+            history.failures,
+            history.expected,
+            history.failed,
             led_out=unseen and history.failed is self._led_out,
-            model=fleet.call_model,
-            context=history.context,
-            place=self._place(),
-            own=history.expected,
             shown=self._ledger.shown if unseen else (),
-            retrieval=fleet.retrieval,
-            quorum=fleet.settings.quorum,
-            closed_tools=fleet.settings.closed_tools,
+            context=history.context,
         )
-        if at.call is not None:
-            at.outlook = self._outlook(at.call)
-        return at
+        return Situation(asked, met, self._known())
 
-    def advise(self, at: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = "") -> Advice:
+    def _known(self) -> Known:
+        fleet = self._fleet
+        settings = fleet.settings
+        return Known(
+            fleet.clock.now(),
+            fleet.call_model,
+            self._place(),
+            fleet.retrieval,
+            settings.quorum,
+            settings.closed_tools,
+        )
+
+    def advise(
+        self, moment: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = ""
+    ) -> Advice:
         """See `Session.advise`. `about`: what is asked about (`fleetlore.agent.session_events.asked`)."""
         began = perf_counter()
         found = advise(
-            self._fleet.replica.index, at, cautions, holdout_share=self._share, most=most, max_chars=max_chars
+            self._fleet.replica.index, moment, cautions, holdout_share=self._share, most=most, max_chars=max_chars
         )
         shown = self._show(found, about)
         self._fleet.count_advice(shown, perf_counter() - began)
@@ -154,8 +150,8 @@ class SessionAdvice:
         text = arguments_text(arguments)
         if (tool, text) in self._held or any(holds(arguments, (part,)) for part in self._brought):
             return None
-        at = self.at(tool, arguments, unseen=False)
-        advice = warn(self._fleet.replica.index, at, holdout_share=self._share)
+        moment = self.moment(tool, arguments, unseen=False)
+        advice = warn(self._fleet.replica.index, moment, holdout_share=self._share)
         if not advice or not (advice.sure or self._fleet.settings.hold == "always"):
             return None
         self._held.add((tool, text))
@@ -167,12 +163,12 @@ class SessionAdvice:
         replica, session = self._fleet.replica, self._session
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
         tips = [item_tip(item, "searched") for item in told if not is_own(item, session)]
-        at = Situation(now=self._fleet.clock.now(), session=session, quorum=self._fleet.settings.quorum)
-        return self._show(chosen(replica.index, tips, at, holdout_share=self._share, most=most), "")
+        moment = Situation(Asked(), Met(session), self._known())
+        return self._show(chosen(replica.index, tips, moment, holdout_share=self._share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         """See `Session.outlook`."""
-        return [self._outlook(Call.made(tool, arguments_text(arguments))) for tool, arguments in calls]
+        return [self._outlook(MadeCall(tool, arguments)) for tool, arguments in calls]
 
     def _place(self) -> str | None:
         """Where the session is: as it said, or as its words tell where that is sure."""
@@ -183,7 +179,7 @@ class SessionAdvice:
             self._recognised = model, context.calls, model.places.recognise(context)
         return self._recognised[2]
 
-    def _outlook(self, call: Call) -> Outlook | None:
+    def _outlook(self, call: MadeCall) -> Outlook | None:
         """None where the call model does not know the tool, or there is none."""
         model = self._fleet.call_model
         return None if model is None else model.outlook(call, self._history.context, self._place())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from fleetlore.advice.provenance import AdviceLedger, redact_fenced
 from fleetlore.agent.action import Action, BegunCall
+from fleetlore.calls.call import MadeCall
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of
 from fleetlore.stats.hashing import user_hash
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
@@ -111,11 +112,11 @@ class SessionEvents:
 
     def begin_call(self, action: Action, adapter: str | None) -> BegunCall:
         """Claim the advice that a call follows. `adapter`: version in use."""
-        text = arguments_text(action.arguments)
-        advice, withheld = self._ledger.take(asked(action.call_id, action.tool, text))
+        made = MadeCall(action.tool, action.arguments)
+        advice, withheld = self._ledger.take(asked(action.call_id, made))
         recorded = self._ledger.redact_shown(action.arguments)
         followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: adapter}
-        call = BegunCall(text, recorded, _known(followed), self._fleet.clock.monotonic())
+        call = BegunCall(made, recorded, _known(followed), self._fleet.clock.monotonic())
         self._watchdog.saw_event(call.started)
         return call
 
@@ -160,9 +161,9 @@ class SessionEvents:
             self._sequence += 1
 
 
-def asked(call_id: str, tool: str, arguments: str) -> str:
-    """What advice was asked about: a call by its id, else by what it is. `arguments`: as text."""
-    return f"id\x1f{call_id}" if call_id else f"{tool}\x1f{arguments}"
+def asked(call_id: str, call: MadeCall) -> str:
+    """Return the key of the call that advice was asked about: its id, or else its tool and arguments."""
+    return f"id\x1f{call_id}" if call_id else f"{call.tool}\x1f{call.json}"
 
 
 def _ids(options: SessionOptions) -> tuple[str, str]:

@@ -19,19 +19,17 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
-from fleetlore.fingerprint.fingerprint import object_of, pattern_id
+from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, MadeCall, values_of
+from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.fingerprint.literals import is_identity
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import MAX_TEXT, clip
 from fleetlore.words import NAME, TOKEN, names_of
 
 __all__ = [
-    "CALL_CHARACTERS",
     "ERROR_CHARACTERS",
     "GOAL_CHARACTERS",
-    "KEYWORDS",
     "RESULT_CHARACTERS",
     "CallContext",
     "Ids",
@@ -40,8 +38,6 @@ __all__ = [
     "hash_of",
     "hashes_of",
     "normal",
-    "text_of",
-    "values_of",
     "warning_id",
 ]
 
@@ -68,18 +64,8 @@ _ID = re.compile(r"(?=.*\d)[^\s]{3,64}")
 
 Ids = npt.NDArray[np.uint32]
 
-# What stands in calls of every goal.
-KEYWORDS = frozenset(
-    """
-    select from where and or not in on as by order group having limit join inner left right outer distinct count sum avg
-    min max desc asc is null like between union all the of to a an for with if else elif return import def print while
-    true false none int str len range self lambda class try except
-    """.split()  # noqa: SIM905
-)
-
 GOAL_CHARACTERS = 1_500
 _GOAL_WORDS = 40
-CALL_CHARACTERS = 2_500
 RESULT_CHARACTERS = 3_000
 ERROR_CHARACTERS = 600
 _LAST_CHARACTERS = 300
@@ -140,11 +126,6 @@ class KnownObjects:
             for tool in self._after.get(value, {}):
                 found[Mark(argument, "", tool)] = None
         return list(found)[:_MAX_MARKS]
-
-
-def values_of(arguments: str) -> dict[str, object]:
-    """The values of arguments that are an object, by name; none of any others."""
-    return object_of(arguments) or {}
 
 
 def _keep(kept: dict[str, _Known], id: str, what: _Known) -> None:
@@ -208,18 +189,6 @@ def hashes_of(tokens: list[str]) -> Ids:
     return np.array([hash_of(token) for token in tokens], np.uint32)
 
 
-@lru_cache(maxsize=256)  # a call is asked about, made and remembered
-def text_of(arguments: str) -> str:
-    """The arguments as a person would write them: of an object its keys and values, without the escapes of JSON."""
-    values = object_of(arguments)
-    if values is None:
-        return arguments
-    return "\n".join(
-        f"{key} {each}" if isinstance(each, str) else f"{key} {orjson.dumps(each).decode()}"
-        for key, each in values.items()
-    )
-
-
 class CallContext:
     """What one session has shown.
 
@@ -280,14 +249,14 @@ class CallContext:
         """What came right before the next call."""
         return "first" if not self.calls else "after_failure" if self.run else "after_success"
 
-    def record(self, tool: str, text: str, result: str, error_class: str | None = None, *, arguments: str = "") -> None:
-        """Take in a call that ended.
+    def record(self, call: MadeCall, result: str, error_class: str | None = None) -> None:
+        """Add a call that ended.
 
         Args:
-            text: of the arguments (`text_of`); `arguments`: as they were sent.
-            result: or the error's text, where it failed.
-            error_class: of the failure; None where the call worked.
+            result: or the error's text, if the call failed.
+            error_class: class of the failure; None if the call worked.
         """
+        tool, text = call.tool, call.text
         names = names_of(text[:CALL_CHARACTERS])
         if error_class is not None:
             self.failed |= names & names_of(result[:ERROR_CHARACTERS])
@@ -299,11 +268,11 @@ class CallContext:
             self.failed -= names
             _add(self.worked, names - KEYWORDS)
             _add(self.seen, names_of(result[:RESULT_CHARACTERS]))
-            self.objects.record(tool, arguments, result)
+            self.objects.record(tool, call.json, result)
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
         self._last_text, self._last_words = result[:_LAST_CHARACTERS], None
-        key = normal(tool, arguments or text)
+        key = normal(tool, call.json)
         failed = self.tried.pop(key, 0)
         self.tried[key] = failed + 1 if error_class is not None else 0
         if len(self.tried) > KEPT_CALLS:

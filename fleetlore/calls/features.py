@@ -7,9 +7,6 @@ in Vowpal Wabbit the crosses are hashed too (Weinberger et al., Feature Hashing 
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from math import log2
 from typing import NamedTuple
@@ -17,25 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.calls.context import (
-    CALL_CHARACTERS,
-    KEYWORDS,
-    CallContext,
-    Ids,
-    hash_of,
-    hashes_of,
-    normal,
-    text_of,
-)
+from fleetlore.calls.call import MadeCall
+from fleetlore.calls.context import CallContext, Ids, hash_of, hashes_of, normal
 from fleetlore.calls.places import PlaceNames
-from fleetlore.words import TOKEN
 
-__all__ = ["Call", "Features", "features"]
+__all__ = ["Features", "features"]
 
 # A new number makes versions that were learned with other features unreadable.
 FEATURES = 4
-MAX_TOKENS = 260
-_LAST_TOKENS = 70
 _MAX_NAMES = 14
 FIRST_WORDS, LAST_WORDS, LINE = 6, 4, 200
 GOAL_WORDS, GOAL_NAMES = 16, 10
@@ -56,51 +42,6 @@ class Features(NamedTuple):
     of_kind: int
 
 
-# `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, `x = 1` at the beginning of a line or a command.
-_BINDS = re.compile(
-    r"\b(?:import|as|def|class|for|let|var|const|function)[ \t]+([A-Za-z_]\w*)|(?:^|;)[ \t]*([A-Za-z_]\w*)[ \t]*=(?!=)",
-    re.M,
-)
-
-
-@dataclass(eq=False)
-class Call:
-    """A call as the features need it. Taken apart when it is first asked for: most calls need no warning.
-
-    Attributes:
-        text: of the arguments (`fleetlore.calls.context.text_of`).
-        arguments: as they were sent; empty where only the text is known.
-    """
-
-    tool: str
-    text: str
-    arguments: str = ""
-
-    @classmethod
-    def made(cls, tool: str, arguments: str) -> Call:
-        """The call with these arguments, JSON or text."""
-        return cls(tool, text_of(arguments), arguments)
-
-    @cached_property
-    def tokens(self) -> list[str]:
-        """Of the text; the first and the last of a long one."""
-        tokens = TOKEN.findall(self.text[:CALL_CHARACTERS])
-        return tokens if len(tokens) <= MAX_TOKENS else tokens[: MAX_TOKENS - _LAST_TOKENS] + tokens[-_LAST_TOKENS:]
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Lower-case, without keywords, in order, each once."""
-        words = dict.fromkeys([token.lower() for token in self.tokens if len(token) > 1 and not token[0].isdigit()])
-        return [word for word in words if word not in KEYWORDS]
-
-    @property
-    def bound(self) -> frozenset[str]:
-        """Names that the call itself defines or imports, lower-case: it cannot fail for want of them."""
-        return frozenset(
-            [name.lower() for found in _BINDS.findall(self.text[:CALL_CHARACTERS]) for name in found if name]
-        )
-
-
 def mixed(ids: Ids, salt: Ids | np.uint32) -> Ids:
     """Hash the hashes again with a salt, so that groups do not meet (the finaliser of MurmurHash3)."""
     ids = (ids ^ salt) * _ODD
@@ -114,7 +55,7 @@ def mixed(ids: Ids, salt: Ids | np.uint32) -> Ids:
 _Group = tuple[Ids, float]
 
 
-def features(call: Call, context: CallContext, known: PlaceNames | None = None) -> Features:
+def features(call: MadeCall, context: CallContext, known: PlaceNames | None = None) -> Features:
     """Features of a call in a session.
 
     Args:
@@ -132,7 +73,7 @@ def features(call: Call, context: CallContext, known: PlaceNames | None = None) 
         (_overlap(call.names, context), 1.0),
         (_course(call, context), 1.5),
         (_ends(call), 1.5),
-        (hashes_of([mark.text for mark in context.objects.marks(call.arguments)]), 2.0),
+        (hashes_of([mark.text for mark in context.objects.marks(call.json)]), 2.0),
     ]
     of_kind = sum(len(ids) for ids, _ in groups)
     groups += [
@@ -186,7 +127,7 @@ def _overlap(names: list[str], context: CallContext) -> Ids:
     return hashes_of(found)
 
 
-def _ends(call: Call) -> Ids:
+def _ends(call: MadeCall) -> Ids:
     """How the text begins and ends: its first and last words and lines, each with its place."""
     head, tail = call.text[:LINE].partition("\n")[0], call.text[-LINE:].rpartition("\n")[2]
     return hashes_of(
@@ -199,7 +140,7 @@ def _ends(call: Call) -> Ids:
     )
 
 
-def _unset(call: Call, context: CallContext) -> Ids:
+def _unset(call: MadeCall, context: CallContext) -> Ids:
     """Names that the text uses, does not set, and that have not worked before."""
     tokens = [token.lower() for token in call.tokens]
     set_here = {name for name, after in pairwise(tokens) if after == "="}
@@ -211,9 +152,9 @@ def _unset(call: Call, context: CallContext) -> Ids:
 _SETS = frozenset(["import", "as", "for", "def", "class", "function", "let", "const", "var"])
 
 
-def _course(call: Call, context: CallContext) -> Ids:
+def _course(call: MadeCall, context: CallContext) -> Ids:
     """How the session has gone so far."""
-    tried = context.tried.get(normal(call.tool, call.arguments or call.text))
+    tried = context.tried.get(normal(call.tool, call.json))
     again = "n" if tried is None else "f" if tried else "w"
     failed = sum(name in context.failed for name in call.names)
     met = context.goal_words, context.worked, context.seen, context.failed

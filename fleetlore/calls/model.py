@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import astuple
 
+from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, Ids, Mark
 from fleetlore.calls.document import (
     CALL_BITS,
@@ -26,7 +27,7 @@ from fleetlore.calls.document import (
     Weights,
     restored,
 )
-from fleetlore.calls.features import Call, Features, features, mixed
+from fleetlore.calls.features import Features, features, mixed
 from fleetlore.calls.places import PlaceNames, Places
 
 # Of a tool with fewer calls nothing can be told.
@@ -117,7 +118,7 @@ class CallModel:
         found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
-    def outlook(self, call: Call, context: CallContext, place: str | None = None) -> Outlook | None:
+    def outlook(self, call: MadeCall, context: CallContext, place: str | None = None) -> Outlook | None:
         """Chance that the call fails; None where the tool is not known. No network; 0.1 ms.
 
         Args:
@@ -131,7 +132,7 @@ class CallModel:
         )
 
     def expected(
-        self, call: Call, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
+        self, call: MadeCall, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
     ) -> Expected | None:
         """The failure that the call would likely end with; None where none is known, or it may be any of some.
 
@@ -163,7 +164,7 @@ class CallModel:
             return None
         return Expected(likely, agents=self._kind_agents[call.tool, likely])
 
-    def _held(self, call: Call, held: frozenset[str]) -> Iterable[Named]:
+    def _held(self, call: MadeCall, held: frozenset[str]) -> Iterable[Named]:
         for name in call.names:
             for named in self._named.get((call.tool, name), ()):
                 if held.issuperset(named.names):

@@ -12,7 +12,8 @@ from heapq import nlargest
 from math import log
 from typing import NamedTuple
 
-from fleetlore.calls.context import CALL_CHARACTERS, GOAL_CHARACTERS, KEYWORDS, CallContext
+from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS
+from fleetlore.calls.context import GOAL_CHARACTERS, CallContext
 from fleetlore.words import names_of, parts_of
 
 __all__ = ["QUERY_WORDS", "Ended", "PlaceNames", "Places", "is_covered", "missing", "nearest", "structure", "unknown"]

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fleetlore.calls.context import KEYWORDS, text_of
+from fleetlore.calls.call import KEYWORDS, text_of
 from fleetlore.retrieval.adapter import answer_text, query_text
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory

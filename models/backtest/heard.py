@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.sources import WAYS_OUT
-from fleetlore.calls.context import text_of
+from fleetlore.calls.call import text_of
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.fingerprint.names import FailureKind, failure_kind
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from fleetlore.calls.context import KEYWORDS
+from fleetlore.calls.call import KEYWORDS
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.stats.hashing import stable_hash

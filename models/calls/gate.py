@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal, NamedTuple
 
+from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.document import Threshold
-from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
 from fleetlore.stats.intervals import newcombe, wilson
 from fleetlore.wire.adapter_manifest import State
@@ -179,12 +179,12 @@ def _on_new(judged: Iterable[Foreseen], published: bytes, since: Iterable[Trajec
     for session in since:
         context = CallContext(session.goal)
         for position, step in enumerate(session.calls):
-            call = Call.made(step.tool, step.arguments)
+            call = MadeCall(step.tool, step.arguments)
             known = foreseen.get((session.id, position))
             outlook = model.outlook(call, context, session.place or context.place)
             if known is not None and outlook is not None:
                 new.append((known, outlook.fails))
-            context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
+            context.record(call, said_by(step), step.family)
     return new
 
 

@@ -15,7 +15,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
+from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of
+from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.calls.document import LookUp
 from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, object_of
 from fleetlore.stats.intervals import wilson

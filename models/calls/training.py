@@ -14,9 +14,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document, Kind, Named, quantised
-from fleetlore.calls.features import Call, Features, features
+from fleetlore.calls.features import Features, features
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
@@ -140,7 +141,7 @@ class _Made(NamedTuple):
 
     position: int
     step: Step
-    call: Call
+    call: MadeCall
     failure: Key | None
     found: Features
     state: State
@@ -214,11 +215,12 @@ class CallTraining:
     def _made(self, session: Trajectory, context: CallContext) -> Iterator[_Made]:
         """The calls of a session in order. `context`: of its beginning; it is brought to its end."""
         for position, step in enumerate(session.calls):
-            call, place = Call.made(step.tool, step.arguments), _place(session, context)
+            call, place = MadeCall(step.tool, step.arguments), _place(session, context)
             found = features(call, context, self._places.names(place) if place else None)
-            failure = (step.tool, *kind_of(step)) if step.failed else None
+            kind = kind_of(step) if step.failed else None
+            failure = None if kind is None else (step.tool, kind.kind, kind.names)
             yield _Made(position, step, call, failure, found, context.state)
-            context.record(step.tool, call.text, said_by(step), step.family, arguments=step.arguments)
+            context.record(call, said_by(step), step.family)
 
     def version(self) -> TrainedCalls:
         """The version that has learned all sessions so far."""

@@ -24,7 +24,8 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.advice.changes import says_where
-from fleetlore.calls.context import CALL_CHARACTERS, KEYWORDS, RESULT_CHARACTERS, text_of
+from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of
+from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.fingerprint.fingerprint import arguments_text, object_of, parsed, strategy_id
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.watch.harm import is_harmful

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
+from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
-from fleetlore.calls.features import Call
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
 # Tool, argument, its value before, its value instead, and other arguments: every third of them could do harm.
@@ -186,7 +186,7 @@ async def test_many_calls_of_one_agent_hide_no_failure_of_ten(calls: int) -> Non
     for number in range(calls):
         await fleet.session("mallory", Made("deploy", {"env": "prod", "v": number}, "done"), goal=f"deploy {number}")
     fleet.learn()
-    outlook = fleet.pipeline.call_model.outlook(Call.made("deploy", '{"env":"prod","v":3}'), CallContext("deploy"))
+    outlook = fleet.pipeline.call_model.outlook(MadeCall("deploy", '{"env":"prod","v":3}'), CallContext("deploy"))
     assert outlook is not None and outlook.fails > 0.6
 
 

@@ -14,7 +14,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from fleetlore.advice.advice import chosen
 from fleetlore.advice.changes import item_tip
-from fleetlore.advice.situation import Situation
+from fleetlore.advice.situation import Asked, Known, Met, Situation
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
@@ -74,8 +74,9 @@ def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
             shares = words.shares(text) if text.strip() else {}
             found = sorted((-share, id) for id, share in shares.items() if share >= _SHARED)
             tips = [item_tip(index.items[id], "searched") for _, id in found]
-        at = Situation(now=fleet.clock.now(), quorum=fleet.settings.quorum, tools=(text,))
-        told = chosen(index, tips, at, holdout_share=0.0, most=most).text
+        known = Known(fleet.clock.now(), quorum=fleet.settings.quorum)
+        moment = Situation(Asked(tools=(text,)), Met(), known)
+        told = chosen(index, tips, moment, holdout_share=0.0, most=most).text
         if not told and found:
             return (
                 f"{count(len(found), 'item')} of that, and too few agents found it out for others to be shown it. "

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fleetlore.calls.context import text_of
+from fleetlore.calls.call import text_of
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
 from fleetlore.fingerprint.names import failure_kind

@@ -13,20 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.advice.advice import MAX_TIPS, Advice, advise
-from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import SOURCES
-from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of, strategy_id
+from fleetlore.calls.call import MadeCall
+from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats.hashing import withheld
 from fleetlore.wire.lore import Pattern
-from tests.build import memory_item
+from tests.build import failed_call, memory_item, situation
 
 NOW = 1_767_225_600.0
 TOOL, ARGUMENTS = "sql", {"table": "cars", "limit": 5}
 ERROR = "table 'cars' doesn't exist"
 FAILURE = failure_of(TOOL, ARGUMENTS, "NoSuchTable", ERROR)
 TRANSIENT = failure_of(TOOL, ARGUMENTS, "http_503", "503 Service Unavailable")
-FAILED = FailedCall("table cars\nlimit 5", ERROR, FAILURE)
+FAILED = failed_call(TOOL, ARGUMENTS, "NoSuchTable", ERROR)
 CALL = call_id(TOOL, ARGUMENTS)
 
 
@@ -53,7 +53,7 @@ def put(index: LoreIndex, id: str, kind: Any = "recovery", **fields: Any) -> Non
 
 def ask(index: LoreIndex, *call: Any, **given: Any) -> Advice:
     shares = {name: given.pop(name) for name in ("holdout_share", "most", "max_chars") if name in given}
-    return advise(index, Situation(*(call or (TOOL, ARGUMENTS)), now=NOW, **given), **shares)
+    return advise(index, situation(*(call or (TOOL, ARGUMENTS)), now=NOW, **given), **shares)
 
 
 def texts(advice: Advice) -> list[str]:
@@ -135,11 +135,10 @@ def test_after_a_failure_the_same_is_said_once() -> None:
 def test_who_does_what_led_others_past_a_failure_is_not_told_to() -> None:
     index = LoreIndex()
     put(index, "r")
-    failed = replace(FAILED, arguments=arguments_text(ARGUMENTS))
-    assert ask(index, TOOL, {"table": "cars_data", "limit": 5}, failed=failed).ids == ()
-    assert ask(index, TOOL, {"table": "car", "limit": 5}, failed=failed).ids == ("r",)
-    assert ask(index, "other", {"table": "cars_data"}, failed=failed).ids == ("r",)
-    both = replace(FAILED, arguments=arguments_text({"table": "cars_data", "limit": 5}))
+    assert ask(index, TOOL, {"table": "cars_data", "limit": 5}, failed=FAILED).ids == ()
+    assert ask(index, TOOL, {"table": "car", "limit": 5}, failed=FAILED).ids == ("r",)
+    assert ask(index, "other", {"table": "cars_data"}, failed=FAILED).ids == ("r",)
+    both = replace(FAILED, call=MadeCall(TOOL, {"table": "cars_data", "limit": 5}))
     assert ask(index, TOOL, {"table": "cars_data", "limit": 5}, failed=both).ids == ("r",)  # that very call failed
 
 
@@ -376,7 +375,7 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
     times = []
     for tool, arguments in calls * 2:
         started = time.thread_time()
-        assert advise(index, Situation(tool, arguments, now=NOW)).tips
+        assert advise(index, situation(tool, arguments, now=NOW)).tips
         times.append(time.thread_time() - started)
     # The aim is 60 microseconds; the bound leaves room for a machine that is busy with other tests.
     assert sorted(times)[int(len(times) * 0.99)] < 1e-3

@@ -13,11 +13,11 @@ import pytest
 
 from benchmarks.security.times import AGENT_SECONDS, slowness
 from fleetlore.advice.advice import advise
-from fleetlore.advice.situation import FailedCall, Situation
+from fleetlore.advice.situation import Situation
 from fleetlore.calls.places import Ended, PlaceNames
-from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
-from tests.build import memory_item
+from tests.build import failed_call, memory_item
+from tests.build import situation as moment
 
 MEMBERS = {
     "flight": ("flight_id", "departure_time", "from_airport"),
@@ -32,10 +32,10 @@ def names(members: dict[str, tuple[str, ...]]) -> dict[str, Ended]:
 
 def situation(query: str, error: str, members: dict[str, tuple[str, ...]] = MEMBERS) -> Situation:
     arguments = orjson.dumps({"query": query}).decode()
-    failed = FailedCall(f"query {query}", error, failure_of("sql", arguments, ERROR_TYPE, error), arguments=arguments)
+    failed = failed_call("sql", arguments, ERROR_TYPE, error)
     place = PlaceNames(9, names(members), members=members)
     model: Any = SimpleNamespace(places={"atis": place}, look_ups={}, need=lambda *_: None, until=0.0)
-    return Situation(now=0.0, session="s", failed=failed, model=model, place="atis")
+    return moment(session="s", failed=failed, model=model, place="atis")
 
 
 def said(query: str, error: str) -> str:
@@ -80,7 +80,7 @@ def test_what_is_surest_is_said_again_where_nothing_else_is_left() -> None:
     at, texts = situation("SELECT departure_time FROM flights", "no such table: flights"), []
     for _ in range(5):
         advice = advise(LoreIndex(), at)
-        at = replace(at, shown=(*at.shown, *(tip.key for tip in advice.tips)))
+        at = replace(at, met=replace(at.met, shown=(*at.met.shown, *(tip.key for tip in advice.tips))))
         texts.append(advice.text)
     assert "Use `flight` instead of `flights`" in texts[0]
     assert texts[1] != texts[0] and texts[-1] == texts[-2] == texts[0]
@@ -123,13 +123,20 @@ def test_a_name_that_worked_elsewhere_is_told_where_it_may_be_used(
     error: str, agents: int, place: dict[str, tuple[str, ...]] | None, told: bool
 ) -> None:
     at = situation("SELECT price FROM offer", error, place or {})
-    assert at.failed is not None
+    assert at.met.failed is not None
     if place is None:
-        at = replace(at, place="")
+        at = replace(at, known=replace(at.known, place=""))
     index = LoreIndex()
     made = {"was": ("price",), "now": ("cost",), "when": f"sql fails with: {error}"}
     item = memory_item(
-        "a", kind="recovery", tool="sql", pattern=at.failed.failure.class_, agents=agents, support=4, goals=4, **made
+        "a",
+        kind="recovery",
+        tool="sql",
+        pattern=at.met.failed.failure.class_,
+        agents=agents,
+        support=4,
+        goals=4,
+        **made,
     )
     index.put_item(item)
     assert ("`cost`" in advise(index, at).text) is told
@@ -163,6 +170,6 @@ def test_a_name_that_does_not_exist_is_forbidden_and_no_other(
     tool: str, code: str, error_type: str, error: str, shown: str | None
 ) -> None:
     arguments = orjson.dumps({"code": code}).decode()
-    failed = FailedCall(f"code {code}", error, failure_of(tool, arguments, error_type, error), arguments=arguments)
-    text = advise(LoreIndex(), Situation(now=0.0, session="s", failed=failed)).text
+    failed = failed_call(tool, arguments, error_type, error)
+    text = advise(LoreIndex(), moment(session="s", failed=failed)).text
     assert (f"Do not use {shown} again." in text) if shown else ("Do not use" not in text)

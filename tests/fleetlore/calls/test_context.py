@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.context import ERROR_CHARACTERS, KEPT_CALLS, KEPT_NAMES, CallContext, normal, place_in, text_of
+from fleetlore.calls.call import MadeCall, text_of
+from fleetlore.calls.context import ERROR_CHARACTERS, KEPT_CALLS, KEPT_NAMES, CallContext, normal, place_in
 
 
 def test_an_object_is_read_as_a_person_would_write_it() -> None:
@@ -17,9 +18,9 @@ def test_any_text_can_be_read(text: str) -> None:
 def test_a_session_goes_from_its_first_call_through_failures_to_successes() -> None:
     context = CallContext("count the cars")
     assert context.state == "first"
-    context.record("sql", "select * from car", "no such table: car", "OperationalError")
+    context.record(MadeCall("sql", "select * from car"), "no such table: car", "OperationalError")
     assert (context.state, context.run, context.failed) == ("after_failure", 1, {"car"})
-    context.record("sql", "select * from cars", "4 rows of car_maker")
+    context.record(MadeCall("sql", "select * from cars"), "4 rows of car_maker")
     assert (context.state, context.run, context.calls, context.failures) == ("after_success", 0, 2, 1)
     assert "cars" in context.worked
     assert "car_maker" in context.seen
@@ -27,11 +28,11 @@ def test_a_session_goes_from_its_first_call_through_failures_to_successes() -> N
 
 def test_an_error_tells_the_place_where_it_looked_for_a_name_of_the_call() -> None:
     context = CallContext("count the cars")
-    context.record("sql", "SELECT * FROM Cars", "Table 'shop.cars' doesn't exist", "E")
+    context.record(MadeCall("sql", "SELECT * FROM Cars"), "Table 'shop.cars' doesn't exist", "E")
     assert context.place == "shop"
-    context.record("sql", "SELECT id FROM makers", "Unknown column 'id'", "E")
+    context.record(MadeCall("sql", "SELECT id FROM makers"), "Unknown column 'id'", "E")
     assert context.place == "shop"
-    context.record("sql", "SELECT id FROM lions", "Table 'zoo.lions' doesn't exist", "E")
+    context.record(MadeCall("sql", "SELECT id FROM lions"), "Table 'zoo.lions' doesn't exist", "E")
     assert context.place == "zoo"
 
 
@@ -57,8 +58,8 @@ def test_a_place_is_a_word_of_the_error(error: str, call: str) -> None:
 
 def test_a_name_that_works_after_all_is_no_bad_name() -> None:
     context = CallContext("")
-    context.record("sql", "select car", "unknown column car", "E")
-    context.record("sql", "select car from t", "1")
+    context.record(MadeCall("sql", "select car"), "unknown column car", "E")
+    context.record(MadeCall("sql", "select car from t"), "1")
     assert context.failed == set()
 
 
@@ -67,8 +68,8 @@ def test_a_call_that_differs_by_one_character_is_another(other: str) -> None:
     assert normal("sql", "select 'A'") != normal("sql", other)
     assert normal("sql", "select 'A'") != normal("sh", "select 'A'")
     context = CallContext("")
-    context.record("sql", "select 'A'", "no such name: A", "E")
-    context.record("sql", other, "1")
+    context.record(MadeCall("sql", "select 'A'"), "no such name: A", "E")
+    context.record(MadeCall("sql", other), "1")
     assert context.tried == {("sql", "select 'A'"): 1, ("sql", other): 0}
 
 
@@ -76,15 +77,15 @@ def test_arguments_that_only_read_alike_are_of_two_calls() -> None:
     context = CallContext("")
     number, text = '{"limit":1}', '{"limit":"1"}'
     assert text_of(number) == text_of(text)
-    context.record("list", text_of(text), "limit is no number", "E", arguments=text)
-    context.record("list", text_of(number), "3 rows", arguments=number)
+    context.record(MadeCall("list", text), "limit is no number", "E")
+    context.record(MadeCall("list", number), "3 rows")
     assert context.tried == {("list", text): 1, ("list", number): 0}
 
 
 def test_what_is_kept_is_bounded() -> None:
     context = CallContext("goal " * 10_000)
     for number in range(200):
-        context.record("t", f"call {number}", " ".join(f"name_{number}_{each}" for each in range(100)))
+        context.record(MadeCall("t", f"call {number}"), " ".join(f"name_{number}_{each}" for each in range(100)))
     assert len(context.tried) == KEPT_CALLS
     assert len(context.seen) < KEPT_NAMES + 3_000
     assert len(context.goal) == 1

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.context import CallContext, normal, text_of
-from fleetlore.calls.features import MAX_TOKENS, Call, features
+from fleetlore.calls.call import MAX_TOKENS, MadeCall
+from fleetlore.calls.context import CallContext, normal
+from fleetlore.calls.features import features
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.wire.trajectory import MAX_TEXT, clip
 
@@ -16,8 +17,8 @@ def test_any_call_has_finite_features_that_are_the_same_each_time(
 ) -> None:
     context = CallContext(goal)
     for said, failed in before:
-        context.record("tool", said, said, "error" if failed else None)
-    found, again = (features(Call("tool", text), context) for _ in range(2))
+        context.record(MadeCall("tool", said), said, "error" if failed else None)
+    found, again = (features(MadeCall("tool", text), context) for _ in range(2))
     assert np.array_equal(found.ids, again.ids)
     assert np.array_equal(found.values, again.values)
     assert found.ids.dtype == np.uint32
@@ -27,19 +28,19 @@ def test_any_call_has_finite_features_that_are_the_same_each_time(
 
 def test_another_tool_has_other_features() -> None:
     context = CallContext("goal")
-    one, other = (features(Call(tool, "select 1"), context) for tool in ("sql", "sh"))
+    one, other = (features(MadeCall(tool, "select 1"), context) for tool in ("sql", "sh"))
     assert len(np.intersect1d(one.ids, other.ids)) == 0
 
 
 def test_what_the_session_met_changes_the_features() -> None:
-    call = Call("sql", "select name from car")
+    call = MadeCall("sql", "select name from car")
     fresh, failed = CallContext("g"), CallContext("g")
-    failed.record("sql", "select * from car", "no such table: car", "E")
+    failed.record(MadeCall("sql", "select * from car"), "no such table: car", "E")
     assert not np.array_equal(features(call, fresh).ids, features(call, failed).ids)
 
 
 def test_a_known_place_adds_what_is_known_of_the_names() -> None:
-    call, context = Call("sql", "select name from car"), CallContext("g")
+    call, context = MadeCall("sql", "select name from car"), CallContext("g")
     place = PlaceNames(9, {"car": Ended(0, 4), "name": Ended(7, 0)})
     without, known = features(call, context), features(call, context, place)
     assert np.array_equal(known.ids[: len(without.ids)], without.ids)
@@ -47,7 +48,7 @@ def test_a_known_place_adds_what_is_known_of_the_names() -> None:
 
 
 def test_what_is_known_of_names_counts_by_how_long_the_place_is_known() -> None:
-    call, context = Call("sql", "select name from car"), CallContext("g")
+    call, context = MadeCall("sql", "select name from car"), CallContext("g")
     levels = [
         tuple(features(call, context, PlaceNames(sessions, {})).ids.tolist()) for sessions in (1, 4, 5, 19, 20, 60)
     ]
@@ -57,7 +58,7 @@ def test_what_is_known_of_names_counts_by_how_long_the_place_is_known() -> None:
 
 
 def test_at_a_place_where_nobody_was_yet_a_call_has_the_features_that_it_has_anywhere() -> None:
-    call, context = Call("sql", "select name from car"), CallContext("g")
+    call, context = MadeCall("sql", "select name from car"), CallContext("g")
     for place in (None, PlaceNames(0, {})):
         found, anywhere = features(call, context, place), features(call, context)
         assert np.array_equal(found.ids, anywhere.ids)
@@ -65,7 +66,7 @@ def test_at_a_place_where_nobody_was_yet_a_call_has_the_features_that_it_has_any
 
 
 def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
-    call = Call("t", "word_1 = 'x'; " * 100_000)
+    call = MadeCall("t", "word_1 = 'x'; " * 100_000)
     assert len(call.tokens) <= MAX_TOKENS
     began = time.thread_time()
     features(call, CallContext("goal " * 100_000))
@@ -73,15 +74,15 @@ def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
 
 
 def test_names_are_lower_case_without_keywords_in_order() -> None:
-    assert Call("sql", "SELECT Name FROM Car WHERE Name = 3").names == ["name", "car"]
+    assert MadeCall("sql", "SELECT Name FROM Car WHERE Name = 3").names == ["name", "car"]
 
 
 def test_agent_and_learner_agree_on_which_call_was_made_before() -> None:
     sent = '{"script":"' + "a" * 3_000 + '"}'
     kept = clip(sent, MAX_TEXT)  # what a trajectory has of it
     agent, learner = CallContext("g"), CallContext("g")
-    agent.record("sh", text_of(sent), "exit 1", "E", arguments=sent)
-    learner.record("sh", text_of(kept), "exit 1", "E", arguments=kept)
+    agent.record(MadeCall("sh", sent), "exit 1", "E")
+    learner.record(MadeCall("sh", kept), "exit 1", "E")
     assert agent.tried == learner.tried
     assert [context.tried.get(normal("sh", each)) for context, each in ((agent, sent), (learner, kept))] == [1, 1]
 
@@ -89,10 +90,10 @@ def test_agent_and_learner_agree_on_which_call_was_made_before() -> None:
 def test_only_the_very_same_call_counts_as_made_again() -> None:
     context, unused = CallContext("g"), CallContext("g")
     said = '{"limit":"1"}'
-    context.record("list", text_of(said), "limit is no number", "E", arguments=said)
-    unused.record("list", "limit 2", "limit is no number", "E", arguments='{"limit":"2"}')
+    context.record(MadeCall("list", said), "limit is no number", "E")
+    unused.record(MadeCall("list", '{"limit":"2"}'), "limit is no number", "E")
     unused.failed, unused.place = context.failed, context.place
-    same, other = Call.made("list", said), Call.made("list", '{"limit":1}')
+    same, other = MadeCall("list", said), MadeCall("list", '{"limit":1}')
     assert same.text == other.text
     assert not np.array_equal(features(same, context).ids, features(same, unused).ids)
     assert np.array_equal(features(other, context).ids, features(other, unused).ids)

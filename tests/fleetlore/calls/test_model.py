@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.document import (
     CALL_BITS,
@@ -19,7 +20,6 @@ from fleetlore.calls.document import (
     quantised,
     restored,
 )
-from fleetlore.calls.features import Call
 from fleetlore.calls.model import LEAST_CALLS, CallModel, Expected
 
 
@@ -84,12 +84,12 @@ def test_what_is_no_version_is_refused(broken: Callable[[bytes], bytes]) -> None
 
 def test_of_a_tool_with_few_calls_nothing_is_said() -> None:
     model = CallModel.from_bytes(document(tools={"sql": LEAST_CALLS - 1}).to_bytes())
-    assert model.outlook(Call("sql", "select 1"), CallContext("g")) is None
-    assert model.outlook(Call("unknown", "select 1"), CallContext("g")) is None
+    assert model.outlook(MadeCall("sql", "select 1"), CallContext("g")) is None
+    assert model.outlook(MadeCall("unknown", "select 1"), CallContext("g")) is None
 
 
 def test_without_a_threshold_no_call_is_warned_of() -> None:
-    outlook = CallModel.from_bytes(document(bias=9.0).to_bytes()).outlook(Call("sql", "x"), CallContext("g"))
+    outlook = CallModel.from_bytes(document(bias=9.0).to_bytes()).outlook(MadeCall("sql", "x"), CallContext("g"))
     assert outlook is not None
     assert outlook.fails > 0.99
     assert not outlook.warned
@@ -98,14 +98,14 @@ def test_without_a_threshold_no_call_is_warned_of() -> None:
 def test_at_a_place_that_was_never_learned_calls_are_foreseen_as_at_none() -> None:
     weights = np.random.default_rng(0).normal(size=2**CALL_BITS).astype(np.float32)
     model = CallModel.from_bytes(document(calls=quantised(weights), places={"old": Place(0, {})}).to_bytes())
-    call, context = Call("sql", "select name from car"), CallContext("g")
+    call, context = MadeCall("sql", "select name from car"), CallContext("g")
     nowhere, new, empty = (model.outlook(call, context, place) for place in (None, "new", "old"))
     assert new == empty == nowhere
 
 
 def test_at_a_place_that_was_never_learned_no_name_is_said_to_be_missing_because_it_is_elsewhere() -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
-    call, context = Call("sql", "select 1 from car"), CallContext("g")
+    call, context = MadeCall("sql", "select 1 from car"), CallContext("g")
     assert model.expected(call, context) == Expected("no such table", ("car",), 9, 10, 4)
     assert model.expected(call, context, "new") is None
 
@@ -113,20 +113,22 @@ def test_at_a_place_that_was_never_learned_no_name_is_said_to_be_missing_because
 def test_a_name_that_mostly_fails_is_named_where_the_call_holds_it() -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     context = CallContext("g")
-    assert model.expected(Call("sql", "select 1 from car"), context) == Expected("no such table", ("car",), 9, 10, 4)
-    assert model.expected(Call("sql", "select 1 from cars"), context) is None
+    assert model.expected(MadeCall("sql", "select 1 from car"), context) == Expected(
+        "no such table", ("car",), 9, 10, 4
+    )
+    assert model.expected(MadeCall("sql", "select 1 from cars"), context) is None
 
 
 @pytest.mark.parametrize(("often", "expected"), [(10_000_000, Expected("syntax error", agents=1)), (100, None)])
 def test_a_kind_without_a_name_is_said_where_it_is_hardly_another(often: int, expected: Expected | None) -> None:
     model = CallModel.from_bytes(document(**KINDS | {"kind_counts": (often, 5)}).to_bytes())
-    assert model.expected(Call("sql", "select 1 from cars"), CallContext("g")) == expected
+    assert model.expected(MadeCall("sql", "select 1 from cars"), CallContext("g")) == expected
 
 
 def test_a_name_that_works_at_this_place_is_not_named_there() -> None:
     places = {"garage": Place(20, {"car": (15, 0)}), "office": Place(20, {"car": (0, 4)})}
     model = CallModel.from_bytes(document(**KINDS, places=places).to_bytes())
-    call, context = Call("sql", "select 1 from car"), CallContext("g")
+    call, context = MadeCall("sql", "select 1 from car"), CallContext("g")
     at_garage, at_office = (model.expected(call, context, place) for place in ("garage", "office"))
     assert at_garage is None
     assert at_office == Expected("no such table", ("car",), 9, 10, 4)
@@ -135,7 +137,7 @@ def test_a_name_that_works_at_this_place_is_not_named_there() -> None:
 def test_what_failed_in_this_session_is_said_before_what_failed_elsewhere() -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     own = [Expected("unknown column", ("model",))]
-    assert model.expected(Call("sql", "select model from car"), CallContext("g"), own=own) == own[0]
+    assert model.expected(MadeCall("sql", "select model from car"), CallContext("g"), own=own) == own[0]
 
 
 @pytest.mark.parametrize("text", ["import cars as car", "def car():\n  pass", "car = 1\nprint(car)", "for car in x:"])
@@ -143,11 +145,11 @@ def test_a_name_that_the_call_itself_defines_is_not_lacking(text: str) -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     own = (Expected("name <name> is not defined", ("car",)),)
     for earlier in ((), own):
-        assert model.expected(Call("sql", text), CallContext("g"), own=earlier) is None
+        assert model.expected(MadeCall("sql", text), CallContext("g"), own=earlier) is None
 
 
 def test_a_version_without_kinds_expects_nothing() -> None:
-    assert CallModel.from_bytes(document().to_bytes()).expected(Call("sql", "x"), CallContext("g")) is None
+    assert CallModel.from_bytes(document().to_bytes()).expected(MadeCall("sql", "x"), CallContext("g")) is None
 
 
 def test_equal_quantities_of_an_earlier_release_are_left_out() -> None:

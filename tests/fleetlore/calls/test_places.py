@@ -1,3 +1,4 @@
+from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.places import Ended, PlaceNames, Places
 
@@ -24,13 +25,13 @@ def test_a_goal_in_the_words_of_a_place_is_recognised() -> None:
 def test_a_call_that_worked_tells_the_place() -> None:
     context = CallContext("how many")
     assert PLACES.recognise(context) is None
-    context.record("sql", "select count(*) from animals join keepers join cages", "7")
+    context.record(MadeCall("sql", "select count(*) from animals join keepers join cages"), "7")
     assert PLACES.recognise(context) == "zoo"
 
 
 def test_the_place_that_an_error_told_stands_before_what_words_say() -> None:
     context = CallContext("which customers have invoices and no refunds")
-    context.record("sql", "select * from client", "Table 'warehouse.client' doesn't exist", "E")
+    context.record(MadeCall("sql", "select * from client"), "Table 'warehouse.client' doesn't exist", "E")
     assert PLACES.recognise(context) == Places({}).recognise(context) == "warehouse"
 
 

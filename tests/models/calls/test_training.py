@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document
-from fleetlore.calls.features import Call
 from fleetlore.calls.model import CallModel
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
@@ -44,13 +44,13 @@ def learned() -> CallModel:
 def test_calls_that_fail_are_told_from_calls_that_work(learned: CallModel) -> None:
     context = CallContext("count cars")
     for name in WRONG + TABLES:
-        outlook = learned.outlook(Call("sql", f"SELECT name FROM {name} LIMIT 3"), context)
+        outlook = learned.outlook(MadeCall("sql", f"SELECT name FROM {name} LIMIT 3"), context)
         assert outlook is not None
         assert (outlook.fails > 0.5) == (name in WRONG)
 
 
 def test_the_failure_that_comes_is_named(learned: CallModel) -> None:
-    expected = learned.expected(Call("sql", "SELECT id FROM maker"), CallContext("count cars"))
+    expected = learned.expected(MadeCall("sql", "SELECT id FROM maker"), CallContext("count cars"))
     assert expected is not None
     assert (expected.kind, expected.names) == ("no such table: <name>", ("maker",))
     assert 0 < expected.failed == expected.held
@@ -290,5 +290,5 @@ def states(session: Trajectory) -> list[State]:
     context, found = CallContext(session.goal), list[State]()
     for step in session.steps:
         found.append(context.state)
-        context.record(step.tool, step.arguments, step.result, step.family)
+        context.record(MadeCall(step.tool, step.arguments), step.result, step.family)
     return found

@@ -1,0 +1,93 @@
+"""Hold one tool call in the forms in which it is read. Each form is made once."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property, lru_cache
+
+import orjson
+
+from fleetlore.fingerprint.fingerprint import argument_shape, arguments_text, object_of, shaped_call_id
+from fleetlore.words import TOKEN
+
+__all__ = ["CALL_CHARACTERS", "KEYWORDS", "MadeCall", "text_of", "values_of"]
+
+# Words that calls for every goal contain.
+KEYWORDS = frozenset(
+    """
+    select from where and or not in on as by order group having limit join inner left right outer distinct count sum avg
+    min max desc asc is null like between union all the of to a an for with if else elif return import def print while
+    true false none int str len range self lambda class try except
+    """.split()  # noqa: SIM905
+)
+CALL_CHARACTERS = 2_500
+MAX_TOKENS = 260
+_LAST_TOKENS = 70
+# `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, `x = 1` at the beginning of a line or a command.
+_BINDS = re.compile(
+    r"\b(?:import|as|def|class|for|let|var|const|function)[ \t]+([A-Za-z_]\w*)|(?:^|;)[ \t]*([A-Za-z_]\w*)[ \t]*=(?!=)",
+    re.M,
+)
+
+
+def values_of(arguments: str) -> dict[str, object]:
+    """Return the values of arguments by name, if the arguments are a JSON object; otherwise nothing."""
+    return object_of(arguments) or {}
+
+
+@lru_cache(maxsize=256)  # a session's steps are read in pairs
+def text_of(arguments: str) -> str:
+    """Return arguments as a person would write them: keys and values of an object, without the escapes of JSON."""
+    values = object_of(arguments)
+    if values is None:
+        return arguments
+    return "\n".join(
+        f"{key} {each}" if isinstance(each, str) else f"{key} {orjson.dumps(each).decode()}"
+        for key, each in values.items()
+    )
+
+
+class MadeCall:
+    """One tool call.
+
+    Attributes:
+        arguments: as given: JSON values, or text.
+        json: the arguments as events hold them: JSON, or text. Made at once, because a tool may change its arguments.
+    """
+
+    def __init__(self, tool: str, arguments: object) -> None:
+        self.tool, self.arguments, self.json = tool, arguments, arguments_text(arguments)
+
+    @cached_property
+    def text(self) -> str:
+        """The arguments as a person would write them (`text_of`)."""
+        return text_of(self.json)
+
+    @cached_property
+    def shape(self) -> str:
+        """Shape of the arguments (`argument_shape`)."""
+        return argument_shape(self.json)
+
+    @property
+    def id(self) -> str:
+        """Id of the kind of call: its tool and shape."""
+        return shaped_call_id(self.tool, self.shape)
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """Tokens of the text. A long text has only its first and last ones."""
+        tokens = TOKEN.findall(self.text[:CALL_CHARACTERS])
+        return tokens if len(tokens) <= MAX_TOKENS else tokens[: MAX_TOKENS - _LAST_TOKENS] + tokens[-_LAST_TOKENS:]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Distinct names in lower case, in order, without keywords."""
+        words = dict.fromkeys([token.lower() for token in self.tokens if len(token) > 1 and not token[0].isdigit()])
+        return [word for word in words if word not in KEYWORDS]
+
+    @property
+    def bound(self) -> frozenset[str]:
+        """Names in lower case that the call defines or imports: it cannot fail for lack of them."""
+        return frozenset(
+            [name.lower() for found in _BINDS.findall(self.text[:CALL_CHARACTERS]) for name in found if name]
+        )
