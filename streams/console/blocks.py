@@ -13,6 +13,7 @@ from fleetlore.stats.health import Window, is_estimated, tools_of, trend
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.words import count
+from streams.console.sessions import Effect, effect_of
 from streams.console.sources import Snapshot
 
 # A failure is rising or cured in these hours, compared with as many before.
@@ -112,9 +113,8 @@ def learned(snapshot: Snapshot) -> list[MemoryItem]:
     return sorted(found, key=lambda each: (-each.first_seen, each.id))
 
 
-def helped(snapshot: Snapshot) -> Counter[str]:
-    sample = snapshot.figures.sample
-    return sample.by("advised_calls_total", "advice") if sample is not None else Counter()
+def helped(snapshot: Snapshot) -> Effect:
+    return effect_of(snapshot.sessions)
 
 
 def versions(snapshot: Snapshot) -> list[Listed]:

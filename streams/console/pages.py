@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 from collections.abc import AsyncIterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -26,11 +27,12 @@ from fleetlore.adapters.listing import Listed
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
 from fleetlore.stats.health import failed_of, figure, tools_of
-from fleetlore.wire.lore import PATTERN_LEVELS, Decision, MemoryItem, Pattern
+from fleetlore.wire.lore import PATTERN_LEVELS, Decision
 from fleetlore.words import count
 from streams.console import blocks
 from streams.console.access import LIVE, Access
 from streams.console.actions import Actions
+from streams.console.sessions import SeenSession, agents_of
 from streams.console.sources import Snapshot, Sources
 
 __all__ = ["Console"]
@@ -46,6 +48,9 @@ _MAX_BY = 100
 _MAX_FORM = 16_384
 # Seconds that a page waits to read a decision back from the log.
 _HEARD_SECONDS = 3.0
+# Time ranges of a list, by their names in an address.
+_RANGES = {"day": "the last day", "hour": "the last hour", "week": "the last week", "all": "all that is kept"}
+_RANGE_SECONDS = {"hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0, "all": inf}
 WIDTH, HEIGHT = 320, 48
 # Points of a chart: one a pixel.
 _POINTS = 160
@@ -108,8 +113,10 @@ class Console:
                 Route("/patterns/{id}", self._pattern),
                 Route("/items", self._items),
                 Route("/items/{id}", self._item),
+                Route("/sessions", self._sessions),
                 Route("/sessions/{id:path}", self._session),
                 Route("/versions/{adapter}/{version}", self._version),
+                Route("/agents", self._agents),
                 Route("/agents/{id:path}", self._agent),
                 Route("/decisions", self._decisions),
                 Route("/decide/{action}", self._decide, methods=["GET", "POST"]),
@@ -186,6 +193,28 @@ class Console:
         found.sort(key=lambda each: (-each.standing(), each.id))
         return self._page("items", snapshot, **_slice(request, found))
 
+    async def _sessions(self, request: Request) -> Response:
+        snapshot, words = self._source.snapshot(), _words(request)
+        found = [
+            each
+            for each in _since(request, snapshot)
+            if _holds(words, each.id, each.agent, each.task, each.goal, each.label)
+        ]
+        sorts = {"newest": "newest first", "failed": "most failed calls", "calls": "most calls"}
+        sort = _choice(request, "sort", sorts)
+        if sort != "newest":  # a stable sort: of equal ones the newest comes first
+            found.sort(key=lambda each: -(each.failed if sort == "failed" else each.calls))
+        return self._page("sessions", snapshot, ranges=_RANGES, sorts=sorts, **_slice(request, found, sort))
+
+    async def _agents(self, request: Request) -> Response:
+        snapshot, words = self._source.snapshot(), _words(request)
+        found = [each for each in agents_of(_since(request, snapshot)) if _holds(words, each.name)]
+        sorts = {"newest": "newest first", "failed": "most failed calls", "name": "name"}
+        sort = _choice(request, "sort", sorts)
+        if sort != "name":
+            found.sort(key=lambda each: -(each.failed if sort == "failed" else each.ended))
+        return self._page("agents", snapshot, ranges=_RANGES, sorts=sorts, **_slice(request, found, sort))
+
     async def _pattern(self, request: Request) -> Response:
         snapshot = self._source.snapshot()
         pattern = _known(snapshot.index.patterns, request, "pattern")
@@ -224,7 +253,7 @@ class Console:
         snapshot = self._source.snapshot()
         shown = _published(snapshot, request.path_params["adapter"], request.path_params["version"])
         acks = [each for each in snapshot.adapters.acks if each.get("version") == shown.version]
-        return self._page("version", snapshot, shown=shown, acks=acks)
+        return self._page("version", snapshot, shown=shown, acks=acks, published=_names_of_versions(snapshot))
 
     async def _agent(self, request: Request) -> Response:
         snapshot, agent = self._source.snapshot(), request.path_params["id"]
@@ -233,7 +262,8 @@ class Console:
         decided = snapshot.decisions.get(f"agent/{agent}")
         if not acks and not sessions and decided is None:
             raise HTTPException(404, f"no session or version of an agent {agent!r} is known")
-        return self._page("agent", snapshot, agent=agent, acks=acks, sessions=sessions, decided=decided)
+        return self._page("agent", snapshot, agent=agent, acks=acks, sessions=sessions, decided=decided,
+                          published=_names_of_versions(snapshot))  # fmt: skip
 
     # --- decisions ---
 
@@ -338,7 +368,22 @@ def _holds(words: list[str], *texts: str) -> bool:
     return all(word in text for word in words)
 
 
-def _slice(request: Request, found: list[Pattern] | list[MemoryItem]) -> dict[str, Any]:
+def _choice(request: Request, name: str, values: Mapping[str, str]) -> str:
+    """Return a choice from a list, the first one where another value or none is given."""
+    given = request.query_params.get(name, "")
+    return given if given in values else next(iter(values))
+
+
+def _since(request: Request, snapshot: Snapshot) -> list[SeenSession]:
+    seconds = _RANGE_SECONDS[_choice(request, "since", _RANGES)]
+    return [each for each in snapshot.sessions if each.ended >= snapshot.now - seconds]
+
+
+def _names_of_versions(snapshot: Snapshot) -> set[tuple[str, str]]:
+    return {(each.adapter, each.version) for each in blocks.versions(snapshot)}
+
+
+def _slice(request: Request, found: Sequence[Any], sort: str = "") -> dict[str, Any]:
     page = request.query_params.get("page", "1")
     number = min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1
     start = (max(number, 1) - 1) * _ROWS_PER_PAGE
@@ -348,4 +393,8 @@ def _slice(request: Request, found: list[Pattern] | list[MemoryItem]) -> dict[st
         "page": max(number, 1),
         "pages": -(-len(found) // _ROWS_PER_PAGE),
         "query": request.query_params.get("q", ""),
+        "params": {
+            "q": request.query_params.get("q", ""),
+            **({"since": _choice(request, "since", _RANGES), "sort": sort} if sort else {}),
+        },
     }

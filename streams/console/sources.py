@@ -33,12 +33,16 @@ from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
 from models.judge.session_state import SessionState
 from sinks.milvus import row_id
+from streams.console.sessions import SeenSession, SeenSessions
+from streams.stage.operators import Erased
 
 __all__ = ["Sources"]
 
 _ADAPTERS_SECONDS = 10.0
 _LETTERS_KEPT = 200
 _SESSIONS_OF_AN_AGENT = 100
+# Of each partition of `judgments`.
+_JUDGMENTS_READ = 5_000
 _STORE_SECONDS = 5.0
 _FETCH_WAIT_MS = 5_000
 
@@ -208,6 +212,7 @@ class Snapshot:
     Attributes:
         letters: newest dead letters, oldest first.
         decisions: the newest by key.
+        sessions: the newest judged ones, the newest first.
         loaded: the lore that existed at start is read.
         left_out: patterns and items that exceed the memory.
         self_declared: agents need not prove their names.
@@ -220,6 +225,7 @@ class Snapshot:
     adapters: AdapterListing = field(default_factory=lambda: AdapterListing((), (), ()))
     letters: Sequence[DeadLetterRecord] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
+    sessions: Sequence[SeenSession] = ()
     loaded: bool = True
     left_out: int = 0
     self_declared: bool = True
@@ -255,6 +261,9 @@ class Sources:
         self._dead_letters = self._follower("dead-letters", self._take_letters, newest=_LETTERS_KEPT)
         self._decisions: dict[str, Decision] = {}
         self._decided = self._follower(DECISIONS, self._take_decisions)
+        self._sessions = SeenSessions()
+        self._judgments = self._follower("judgments", self._take_judgments, newest=_JUDGMENTS_READ)
+        self._erased = Erased()
         self._store: Any = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -266,7 +275,9 @@ class Sources:
 
     async def __aenter__(self) -> Sources:
         await self._replica.start()
-        running = (self._scraper.run(), self._dead_letters.run(), self._decided.run(), self._watch_adapters())
+        erasures = self._erased.follow(self._settings.cluster, [self._tenant], self._clock, _FETCH_WAIT_MS)
+        followed = (self._dead_letters.run(), self._decided.run(), self._judgments.run(), erasures)
+        running = (self._scraper.run(), *followed, self._watch_adapters())
         self._tasks = [asyncio.create_task(each) for each in running]
         return self
 
@@ -286,6 +297,7 @@ class Sources:
             self._adapters,
             tuple(self._letters),
             dict(self._decisions),
+            self._sessions.newest(self._erased.count, self._is_erased),
             self._replica.loaded,
             self._replica.left_out,
             Principals.of(self._settings.principal_key) is None,
@@ -328,6 +340,15 @@ class Sources:
                 letter = read_dead_letter(record)
                 if isinstance(letter, DeadLetterRecord):
                     self._letters.append(letter)
+
+    async def _take_judgments(self, fetched: Fetched) -> None:
+        for records in fetched.values():
+            for record in records:
+                self._sessions.take(record.value or b"")
+
+    def _is_erased(self, seen: SeenSession) -> bool:
+        session = seen.id.partition("#")[0]
+        return self._erased.count > 0 and self._erased.drops(self._tenant, session, seen.agent, seen.ended)
 
     async def _take_decisions(self, fetched: Fetched) -> None:
         for records in fetched.values():

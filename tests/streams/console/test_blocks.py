@@ -45,15 +45,11 @@ def test_only_items_first_seen_in_a_day_are_new() -> None:
     assert blocks.learned(snapshot(today, before, item("unknown", first_seen=0.0))) == [today]
 
 
-def test_advice_is_counted_by_what_was_done_with_it() -> None:
+def test_junk_is_counted_by_its_reason() -> None:
     metrics, scraper = Metrics("worker"), Scraper(["http://a"], FakeClock())
-    metrics.advised_calls("given").inc(5)
-    metrics.advised_calls("withheld").inc(2)
     metrics.junk_items("transient").inc(3)
     scraper.take([generate_latest(metrics.registry).decode()])
     shown = snapshot(figures=scraper.figures)
-    helped = blocks.helped(shown)
-    assert (helped["given"], helped["withheld"]) == (5, 2)
     assert blocks.refused(shown).junk == (("transient", 3),)
 
 

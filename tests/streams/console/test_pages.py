@@ -1,6 +1,7 @@
 """The pages over a snapshot, without a browser: what they say, what they refuse, how fast they are."""
 
 import html
+import re
 import time
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from fleetlore.loopback import is_loopback
 from fleetlore.wire.lore import Decision, Pattern
 from models.judge.session_state import SessionState
 from streams.console.pages import Console
+from streams.console.sessions import SeenSession
 from tests.build import call, trajectory
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool
 
@@ -53,6 +55,7 @@ def client(
     *entries: Any, token: str | None = None, actions: Any = None, base: str = LOCAL, **fields: Any
 ) -> TestClient:
     sessions = fields.pop("sessions", None)
+    fields["sessions"] = fields.pop("index_sessions", ())
     source = Still(snapshot(*entries, **fields), sessions)
     if isinstance(actions, Deciding):
         actions.source = source
@@ -94,6 +97,63 @@ def test_every_row_leads_to_its_page_and_from_there_to_its_sessions() -> None:
     session = pages.get("/sessions/s/1%20%232").text
     assert "count cars" in session and 'href="/items/i1"' in session and "(forgotten)" in session
     assert "Withheld" in session and "reward 1" in session
+
+
+def seen(id: str, **fields: Any) -> SeenSession:
+    values: dict[str, Any] = {"agent": "ann", "task": "shop", "goal": f"goal of {id}", "started": NOW - 60}
+    values |= {"ended": NOW - 30, "label": "success", "calls": 4, "failed": 1, "shown": (1, 0), "withheld": (0, 0)}
+    return SeenSession(id=id, **(values | fields))
+
+
+def test_sessions_and_agents_are_listed_by_words_time_and_order() -> None:
+    sessions = (
+        seen("new"),
+        seen("worst", agent="bob & co", ended=NOW - 600, failed=3, label="failure"),
+        seen("old", ended=NOW - 40 * 86_400, failed=4),
+    )
+    pages = client(sessions=None, index_sessions=sessions)
+
+    def listed(path: str) -> list[str]:
+        return re.findall(r'<th scope="row"><a href="/(?:sessions|agents)/([^"]+)"', pages.get(path).text)
+
+    assert listed("/sessions") == ["new", "worst"]
+    assert listed("/sessions?since=all&sort=failed") == ["old", "worst", "new"]
+    assert listed("/sessions?since=hour&q=BOB+failure") == ["worst"]
+    assert listed("/sessions?since=nonsense&sort=nonsense&page=x") == ["new", "worst"]
+    assert listed("/agents") == ["ann", "bob%20%26%20co"]
+    assert listed("/agents?since=all&sort=failed") == ["ann", "bob%20%26%20co"]
+    assert listed("/agents?q=co") == ["bob%20%26%20co"]
+
+
+def test_a_list_of_thousands_has_pages_that_keep_the_choice() -> None:
+    pages = client(index_sessions=tuple(seen(f"s{number:04}") for number in range(1_050)))
+    first = pages.get("/sessions?q=shop+goal&since=hour&sort=calls").text
+    assert "1,050 in all, page 1 of 11" in first
+    (after,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = pages.get(html.unescape(after)).text
+    assert "page 2 of 11" in second and "goal of s0100" in second and "goal of s0099<" not in second
+
+
+def test_no_link_is_dead() -> None:
+    of = family("sql", "Missing", (0, 9, 9))
+    states = {
+        "s/1 #2": SessionState(trajectory=trajectory(call("sql", error="no", advice=("gone",)), session="s/1 #2"))
+    }
+    acks = [{"agent": "a", "adapter": "calls", "version": name, "result": "applied"} for name in ("v2", "calls/stable")]
+    pages = client(
+        tool("sql", (0, 50, 9)), of, form(of, "no such table", id="p1"), item("i1", pattern="p1", sessions=("s/1 #2",)),
+        sessions=states, index_sessions=(seen("s/1 #2", agent="a"),), adapters=replace(LISTING, acks=tuple(acks)),
+    )  # fmt: skip
+    waiting, known = ["/"], {"/"}
+    while waiting:
+        path = waiting.pop()
+        page = pages.get(path)
+        assert page.status_code == 200, path
+        for link in re.findall(r'href="(/[^"#]*)"', page.text):
+            if (target := html.unescape(link)) not in known:
+                known.add(target)
+                waiting.append(target)
+    assert {"/sessions/s/1%20%232", "/agents/a", "/versions/calls/v2", "/items/i1", "/patterns/p1"} <= known
 
 
 @pytest.mark.parametrize(
