@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from fleetlore.agent.session import Session
@@ -19,6 +20,8 @@ __all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"
 # Every request for the model sends the descriptions of all tools.
 _MAX_NOTE = 300
 _MOST_SESSIONS = 1024
+# Sets of tools, and tools, whose texts are kept for a session. A client may name others in each request.
+_MOST_TEXTS = 256
 # After so long without a word a session is left; nobody says when it is over.
 _SILENT_SECONDS = 600.0
 
@@ -34,6 +37,7 @@ def prompt_prefix(session: Session, tools: Collection[str] = ()) -> str:
     known = _PREFIXES.setdefault(session, {})
     key = frozenset(tools)
     if key not in known:
+        _make_room(known)
         # A system message is made anew for each turn: with other tools the brief of the first ones is gone.
         known[key] = joined(session.introduction, session.brief(tuple(tools), unseen=False).text)
     return known[key]
@@ -43,8 +47,14 @@ def tool_note(session: Session, tool: str) -> str:
     """For the description of a tool: what its brief says that the session was not told yet. The same text each time."""
     known = _NOTES.setdefault(session, {})
     if tool not in known:
+        _make_room(known)
         known[tool] = session.brief((tool,), most=1, max_chars=_MAX_NOTE).text
     return known[tool]
+
+
+def _make_room(texts: dict[Any, str]) -> None:
+    if len(texts) >= _MOST_TEXTS:
+        del texts[next(iter(texts))]
 
 
 def after_call(session: Session, *, failed: bool) -> str:
