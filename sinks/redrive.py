@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetlore.cluster import Bootstrap
-from fleetlore.errors import ConfigError
+from fleetlore.errors import ConfigError, RecordsRefused
 from fleetlore.kafka.read import observer, partitions_of, read_dead_letters, record_at
 from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, UNREADABLE, DeadLetterRecord, Mark, RawRecord, mark
 from fleetlore.wire.topics import TOPICS, tenant_of, topic
@@ -99,21 +99,35 @@ async def redrive(
                         done.sent.append(listed)
                         chunk.append((letter, record))
                 if len(chunk) == at_once:
-                    await _send(producer, tenant, chunk, send)
+                    await _send(producer, tenant, chunk, send, done)
                     chunk = []
-            await _send(producer, tenant, chunk, send)
+            await _send(producer, tenant, chunk, send, done)
     finally:
         await producer.stop()
     return done
 
 
 async def _send(
-    producer: BatchProducer, tenant: str, chunk: Sequence[tuple[DeadLetterRecord, RawRecord]], send: bool
+    producer: BatchProducer,
+    tenant: str,
+    chunk: Sequence[tuple[DeadLetterRecord, RawRecord]],
+    send: bool,
+    done: Redriven,
 ) -> None:
     """Send dead letters back, then mark them: twice is better than never."""
-    if send and chunk:
+    if not send or not chunk:
+        return
+    try:
         await producer.send([record for _, record in chunk])
-        await producer.send([mark(letter, topic(tenant, "dead-letters")) for letter, _ in chunk])
+    except RecordsRefused as error:  # all others are sent
+        values = {(name, value) for name, value in error.values}
+        refused = {letter.place for letter, each in chunk if (each.topic, each.value or b"") in values}
+        chunk = [each for each in chunk if each[0].place not in refused]
+        done.refused += [
+            (each, f"the broker refuses it: {error.detail}") for each in done.sent if each.place in refused
+        ]
+        done.sent = [each for each in done.sent if each.place not in refused]
+    await producer.send([mark(letter, topic(tenant, "dead-letters")) for letter, _ in chunk])
 
 
 async def _record(consumer: Any, tenant: str, letter: DeadLetterRecord, partitions: dict[str, int]) -> RawRecord | str:

@@ -298,8 +298,17 @@ class Delivery:
             await self._send_to_dlq(stage, [record_of(stage, letter) for letter in letters])
 
     async def _send_to_dlq(self, stage: Stage, records: Sequence[RawRecord]) -> None:
-        if records:
+        if not records:
+            return
+        try:
             await self._retried(lambda: self._producer.send(records), stage.name)
+        except RecordsRefused as error:
+            log.error(
+                "%s: %s; the refused records stay on their own topics until they expire. The worker goes on. Raise "
+                "max.message.bytes of the topic dead-letters: `fleetlore topics apply`",
+                stage.name,
+                error,
+            )
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         deadline = self._clock.monotonic() + self._budget_seconds

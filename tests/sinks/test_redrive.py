@@ -1,15 +1,23 @@
 """Sending dead letters back, on a real broker."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, RecordsRefused
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
-from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, DeadLetterRecord, Mark, dead_letter
+from fleetlore.wire.dead_letter import (
+    MAX_VALUE_BYTES,
+    REDRIVEN,
+    ROW_REFUSED,
+    DeadLetterRecord,
+    Mark,
+    RawRecord,
+    dead_letter,
+)
 from fleetlore.wire.topics import topic
 from sinks.producer import BatchProducer
 from sinks.redrive import Redriven, redrive
@@ -97,6 +105,25 @@ async def test_a_dry_run_sends_nothing_and_says_the_same(world: World) -> None:
     wet = await world.redrive(limit=3)
     assert [each.place for each in dry.sent] == [each.place for each in wet.sent] == ["1:0", "1:1", "1:2"]
     assert dry.beyond == wet.beyond == 1
+
+
+async def test_a_letter_that_the_broker_refuses_keeps_no_other_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await world.add_dead_letter(b"%d" % number, offset=number)
+    send = BatchProducer.send
+
+    async def send_others(self: BatchProducer, records: Sequence[RawRecord]) -> None:
+        refused = [each for each in records if each.topic == world.events and each.value == b"1"]
+        await send(self, [each for each in records if each not in refused])
+        if refused:
+            raise RecordsRefused(tuple((each.topic, each.value or b"") for each in refused), "too large")
+
+    monkeypatch.setattr(BatchProducer, "send", send_others)
+    done = await world.redrive()
+    assert [each.place for each in done.sent] == ["1:0", "1:2"] == [each.place for each in await world.marks()]
+    assert [(each.place, why) for each, why in done.refused] == [("1:1", "the broker refuses it: too large")]
 
 
 async def test_no_letter_is_sent_back_twice(world: World) -> None:

@@ -234,3 +234,13 @@ async def test_a_value_that_the_broker_never_takes_is_a_dead_letter_and_no_outag
     said = dict(letter.headers)
     assert (letter.value, said["dlq.reason"], said["dlq.offset"]) == (b"too long", b"record_refused", b"4")
     assert ledger.take() == {PARTITION: 5}
+
+
+async def test_a_dead_letter_that_the_broker_never_takes_stops_no_worker(
+    world: World, delivery: Delivery, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.effects.dead_letters.append(DeadLetter(record(3), b"bad", "not_json", "no"))
+    world.outages["bury"] = [RecordsRefused((("fleetlore.acme.dead-letters", b"bad"),), "MessageSizeTooLarge")]
+    await delivery.run(world, [record(3), record(4)])
+    assert ledger.take() == {PARTITION: 5}
+    assert "fleetlore.acme.dead-letters: MessageSizeTooLarge" in caplog.text and "topics apply" in caplog.text
