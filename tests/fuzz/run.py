@@ -12,6 +12,7 @@ import faulthandler
 import logging
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -38,7 +39,9 @@ class _Result(NamedTuple):
 
 
 def _prepare() -> None:
-    """Log nothing, and print where the interpreter itself ends."""
+    """Log nothing, end with the parent alone, and print where the interpreter itself ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     logging.disable()
     faulthandler.enable()
 
@@ -55,29 +58,35 @@ def _check(name: str, seed: str, number: int, count: int) -> _Result:
 
 
 def _seeded(names: list[str], seed: str) -> bool:
-    """Run all batches of these boundaries; print the table, and say whether all went well."""
+    """Check all batches of these boundaries and print the table. Return whether no batch failed."""
     found = {name: Counter[str]() for name in names}
     seconds, faults = Counter[str](), 0
+    planned = []
+    for name in names:
+        full = int(os.environ.get(f"FUZZ_{name.upper()}", BOUNDARIES[name].full))
+        for start in range(0, full, BOUNDARIES[name].batch):
+            planned.append((start / full, name, start, min(BOUNDARIES[name].batch, full - start)))
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=_prepare) as pool:
-        batches = []
-        for name in names:
-            full = int(os.environ.get(f"FUZZ_{name.upper()}", BOUNDARIES[name].full))
-            for start in range(0, full, BOUNDARIES[name].batch):
-                count = min(BOUNDARIES[name].batch, full - start)
-                batches.append(pool.submit(_check, name, seed, start, count))
-        for batch in as_completed(batches):
-            result = batch.result()
-            found[result.name] += result.answers
-            seconds[result.name] += result.cpu_seconds
-            if result.fault:
-                faults += 1
-                print(f"{result.fault}\n", flush=True)
+        # All boundaries side by side: a run that is stopped has looked at each of them.
+        batches = [pool.submit(_check, name, seed, start, count) for _, name, start, count in sorted(planned)]
+        try:
+            for batch in as_completed(batches):
+                result = batch.result()
+                found[result.name] += result.answers
+                seconds[result.name] += result.cpu_seconds
+                if result.fault:
+                    faults += 1
+                    print(f"{result.fault}\n", flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            print("Stopped: the table has what was checked by then.\n")
     print("| boundary | inputs | taken | refused, by reason | CPU seconds |\n| --- | --- | --- | --- | --- |")
     for name, answered in found.items():
         refused = ", ".join(f"{reason} {count:,}" for reason, count in answered.most_common() if reason != "taken")
         row = name, f"{answered.total():,}", f"{answered['taken']:,}", refused, f"{seconds[name]:.0f}"
         print(f"| {' | '.join(row)} |")
-    print(f"\n{faults} of {len(batches)} batches failed.", flush=True)
+    done = sum(batch.done() and not batch.cancelled() for batch in batches)
+    print(f"\n{faults} of {done} batches failed; {len(batches)} were planned.", flush=True)
     return not faults
 
 
@@ -95,6 +104,7 @@ def _guided(names: list[str]) -> bool:
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     names, seed = sys.argv[1:] or list(BOUNDARIES), os.environ.get("FUZZ_SEED") or secrets.token_hex(4)
     print(f"Seed {seed}; the same run again: FUZZ_SEED={seed} python -m tests.fuzz.run {' '.join(names)}\n", flush=True)
     return 0 if _seeded(names, seed) & _guided(names) else 1
