@@ -98,7 +98,9 @@ async def run_backfill(
         if await backfill.is_live():
             raise ConfigError(f"collection version {name!r} is live; its workers fill it")
         await backfill.begin(time, offset)
-        return await backfill.fill()
+        report = await backfill.fill()
+        await backfill.heed()  # a session may have been erased meanwhile
+        return report
 
 
 async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> None:

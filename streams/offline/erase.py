@@ -4,7 +4,8 @@
 2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.operator_word`), until
    no state knows one. Agents hear of it as of any change of lore.
 3. The rows of judgments are deleted, and those of states in which nothing is left; Milvus is asked to compact.
-4. Adapter versions that have learned of it are revoked and deleted; the trainer learns new ones without it.
+4. The same is done in the collection versions that are not live: a backfill fills one, or a switch has left one.
+5. Adapter versions that have learned of it are revoked and deleted; the trainer learns new ones without it.
 
 What the log itself holds ages out: the report says when. A run that was stopped is begun again by the same command.
 """
@@ -12,132 +13,31 @@ What the log itself holds ages out: the report says when. A run that was stopped
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import inf
-
-import orjson
-from aiokafka import ConsumerRecord
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StackError
-from fleetlore.kafka.read import records_of
 from fleetlore.lora.adapter import unpack
-from fleetlore.stats.hashing import stable_hash, user_hash
+from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
-from fleetlore.wire.incoming import STARTED, Incoming
-from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
-from models.judge.session_state import SessionState
 from sinks.adapter_publisher import AdapterPublisher
+from sinks.collections import list_versions
+from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.drain import BEHIND, wait_drained
+from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
+from streams.offline.memory_pipeline import Chain
 from streams.offline.operator_word import Deliver, States, ask_owners, beside_workers, states_that
-from streams.stage.base import Effects, ListedStore, Outgoing, Record
-from streams.stage.operators import ERASURES, Erased, Erasure, Forget
-from streams.stages.s1_sessions.open_session import PART_EVENTS
-from streams.stages.s1_sessions.parse import read_events
+from streams.stage.base import ListedStore, Outgoing
+from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators
+from streams.stages.pipeline import pipeline
 
-__all__ = ["Wanted", "erase", "forget_erased"]
+__all__ = ["erase", "forget_erased"]
 
-# Whose records name sessions; each is kept for so many days.
-_BY_TIME = {
-    spec.name: spec.retention_days
-    for spec in TOPICS
-    if spec.retention_days is not None and not spec.name.startswith("adapters.")
-}
-# What a further part of a session adds to its id (`fleetlore.agent.session`).
-_PART = re.compile(r"\.[0-9a-f]{12}")
 _HEARD_SECONDS = 2.0  # a worker reads an erasure within a fetch
 _ROUNDS = 5  # later rounds find what was under way at the first
-# The label of rows that earlier releases kept beside the judgments. They hold hashes of sessions, so they are deleted.
-_OF_JUDGES = "judge"
-
-# Whether a session is meant, by its id, its agent, its user and the time of its end.
-_Means = Callable[[str, str, str, float], bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The scope of an erasure: one session, agent or user, or everything of the tenant.
-
-    Raises:
-        ConfigError: not exactly one of them is given.
-    """
-
-    tenant: str
-    session: str = ""
-    agent: str = ""
-    user: str = ""
-    everything: bool = False
-
-    def __post_init__(self) -> None:
-        if sum((bool(self.session), bool(self.agent), bool(self.user), self.everything)) != 1:
-            raise ConfigError("give one of --session, --agent and --user, or --tenant alone for all that it has")
-        try:
-            f"{self.session}{self.agent}{self.user}".encode()
-        except UnicodeEncodeError:  # bytes of a terminal that are no UTF-8
-            raise ConfigError(f"{self.scope!r} is not valid Unicode, so nothing is stored under that name") from None
-
-    def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
-        """Return whether a session is meant, or continues one that is (`resume=True`), at whatever time it ended."""
-        if self.session:
-            first = self.session
-            return session == first or (session.startswith(first) and bool(_PART.fullmatch(session, len(first))))
-        if self.user:
-            return bool(user) and user == user_hash(self.user)
-        return self.everything or agent == self.agent
-
-    @property
-    def scope(self) -> str:
-        names = {"session": self.session, "agent": self.agent, "user": self.user}
-        return next((f"{kind} {name}" for kind, name in names.items() if name), f"tenant {self.tenant}")
-
-
-@dataclass(slots=True)
-class OnTopic:
-    """Records of a topic that name erased sessions (hashes): where they are, and the Unix time when all are gone."""
-
-    records: int = 0
-    places: set[tuple[int, int]] = field(default_factory=set)
-    until: float = 0.0
-    sessions: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class Found:
-    """Sessions that are meant, and where they are named.
-
-    Attributes:
-        parts: of each session, the number of its parts that are known.
-        ended: event time of the newest of their events that is known, in seconds since the Unix epoch.
-        rows: ids of judgments in Milvus.
-        topics: by name, of those that name one.
-        others: hashes of further sessions, whose names are not known.
-    """
-
-    parts: dict[str, int] = field(default_factory=dict)
-    ended: dict[str, float] = field(default_factory=dict)
-    rows: list[str] = field(default_factory=list)
-    topics: dict[str, OnTopic] = field(default_factory=dict)
-    others: frozenset[int] = frozenset()
-
-    def add(self, session: str, part: int, ended: float) -> None:
-        self.parts[session] = max(self.parts.get(session, 0), part + 1)
-        self.ended[session] = max(self.ended.get(session, 0.0), ended)
-
-    @property
-    def by_session(self) -> dict[str, tuple[int, ...]]:
-        """Of each session, the hashes of its id and of those of its parts."""
-        return {
-            session: (stable_hash(session), *(stable_hash(f"{session}#{part}") for part in range(1, parts)))
-            for session, parts in sorted(self.parts.items())
-        }
-
-    @property
-    def hashes(self) -> set[int]:
-        return {each for of_session in self.by_session.values() for each in of_session} | self.others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +73,9 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         StoreUnavailable, BrokerUnavailable: one of the two does not answer; run it again.
         StackError: the workers did not do their part in time; run it again.
     """
-    tenant, now, compacting, versions = wanted.tenant, SystemClock().now(), False, list[str]()
+    tenant, now, compacting, versions, other = wanted.tenant, SystemClock().now(), False, list[str](), list[str]()
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
-        found = await _find(settings, store, wanted)
+        found = await find(settings, store, wanted)
         first = await _knowing(store, tenant, found)
         if dry_run:
             versions = await learned_versions(settings, tenant, found, erase=False)
@@ -193,6 +93,8 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
                 await wait_drained(settings, tenant, timeout_seconds, BEHIND)
 
             compacting = await _forget(settings, store, tenant, wanted.means, found, producer.deliver, settle)
+        if not dry_run:
+            other = await _forget_in_other_versions(settings, store, wanted, found)
     rows = {"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)}
     return Erasing(
         scope=wanted.scope,
@@ -204,8 +106,35 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         until={name: on.until for name, on in found.topics.items()},
         rows=rows,
         versions=versions,
-        remains=remaining(settings, compacting=compacting and any(rows.values())),
+        remains=remaining(settings, compacting=compacting and any(rows.values()), other=other),
     )
+
+
+async def _forget_in_other_versions(settings: Settings, live: MilvusStore, wanted: Wanted, found: Found) -> list[str]:
+    """Erase in the collection versions that are not live, and return those that this release cannot read.
+
+    Raises:
+        StackError: a switch was interrupted, so that no version has all live collections.
+    """
+    known = await live.on_client(list_versions)
+    if sum(known.values()) > 1:
+        raise StackError(
+            "a switch of collections was interrupted: run `fleetlore backfill switch NAME` again, then erase again"
+        )
+    metrics, operators, unread = Metrics("erase"), Operators(), list[str]()
+    for each in operators.topics:
+        await each.read(settings.cluster, [wanted.tenant])
+    for version in (name for name, is_live in known.items() if not is_live):
+        async with MilvusStore.from_settings(settings, metrics, version) as store:
+            try:
+                await store.open()
+            except ConfigError:
+                unread.append(version)
+                continue
+            chain = Chain(pipeline(store, metrics, SystemClock(), settings, None, operators), store)
+            there = replace(found, parts=dict(found.parts), ended=dict(found.ended))
+            await _forget(settings, store, wanted.tenant, wanted.means, there, chain.deliver, chain.settle)
+    return unread
 
 
 async def forget_erased(
@@ -238,7 +167,7 @@ async def _forget(
     settings: Settings,
     store: MilvusStore,
     tenant: str,
-    means: _Means,
+    means: Means,
     found: Found,
     deliver: Deliver,
     settle: Callable[[], Awaitable[object]],
@@ -247,7 +176,7 @@ async def _forget(
     for _ in range(_ROUNDS):
         await settle()
         # These were judged before their worker knew of the erasure.
-        await _look_at_rows(store, tenant, means, found)
+        await look_at_rows(store, tenant, means, found)
         if not (left := await _knowing(store, tenant, found)):
             break
         await ask_owners(settings, deliver, tenant, left, Forget, found.hashes)
@@ -264,8 +193,13 @@ async def _knowing(store: ListedStore, tenant: str, found: Found) -> States:
     return await states_that(lambda state: hashes & state.sessions, store, tenant)
 
 
-def remaining(settings: Settings, *, compacting: bool) -> dict[str, str]:
-    """Return where bytes remain and until when. `compacting`: a cluster still holds deleted rows."""
+def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = ()) -> dict[str, str]:
+    """Return where bytes remain and until when.
+
+    Args:
+        compacting: a cluster still holds deleted rows.
+        other: collection versions that another release made.
+    """
     left = {
         "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its "
         "partition"
@@ -274,6 +208,8 @@ def remaining(settings: Settings, *, compacting: bool) -> dict[str, str]:
         left["files of the Milvus cluster"] = (
             "until it has compacted, and then its settings common.retentionDuration and dataCoord.gc.dropTolerance"
         )
+    for version in other:
+        left[f"collection version {version}, which another release made"] = f"until `fleetlore backfill drop {version}`"
     if settings.llm_answers:
         left[f"answers of a language model, in {settings.llm_answers} of each worker that asked one"] = (
             "until the file is deleted"
@@ -330,71 +266,3 @@ def has_learned(version: AdapterManifest, found: Found) -> bool:
     # Of a session that nobody knows there is no time.
     unplaced = [at for session, at in found.ended.items() if at > 0.0 and stable_hash(session) not in placed]
     return any(version.created >= each for each in unplaced)
-
-
-async def _find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
-    found = Found()
-    if wanted.session:
-        found.add(wanted.session, 0, 0.0)
-    await _look_at_rows(store, wanted.tenant, wanted.means, found)
-    users: dict[str, str] = {}
-    async for record in records_of(settings.cluster, topic(wanted.tenant, "events")):
-        for event in _events(record):
-            if event.type == STARTED and event.data.user:
-                users[event.session] = event.data.user
-            if event.session in found.parts or wanted.means(event.session, event.agent, users.get(event.session, "")):
-                found.add(event.session, event.sequence // PART_EVENTS, event.time.timestamp())
-    hashes, names = found.hashes, [orjson.dumps(session) for session in list(found.parts)[:1_000]]
-    for name, days in _BY_TIME.items():
-        async for record in records_of(settings.cluster, topic(wanted.tenant, name)):
-            if name == "dead-letters":  # of any bytes
-                value = record.value or b""
-                named = {0} if any(each in value or each.strip(b'"') == record.key for each in names) else set()
-            else:
-                named = hashes.intersection(_sessions_of(name, record))
-            if named:
-                on = found.topics.setdefault(name, OnTopic())
-                on.records += 1
-                on.until = max(on.until, record.timestamp / 1000 + (days or 0) * DAY_SECONDS)
-                on.places.add((record.partition, record.offset))
-                on.sessions |= named
-    return found
-
-
-async def _look_at_rows(store: ListedStore, tenant: str, means: _Means, found: Found) -> None:
-    found.rows = []
-    async for row in store.rows("judgments", tenant, "label", "state"):
-        if row["label"] == _OF_JUDGES:
-            found.rows.append(row["id"])
-            continue
-        id = row["id"].partition("/")[2]
-        known = SessionState.from_json(row["state"]).trajectory
-        # Without a trajectory it is a correction whose session has not come.
-        session, agent, user = (id, "", "") if known is None else (known.session, known.agent, known.user)
-        part, ended = (0, 0.0) if known is None else (known.part, known.ended)
-        if means(session, agent, user, ended):
-            found.add(session, part, ended)
-            found.rows.append(row["id"])
-
-
-def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
-    if name in ("events", "feedback"):
-        yield from (stable_hash(event.session) for event in _events(record))
-        return
-    try:
-        values = orjson.loads(record.value or b"")
-    except orjson.JSONDecodeError:
-        return
-    for value in values if isinstance(values, list) else [values]:
-        if isinstance(value, list) and len(value) > 1 and isinstance(value[1], int):  # an observation
-            yield value[1]
-        elif isinstance(value, dict):
-            inner = value.get("trajectory")
-            session = (inner if isinstance(inner, dict) else value).get("session")
-            if isinstance(session, str):
-                yield stable_hash(session)
-
-
-def _events(record: ConsumerRecord) -> list[Incoming]:
-    # Whatever their time: what workers refuse as of the future lies on the log all the same.
-    return read_events(Record.of(record)._replace(time=inf), Effects())

@@ -10,7 +10,8 @@ from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from models.judge.session_state import SessionState
 from sinks.milvus import MilvusStore, row_id
-from streams.offline.erase import Erasing, Wanted, erase
+from streams.offline.erase import Erasing, erase
+from streams.offline.erase_search import Wanted
 from tests.odd_texts import INJECTION, ODD_IDS
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story

@@ -48,8 +48,8 @@ def erase(
     name = check_tenant(tenant or DEFAULT_TENANT)
     settings = with_key(stack.settings, stack.data)
     from fleetlore.adapters.signatures import load_signing_key
-    from streams.offline.erase import Wanted
     from streams.offline.erase import erase as run
+    from streams.offline.erase_search import Wanted
 
     wanted = Wanted(tenant=name, session=session, agent=agent, user=user, everything=everything)
     if not dry_run and not yes:

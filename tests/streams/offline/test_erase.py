@@ -11,7 +11,7 @@ import typer
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from benchmarks.replay import Knowledge
+from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.adapters.signatures import create_signing_key, public_keys, signed_by
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
@@ -23,8 +23,11 @@ from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.lore.erase import register
-from streams.offline.erase import Erasing, Wanted, erase, remaining
+from streams.offline.backfill import run_backfill, switch
+from streams.offline.erase import Erasing, erase, remaining
+from streams.offline.erase_search import Wanted
 from tests.streams.broker_pipeline import BrokerPipeline
+from tests.streams.log_pipeline import in_order
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 
@@ -40,6 +43,33 @@ async def erased(pipeline: BrokerPipeline, dry_run: bool = False, **what: str) -
 
 def flat(sessions: Sequence[Sequence[Event]]) -> list[Event]:
     return [event for session in sessions for event in session]
+
+
+@pytest.mark.long
+async def test_what_an_agent_left_is_gone_from_collection_versions_that_are_not_live(
+    own_milvus: str,
+    lone_pipeline: Callable[..., Awaitable[BrokerPipeline]],
+    start_worker: Callable[[Settings], object],
+    reference: Reference,
+) -> None:
+    pipeline = await lone_pipeline(own_milvus)
+    settings, fleet = pipeline.settings, pipeline.story.fleet()
+    await asyncio.to_thread(start_worker, settings)
+    await pipeline.send(flat(fleet))
+    await pipeline.drain()
+    await run_backfill(settings, "v2")
+    await switch(settings, "v2")  # `main` stays, with what the agent left
+    await run_backfill(settings, "v3")
+    await erased(pipeline, agent="a1")
+    never = await reference(pipeline.tenant, flat([each for each in fleet if each[0].agent != "a1"]))
+    for version in ("main", "v2", "v3"):
+        async with MilvusStore.from_settings(settings, version=version) as store:
+            assert (version, in_order(await read_knowledge(store, pipeline.tenant))) == (version, never)
+
+
+async def test_a_version_that_another_release_made_is_named_in_the_report() -> None:
+    left = remaining(Settings(), compacting=False, other=["v1"])
+    assert left["collection version v1, which another release made"] == "until `fleetlore backfill drop v1`"
 
 
 async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_that_were_away(

@@ -15,7 +15,8 @@ from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, Data
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.local_mirror import LocalMirror
-from streams.offline.erase import Found, OnTopic, has_learned, learned_versions
+from streams.offline.erase import has_learned, learned_versions
+from streams.offline.erase_search import Found, OnTopic
 
 
 def found(offset: int | None, ended: float = 100.0) -> Found:

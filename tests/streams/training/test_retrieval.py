@@ -21,7 +21,8 @@ from models.adapter.gate import VOTE_SECONDS
 from models.adapter.pairs import Case
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
-from streams.offline.erase import Found, OnTopic, has_learned
+from streams.offline.erase import has_learned
+from streams.offline.erase_search import Found, OnTopic
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
 from streams.training.trainer import RetrievalTrainer

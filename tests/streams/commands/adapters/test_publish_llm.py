@@ -19,7 +19,8 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS
 from streams.commands.adapters.publish_llm import read_gate
-from streams.offline.erase import Found, has_learned
+from streams.offline.erase import has_learned
+from streams.offline.erase_search import Found
 from tests.lora import MakeLora, base_folder, language_model, make_lora
 
 __all__ = ["base_folder", "make_lora"]

@@ -1,0 +1,188 @@
+"""Find the sessions that an erasure means, and every place that names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+import orjson
+from aiokafka import ConsumerRecord
+
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.kafka.read import records_of
+from fleetlore.stats.hashing import stable_hash, user_hash
+from fleetlore.wire.incoming import STARTED, Incoming
+from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
+from models.judge.session_state import SessionState
+from streams.stage.base import Effects, ListedStore, Record
+from streams.stages.s1_sessions.open_session import PART_EVENTS
+from streams.stages.s1_sessions.parse import read_events
+
+__all__ = ["Found", "Means", "OnTopic", "Wanted"]
+
+# Topics whose records name sessions, and the days that each record is kept.
+_BY_TIME = {
+    spec.name: spec.retention_days
+    for spec in TOPICS
+    if spec.retention_days is not None and not spec.name.startswith("adapters.")
+}
+# The suffix of a session's further parts (`fleetlore.agent.session`).
+_PART = re.compile(r"\.[0-9a-f]{12}")
+# The label of rows that earlier releases kept beside the judgments. They hold hashes of sessions, so they are deleted.
+_OF_JUDGES = "judge"
+
+# Tells by id, agent, user and the time of its end whether an erasure means a session.
+Means = Callable[[str, str, str, float], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The scope of an erasure: one session, agent or user, or everything of the tenant.
+
+    Raises:
+        ConfigError: not exactly one of them is given.
+    """
+
+    tenant: str
+    session: str = ""
+    agent: str = ""
+    user: str = ""
+    everything: bool = False
+
+    def __post_init__(self) -> None:
+        if sum((bool(self.session), bool(self.agent), bool(self.user), self.everything)) != 1:
+            raise ConfigError("give one of --session, --agent and --user, or --tenant alone for all that it has")
+        try:
+            f"{self.session}{self.agent}{self.user}".encode()
+        except UnicodeEncodeError:  # bytes of a terminal that are no UTF-8
+            raise ConfigError(f"{self.scope!r} is not valid Unicode, so nothing is stored under that name") from None
+
+    def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
+        """Return whether a session is meant, or continues one that is (`resume=True`), at whatever time it ended."""
+        if self.session:
+            first = self.session
+            return session == first or (session.startswith(first) and bool(_PART.fullmatch(session, len(first))))
+        if self.user:
+            return bool(user) and user == user_hash(self.user)
+        return self.everything or agent == self.agent
+
+    @property
+    def scope(self) -> str:
+        names = {"session": self.session, "agent": self.agent, "user": self.user}
+        return next((f"{kind} {name}" for kind, name in names.items() if name), f"tenant {self.tenant}")
+
+
+@dataclass(slots=True)
+class OnTopic:
+    """Records of a topic that name erased sessions (hashes): where they are, and the Unix time when all are gone."""
+
+    records: int = 0
+    places: set[tuple[int, int]] = field(default_factory=set)
+    until: float = 0.0
+    sessions: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Found:
+    """Sessions that are meant, and where they are named.
+
+    Attributes:
+        parts: of each session, the number of its parts that are known.
+        ended: event time of the newest of their events that is known, in seconds since the Unix epoch.
+        rows: ids of judgments in Milvus.
+        topics: by name, of those that name one.
+        others: hashes of further sessions, whose names are not known.
+    """
+
+    parts: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
+    rows: list[str] = field(default_factory=list)
+    topics: dict[str, OnTopic] = field(default_factory=dict)
+    others: frozenset[int] = frozenset()
+
+    def add(self, session: str, part: int, ended: float) -> None:
+        self.parts[session] = max(self.parts.get(session, 0), part + 1)
+        self.ended[session] = max(self.ended.get(session, 0.0), ended)
+
+    @property
+    def by_session(self) -> dict[str, tuple[int, ...]]:
+        """Of each session, the hashes of its id and of those of its parts."""
+        return {
+            session: (stable_hash(session), *(stable_hash(f"{session}#{part}") for part in range(1, parts)))
+            for session, parts in sorted(self.parts.items())
+        }
+
+    @property
+    def hashes(self) -> set[int]:
+        return {each for of_session in self.by_session.values() for each in of_session} | self.others
+
+
+async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
+    found = Found()
+    if wanted.session:
+        found.add(wanted.session, 0, 0.0)
+    await look_at_rows(store, wanted.tenant, wanted.means, found)
+    users: dict[str, str] = {}
+    async for record in records_of(settings.cluster, topic(wanted.tenant, "events")):
+        for event in _events(record):
+            if event.type == STARTED and event.data.user:
+                users[event.session] = event.data.user
+            if event.session in found.parts or wanted.means(event.session, event.agent, users.get(event.session, "")):
+                found.add(event.session, event.sequence // PART_EVENTS, event.time.timestamp())
+    hashes, names = found.hashes, [orjson.dumps(session) for session in list(found.parts)[:1_000]]
+    for name, days in _BY_TIME.items():
+        async for record in records_of(settings.cluster, topic(wanted.tenant, name)):
+            if name == "dead-letters":  # of any bytes
+                value = record.value or b""
+                named = {0} if any(each in value or each.strip(b'"') == record.key for each in names) else set()
+            else:
+                named = hashes.intersection(_sessions_of(name, record))
+            if named:
+                on = found.topics.setdefault(name, OnTopic())
+                on.records += 1
+                on.until = max(on.until, record.timestamp / 1000 + (days or 0) * DAY_SECONDS)
+                on.places.add((record.partition, record.offset))
+                on.sessions |= named
+    return found
+
+
+async def look_at_rows(store: ListedStore, tenant: str, means: Means, found: Found) -> None:
+    found.rows = []
+    async for row in store.rows("judgments", tenant, "label", "state"):
+        if row["label"] == _OF_JUDGES:
+            found.rows.append(row["id"])
+            continue
+        id = row["id"].partition("/")[2]
+        known = SessionState.from_json(row["state"]).trajectory
+        # Without a trajectory it is a correction whose session has not come.
+        session, agent, user = (id, "", "") if known is None else (known.session, known.agent, known.user)
+        part, ended = (0, 0.0) if known is None else (known.part, known.ended)
+        if means(session, agent, user, ended):
+            found.add(session, part, ended)
+            found.rows.append(row["id"])
+
+
+def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
+    if name in ("events", "feedback"):
+        yield from (stable_hash(event.session) for event in _events(record))
+        return
+    try:
+        values = orjson.loads(record.value or b"")
+    except orjson.JSONDecodeError:
+        return
+    for value in values if isinstance(values, list) else [values]:
+        if isinstance(value, list) and len(value) > 1 and isinstance(value[1], int):  # an observation
+            yield value[1]
+        elif isinstance(value, dict):
+            inner = value.get("trajectory")
+            session = (inner if isinstance(inner, dict) else value).get("session")
+            if isinstance(session, str):
+                yield stable_hash(session)
+
+
+def _events(record: ConsumerRecord) -> list[Incoming]:
+    # Whatever their time: what workers refuse as of the future lies on the log all the same.
+    return read_events(Record.of(record)._replace(time=inf), Effects())
