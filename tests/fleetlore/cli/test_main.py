@@ -107,45 +107,56 @@ def test_without_the_extra_the_command_says_how_to_get_it(package: str) -> None:
 HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafka", "rich", "prometheus_client")
 
 
+ANSWERS = {
+    "--help": 0,
+    "itmes": 2,
+    "items --kind nope": 2,
+    "worker --partitions 3": 2,
+    "patterns --data no-folder": 1,
+    "dead-letters list --data no-folder": 1,
+    "erase --session a --data no-folder": 1,
+    "backfill switch new --data no-folder": 1,
+    "console --data no-folder": 1,
+    "doctor --data no-folder": 1,
+    "revoke item a --why b --data no-folder": 1,
+    "distrust a --why b --data no-folder": 1,
+    "mcp --data no-folder": 1,
+    "mcp --data lore --broker 127.0.0.1:9092": 2,
+    "mcp-proxy --data no-folder -- true": 1,
+    "mcp-proxy --tenant no/tenant -- true": 2,
+    "ingest otel --data no-folder": 1,
+    "backtest --data no-folder": 2,
+    "export --out dataset --data no-folder": 1,
+}
+# Each command line runs in a process of its own, which has imported the command line's entry and no more.
+FORKS = f"""
+import os, sys
+from fleetlore.cli.main import main
+
+for number, arguments in enumerate(sys.argv[1:]):
+    if child := os.fork():
+        os.waitpid(child, 0)
+        continue
+    os.dup2(os.open(f"{{number}}.txt", os.O_CREAT | os.O_WRONLY), 2)
+    sys.argv[1:], code = arguments.split(), 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    heavy = [each for each in {HEAVY!r} if each in sys.modules]
+    print("answered:", arguments, code, heavy, file=sys.stderr, flush=True)
+    os._exit(0)
+"""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ("--help", 0),
-        ("itmes", 2),
-        ("items --kind nope", 2),
-        ("worker --partitions 3", 2),
-        ("patterns --data no-folder", 1),
-        ("dead-letters list --data no-folder", 1),
-        ("erase --session a --data no-folder", 1),
-        ("backfill switch new --data no-folder", 1),
-        ("console --data no-folder", 1),
-        ("doctor --data no-folder", 1),
-        ("revoke item a --why b --data no-folder", 1),
-        ("distrust a --why b --data no-folder", 1),
-        ("mcp --data no-folder", 1),
-        ("mcp --data lore --broker 127.0.0.1:9092", 2),
-        ("mcp-proxy --data no-folder -- true", 1),
-        ("mcp-proxy --tenant no/tenant -- true", 2),
-        ("ingest otel --data no-folder", 1),
-        ("backtest --data no-folder", 2),
-        ("export --out dataset --data no-folder", 1),
-    ],
-)
-def test_a_wrong_argument_is_answered_before_anything_heavy_is_imported(
-    arguments: str, code: int, tmp_path: Path
-) -> None:
-    program = (
-        "import sys\n"
-        "from fleetlore.cli.main import main\n"
-        "try:\n    main()\n"
-        f"finally:\n    print([each for each in {HEAVY!r} if each in sys.modules])"
-    )
-    command = [sys.executable, "-c", program, *arguments.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, cwd=tmp_path)
-    assert done.returncode == code, done.stderr
-    assert done.stdout.endswith("[]\n"), done.stdout
-    assert "Traceback" not in done.stderr
+def test_a_wrong_argument_is_answered_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKS, *ANSWERS]
+    subprocess.run(command, capture_output=True, text=True, timeout=150, cwd=tmp_path, check=True)
+    for number, (arguments, code) in enumerate(ANSWERS.items()):
+        said = (tmp_path / f"{number}.txt").read_text()
+        assert said.endswith(f"answered: {arguments} {code} []\n"), said
+        assert "Traceback" not in said
 
 
 def test_an_unreachable_broker_is_one_line_of_a_real_process() -> None:
