@@ -116,6 +116,8 @@ async def test_a_missing_broker_costs_the_agent_nothing(caplog: pytest.LogCaptur
         assert accepted == [True] * 100 + [False] * 150
         assert (emitter.dropped, emitter.waiting) == (150, 100)
         assert not await emitter.flush(0.3)
+        while not any("no events reach" in message for message in caplog.messages):
+            await asyncio.sleep(0.01)
         await emitter.close(timeout_seconds=0.3)
         assert time.perf_counter() - started < HANGS_SECONDS
     assert (emitter.sent, emitter.dropped, emitter.waiting) == (0, 250, 0)

@@ -7,10 +7,11 @@ from aiokafka import OffsetAndMetadata, TopicPartition
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError, TopicsChanged
+from fleetlore.errors import BrokerUnavailable, ConfigError, TopicsChanged
 from fleetlore.kafka.client import connected, make_consumer
 from fleetlore.wire.topics import topic
 from sinks.topics import TopicAdmin, ensure_topics
+from streams.runtime import topic_watch
 from streams.runtime.topic_watch import Shape, describe, refuse_grown, watch_topics
 
 
@@ -62,18 +63,32 @@ async def test_topics_are_not_grown_beside_a_worker(broker: EmbeddedBroker, tena
 
 @pytest.mark.tansu
 async def test_topics_that_a_broker_makes_anew_are_noticed_and_its_absence_is_not(
-    own_broker: EmbeddedBroker, tenant: str
+    own_broker: EmbeddedBroker, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedded broker forgets all; clients that ask for a topic have it made again, with four partitions."""
     own_broker.start()
     settings = Settings(broker=own_broker.address, tenants=(tenant,), partitions=2)
     await ensure_topics(settings)
+    answered: list[bool] = []
+    read = topic_watch._shapes
+
+    async def noted(settings: Settings) -> dict[str, Shape]:
+        try:
+            found = await read(settings)
+        except BrokerUnavailable:
+            answered.append(False)
+            raise
+        answered.append(True)
+        return found
+
+    monkeypatch.setattr(topic_watch, "_shapes", noted)
     watching = asyncio.create_task(watch_topics(settings, 0.05))
-    await asyncio.sleep(0.5)
-    own_broker.kill()
-    await asyncio.sleep(0.5)
+    for answer in (True, False):
+        while answer not in answered:
+            await asyncio.sleep(0.01)
+        own_broker.kill()
     assert not watching.done()
     own_broker.start()
     await ensure_topics(settings.with_(partitions=4))
     with pytest.raises(TopicsChanged, match=tenant):
-        await asyncio.wait_for(watching, 20)
+        await asyncio.wait_for(watching, 60)
