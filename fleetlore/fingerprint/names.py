@@ -37,6 +37,7 @@ _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
 # Of the text of a kind, in which a name is a mask.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
 _FILE_ENDING = re.compile(rf"\.{FILE}$", re.I)
+_VERSION = re.compile(r"v\d{1,3}")  # `/v2/accounts`: most calls of an API hold it
 _NUMBER = re.compile(r"\b\d+\b")
 _NAME, _COUNT = "<name>", "<n>"
 
@@ -102,7 +103,7 @@ def _mentioned(error: str) -> tuple[str, ...]:
     found += [word.lower() for word in _BEFORE_COLON.findall(plain) if not word.endswith(("Error", "error"))]
     found += [_WORD.findall(name)[-1].lower() for name in _BARE.findall(plain) if _WORD.search(name)]
     found += [word.lower() for word in _LIKE_A_NAME.findall(plain)]
-    return tuple(dict.fromkeys(word for word in found if len(word) > 1))
+    return tuple(dict.fromkeys(word for word in found if len(word) > 1 and not _VERSION.fullmatch(word)))
 
 
 @lru_cache(maxsize=2_048)

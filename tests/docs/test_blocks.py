@@ -12,9 +12,11 @@ import ast
 import asyncio
 import inspect
 import itertools
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -47,7 +49,6 @@ REASONS = {
     "needs Docker and a cluster",
     "needs a cluster",
     "needs a language model",
-    "needs logs of your own",
     "needs versions of your own",
     "serves until Ctrl-C",
 }
@@ -252,9 +253,24 @@ def test_ci_runs_the_first_block_of_the_readme_word_for_word() -> None:
     assert "readme-commands" in (ROOT / ".ci/run").read_text()
 
 
+def logged_chat(number: int) -> dict[str, Any]:
+    """A logged session in which the first search fails and the second works."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": f"find chair {number}"}]
+    for id, index, said in (("1", "products", "KeyError: no index products"), ("2", "products-eu", "three chairs")):
+        function = {"name": "search", "arguments": json.dumps({"index": index})}
+        call = {"id": id, "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": id, "content": said})
+    return {"messages": messages, "reward": 1.0, "agent": f"agent {number}", "task": f"shop {number}"}
+
+
 @pytest.mark.long
 async def test_the_command_blocks_without_a_mark_run_in_order(tmp_path: Path) -> None:
-    """On a stack that nothing has reached yet."""
+    """On a stack that nothing has reached yet, in a folder with logs of two forms."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    shutil.copy(ROOT / "tests/data/claude-code-2.1.332.jsonl", logs)
+    (logs / "chats.jsonl").write_text("\n".join(json.dumps(logged_chat(number)) for number in range(12)))
     async with Stack(tmp_path / "lore", workers=1, trainer=False) as stack:
         environ = {**os.environ, **stack.settings.to_env(), "PYTHONPATH": str(ROOT)}
         for page, mark, content in command_blocks():

@@ -21,6 +21,7 @@ from tests import build
         ("bash: jq: command not found", "cat x | jq .", ("jq",)),
         ("KeyError: 'user_id'", "row['user_id']", ("user_id",)),
         ("no such table: shop.cars", "SELECT 1 FROM cars", ("cars",)),
+        ("410 Gone Link: </v2/accounts>", '{"path": "/v2/prices"}', ()),
         ("No such file or directory: 'README.md'", "cat README.md", ("readme",)),
         ("cannot open '/srv/app/settings.toml'", '{"path": "/srv/app/settings.toml"}', ("settings",)),
         ("ModuleNotFoundError: No module named yaml", "import yaml", ("yaml",)),
