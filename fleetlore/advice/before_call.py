@@ -49,6 +49,8 @@ _HOST = re.compile(r"\burl\(([^)]+)\)")
 _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _ELSE = "…"
+# What the reader puts in: `pragma table_info(<name>)` is shown as `pragma table_info(NAME)`.
+_SLOT = re.compile(r"<([a-z ]{1,24})>")
 # A transient error counts its agents, halved every minute. Below this it has passed: one agent's after two minutes.
 _TRANSIENT_HALF_LIFE_SECONDS = 60.0
 _TRANSIENT_PASSED = 0.25
@@ -223,7 +225,8 @@ def _names_tip(id: str, moment: Situation, call: MadeCall, expected: Expected, f
 def look_up_quote(of: LookUp) -> Quote:
     """The call by which others looked up what there is."""
     by = "" if of.by == of.tool else of.by if of.text.startswith("(") else f"{of.by} "
-    return Quote(f"`{by}{of.text}`", of.agents, "call")
+    text = _SLOT.sub(lambda slot: slot[1].upper().replace(" ", "_"), of.text)
+    return Quote(f"`{by}{text}`", of.agents, "call")
 
 
 def replacements(moment: Situation, rejected: Collection[str], call: str) -> tuple[tuple[Part, ...], dict[str, str]]:
