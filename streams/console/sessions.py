@@ -181,7 +181,7 @@ def _answer(shown: tuple[int, int], withheld: tuple[int, int], sessions: int) ->
     if not shown[0]:
         return "Not known yet: no call of these sessions was given a hint."
     needed = _sessions_needed(shown, withheld, sessions)
-    more = f"About {count(needed, 'more session')} are needed to see a difference of {_DIFFERENCE:.0%}."
+    more = f"To see a difference of {100 * _DIFFERENCE:.0f} points takes about {count(needed, 'more session')}."
     if not withheld[0]:
         return f"Not known yet: no hint was withheld for comparison. {more}"
     low, high = newcombe(withheld, shown)
