@@ -59,8 +59,13 @@ def parse_reference(value: bytes) -> WeightsReference | None:
     return WeightsReference(uri, sha256, size)
 
 
-@lru_cache(maxsize=2)  # all agents of a process ask for the same weights
 def sha256_of(weights: bytes) -> str:
+    # A cache would hold large weights for ever.
+    return _small(weights) if len(weights) <= MAX_INLINE_BYTES else hashlib.sha256(weights).hexdigest()
+
+
+@lru_cache(maxsize=2)  # all agents of a process ask for the same weights
+def _small(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()
 
 

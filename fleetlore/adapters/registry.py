@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Generic
 
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, WeightsReference, parse_reference, sha256_of
-from fleetlore.adapters.signatures import Document, Manifest, PublicKeys, signed_by, verify
+from fleetlore.adapters.signatures import Document, Manifest, PublicKeys, verify
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation, in_cohort
 
@@ -169,13 +169,13 @@ class RegistryView(Generic[Manifest]):
         if value is None:
             version = key.decode(errors="replace").rpartition("/")[2]
             return not self._is_pointed(version) and self._forget(version)
-        manifest = self._verified(value, self.kind)
+        manifest, signer = self._verified(value, self.kind)
         if manifest.key != key:
             raise AdapterRefused("tampered", "a manifest under the key of another")
         if self._signed.get(manifest.version, ("", b""))[1] == value:
             return False
         self._manifests[manifest.version] = manifest
-        self._signed[manifest.version] = signed_by(value, self._trusted), value
+        self._signed[manifest.version] = signer, value
         self._disowned.discard(manifest.version)
         if len(self._manifests) > KEPT_VERSIONS:
             self._forget(next(version for version in self._manifests if not self._is_pointed(version)))
@@ -185,7 +185,7 @@ class RegistryView(Generic[Manifest]):
         """Follow a signed pointer with a newer epoch. Raises AdapterRefused."""
         if value is None:
             return False  # a channel is never emptied; a rollback is a newer pointer
-        pointer = self._verified(value, AdapterPointer)
+        pointer, signer = self._verified(value, AdapterPointer)
         if pointer.name != self.kind.name or pointer.channel not in (CHANNEL, CANARY):
             return False
         mark, shown = (pointer.epoch, pointer.version), self._log_epochs.get(pointer.channel, -1)
@@ -199,15 +199,15 @@ class RegistryView(Generic[Manifest]):
         if newest is not None and pointer.epoch <= newest.epoch:
             raise AdapterRefused("stale", f"epoch {pointer.epoch} after {newest.epoch}")
         self._pointers[pointer.channel] = pointer
-        self._signed[pointer.channel] = signed_by(value, self._trusted), value
+        self._signed[pointer.channel] = signer, value
         return True
 
     def _take_revocation(self, value: bytes | None) -> bool:
         """Revoke a version, or a key with everything that it signed. Raises AdapterRefused."""
         if value is None:
             return False  # revocations are final
-        revocation = self._verified(value, Revocation)
-        if revocation.kind == "key" and not self._outranks(signed_by(value, self._trusted), revocation.what):
+        revocation, signer = self._verified(value, Revocation)
+        if revocation.kind == "key" and not self._outranks(signer, revocation.what):
             raise AdapterRefused("outranked", f"the key {revocation.what[:64]} stands before the one that revokes it")
         if revocation.key in self._revocations:
             return False
@@ -223,11 +223,11 @@ class RegistryView(Generic[Manifest]):
             self._signed.pop(what, None)
         return True
 
-    def _verified(self, value: bytes, kind: type[Document]) -> Document:
-        document = verify(value, self._trusted, kind)
+    def _verified(self, value: bytes, kind: type[Document]) -> tuple[Document, str]:
+        document, signer = verify(value, self._trusted, kind)
         if document.tenant != self.tenant:
             raise AdapterRefused("foreign", f"{kind.__name__} of tenant {document.tenant[:63]!r}")
-        return document
+        return document, signer
 
     def complete(self) -> tuple[bytes, Manifest] | None:
         """Return weights and manifest of the stable version, or None if a part is missing."""

@@ -11,9 +11,8 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -94,18 +93,14 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
     return keys
 
 
-def verify(data: bytes, trusted: PublicKeys, kind: type[Document]) -> Document:
-    """Return the document in `data` if a trusted key signed it. Fields added later get their defaults. Raises
-    AdapterRefused."""
-    signed_by(data, trusted)
-    return cast(Document, _decoded(data, kind))  # type: ignore[arg-type]  # mypy looks at the hash of an instance
+def verify(data: bytes, trusted: PublicKeys, kind: type[Document]) -> tuple[Document, str]:
+    """Return the document in `data` and the id of the trusted key that signed it.
 
-
-# All agents of a process get the same documents and share one copy.
-@lru_cache(maxsize=128)
-def _decoded(data: bytes, kind: Any) -> object:
+    Fields added later get their defaults. Raises AdapterRefused.
+    """
+    signer = signed_by(data, trusted)
     try:
-        return json_reader(kind)(data)
+        return json_reader(kind)(data), signer
     except msgspec.DecodeError as error:
         raise AdapterRefused("malformed", str(error)) from error
 
@@ -114,23 +109,17 @@ def signed_by(data: bytes, trusted: PublicKeys) -> str:
     """Return the id of the trusted key that signed `data`. Raises AdapterRefused."""
     if len(data) > _MAX_DOCUMENT_BYTES:
         raise AdapterRefused("oversized", f"{len(data)} bytes of a document")
-    return _signer(data, tuple((key_id, key.public_bytes_raw()) for key_id, key in trusted.items()))
-
-
-# It caches signed data only, because errors are not cached.
-@lru_cache(maxsize=256)
-def _signer(data: bytes, trusted: tuple[tuple[str, bytes], ...]) -> str:
     try:
         body = orjson.loads(data)
         signature = base64.b64decode(body.pop("signature"), validate=True)
         key_id, schema = str(body["key_id"]), body["schema"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AdapterRefused("malformed", repr(error)[:200]) from error
-    key = dict(trusted).get(key_id)
+    key = trusted.get(key_id)
     if key is None:
         raise AdapterRefused("unknown_key", f"no trusted key is {key_id[:64]!r}")
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, _canonical(body))
+        key.verify(signature, _canonical(body))
     except InvalidSignature:
         raise AdapterRefused("tampered", "the signature does not match") from None
     except orjson.JSONEncodeError as error:  # nested too deeply to encode; the decoder allows more

@@ -181,6 +181,7 @@ class AdapterSubscriber(Generic[Holder]):
             self._refuse(refusal, version)
             self._ack(version, refusal.reason, self._clock.monotonic() - began)
             return
+        self._fetched = None  # it is loaded, and may be of half a gigabyte
         if view.revoked(version) or view.followed_by(self._agent) != pointer:
             return  # it was rolled back or revoked during loading; the newest is staged next
         self._pending = _Staged(loaded, self._clock.monotonic() - began)

@@ -25,12 +25,12 @@ def manifest() -> RetrievalManifest:
 
 
 def test_a_manifest_comes_back_as_it_was_signed() -> None:
-    assert verify(KEY.sign(manifest()), TRUSTED, RetrievalManifest) == manifest()
+    assert verify(KEY.sign(manifest()), TRUSTED, RetrievalManifest) == (manifest(), KEY.key_id)
 
 
 def test_a_pointer_comes_back_as_it_was_signed() -> None:
     pointer = pointer_to(manifest(), 7)
-    assert verify(KEY.sign(pointer), TRUSTED, AdapterPointer) == pointer
+    assert verify(KEY.sign(pointer), TRUSTED, AdapterPointer) == (pointer, KEY.key_id)
 
 
 def test_equal_manifests_have_equal_bytes() -> None:
@@ -46,7 +46,7 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
     changed = bytearray(SIGNED)
     changed[place] ^= flip
     try:
-        accepted = verify(bytes(changed), TRUSTED, RetrievalManifest)
+        accepted, _ = verify(bytes(changed), TRUSTED, RetrievalManifest)
     except AdapterRefused:
         return
     # Base64 and JSON have more than one spelling for the same value; what was signed must still be what is read.

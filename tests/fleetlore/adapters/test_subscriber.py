@@ -1,6 +1,8 @@
 """The versions that the subscriber stages, applies and counts. With a broker: tests/sinks/test_adapter_publisher.py."""
 
 import asyncio
+import hashlib
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +12,8 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.random_adapters import calls_manifest_for, pointer_to, random_call_model, version_of
-from fleetlore.adapters.blob_store import BlobStore
+from benchmarks.random_adapters import calls_manifest_for, lora_manifest_for, pointer_to, random_call_model, version_of
+from fleetlore.adapters.blob_store import BlobStore, sha256_of
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.adapters.slot import AdapterSlot
@@ -19,7 +21,13 @@ from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.calls.document import Document
 from fleetlore.retrieval.adapter import RetrievalSlot
-from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, RetrievalManifest, Revocation
+from fleetlore.wire.adapter_manifest import (
+    AdapterManifest,
+    CallsManifest,
+    LanguageModelManifest,
+    RetrievalManifest,
+    Revocation,
+)
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
@@ -82,6 +90,15 @@ class Feed(RegistryFollower):
 
     def ack(self, key: str, document: dict[str, Any]) -> None:
         self.told.append((key, document))
+
+
+class Small(AdapterSlot[int]):
+    """Loads weights of any size into a number."""
+
+    kind = LanguageModelManifest
+
+    def load(self, weights: bytes, manifest: AdapterManifest) -> int:
+        return len(weights)
 
 
 @pytest.fixture
@@ -216,6 +233,29 @@ async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: Subscr
     await subscriber.close()
 
 
+async def test_fetched_weights_are_let_go_once_they_are_loaded(feed: Feed, tmp_path: Path) -> None:
+    """A server of a language model held those of its LoRA in memory for ever, which may be half a gigabyte."""
+    blob_store, holder = BlobStore(f"file://{tmp_path}"), Small()
+    subscriber: Subscriber = AdapterSubscriber(
+        "nowhere:1", "acme", "a1", TRUSTED, holder, blob_store=blob_store, feed=feed
+    )
+    feed.follow(subscriber)
+    weights = bytes(2**20)
+    manifest = lora_manifest_for(weights, "acme")
+    await feed.deliver(blob_store.put("acme", manifest.version, weights).to_json(), manifest, 1)
+    (fetch,) = [task for task in asyncio.all_tasks() if task.get_name() == "fleetlore-weights"]
+    await fetch
+    assert subscriber.version == manifest.version
+    held = [part for value in vars(subscriber).values() for part in (value if isinstance(value, tuple) else (value,))]
+    assert weights not in held
+
+
+def test_large_weights_are_hashed_and_not_kept() -> None:
+    weights = bytes(2**20)
+    held = sys.getrefcount(weights)
+    assert sha256_of(weights) == hashlib.sha256(weights).hexdigest() and sys.getrefcount(weights) == held
+
+
 async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     kind: str, feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +266,7 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     )
     feed.follow(subscriber)
     await feed.deliver(*version(kind, 1), 1)
-    weights, manifest = version(kind, 2)
+    weights, manifest = version(kind, 20_231)  # of no other test: one that is loaded already needs no thread
     folding, revoked = threading.Event(), threading.Event()
     prepare, run = subscriber.holder.prepare, []
 
