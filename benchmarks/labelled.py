@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ __all__ = ["DATA", "HELD_OUT", "LOGS", "Labelled", "read_logged", "read_texts"]
 
 DATA = Path(__file__).parent / "data"
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "dev"
+_ESCAPED, _ESCAPES = re.compile(r"\\([\\nt])"), {"\\": "\\", "n": "\n", "t": "\t"}
 LOGGED, HELD_OUT = "logged runs", "logged runs, held out"
 
 
@@ -44,7 +46,7 @@ def read_texts(path: Path = DATA / "error_texts.txt") -> list[Labelled]:
         for line in lines:
             kind, bar, text = line.partition(" | ")
             typed = bool(bar) and " " not in kind
-            text = (text if typed else line).replace("\\n", "\n").replace("\\t", "\t")
+            text = _ESCAPED.sub(lambda escaped: _ESCAPES[escaped[1]], text if typed else line)
             found.append(Labelled(tool, label, kind if typed else None, text, part))
     return found
 

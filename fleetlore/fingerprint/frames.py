@@ -7,6 +7,7 @@ is one row.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import unicodedata
@@ -21,11 +22,13 @@ MAX_MESSAGE = 8000
 # Lines that are read from either end. Stacks and build logs repeat themselves in between.
 _MAX_LINES = 32
 _MAX_STRIPPED = 4
+# Lines below the one that names the failure in which more of its name may stand.
+_MAX_BELOW = 5
 # Errors in JSON are not nested deeper, and name themselves in the first few fields.
 _MAX_DEPTH, _MAX_FIELDS = 8, 6
 
 
-_Kind = Literal["strip", "drop", "sums", "mark", "names", "raises", "cause", "join"]
+_Kind = Literal["strip", "drop", "sums", "mark", "names", "raises", "cause", "join", "more"]
 
 
 class Frame(NamedTuple):
@@ -40,7 +43,9 @@ class Frame(NamedTuple):
             `names`: the line names a failure. The first one counts.
             `raises`: the same, but the last one of a traceback counts.
             `cause`: the text behind the match, or else the next line, is the cause of the lines before.
-            `join`: the line leads to the next one, and both name the failure.
+            `join`: the line leads to the next one, and both name the failure. So does a line that ends with a
+                colon, if it is one word, or if a list or a quoted name follows.
+            `more`: one of the lines below the one that names the failure, and part of its name.
         pattern: matched at the start of a line without its indentation.
         example: a text that is read differently without this row.
     """
@@ -64,9 +69,9 @@ FRAMES = tuple(
         ("drop", r"[$>] \S", "$ jq .\njq: not found"),
         ("strip", r"\W*(?:stderr|remote)\W*:\s+", "stderr: jq: not found"),
         # Boxes, bullets and rules.
-        ("strip", r"[│║|┃╭╰├└×✖✘✗❌⨯▶»]+[─>━═]*(?: |$)", "│ jq: not found"),
+        ("strip", r"[│║|┃╭╰├└×✖✘✗❌⨯▶»]+[─>━═▶]*(?: |$)|x (?=[A-Z])|`-> ", "│ jq: not found"),
         ("drop", r"[\W_]+$", "=====\njq: not found"),
-        # What loggers and build tools put in front of a line.
+        # Loggers and build tools put these in front of a line.
         ("strip", r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?: -)? ",
          "2026-01-02T03:04:05Z jq: not found"),
         ("strip", r"#\d+ (?:\d+\.\d+ |(?=ERROR))", "#12 0.345 jq: not found"),
@@ -76,6 +81,14 @@ FRAMES = tuple(
         ("strip", r"psql:\S+:\d+: ", 'psql:/tmp/q.sql:3: ERROR:  column "x" does not exist'),
         ("strip", r"\d\d:\d\d:\d\d +", "12:00:01  jq: not found"),
         ("strip", r"PHP (?=[A-Z]\w+ error: )", "PHP Fatal error:  x"),
+        ("strip", r"\S+:\d+:in [`'][^`']*': ", "/w/a.rb:1:in `require': cannot load such file -- nokogiri"),
+        ("strip", r"Error in .{1,200}? : ", 'Error in f(x) : could not find function "g"'),
+        ("strip", r"(?:notarget|404) (?=[A-Z])|e: (?=\S+:)|! (?!\[)|[\d. :kMG-]{20,}(?=curl: )",
+         "! Undefined control sequence."),
+        ("strip", r"Step #?\d+(?: - \"[^\"]*\")?: ", "Step #1: jq: not found"),
+        ("strip", r"\[\w+\] +(?=\S+:\d+: )", "[javac] a/B.java:5: error: ';' expected"),
+        ("strip", r"Exception in thread \"[^\"]*\" ", 'Exception in thread "main" java.lang.StackOverflowError'),
+        ("strip", r"(?:\S*\bld: )?\S+:\(\.\w+\+0x[0-9a-f]+\): ", "a.c:(.text+0x1d): undefined reference to `pow'"),
         # Tracebacks of Python.
         ("mark", r"E {2,}", "==== FAILURES ====\nE   boom"),
         # Stacks of other languages.
@@ -103,6 +116,22 @@ FRAMES = tuple(
         ("drop", r"# [\w./-]+$", "# example.com/app\nboom"),
         ("drop", r"\[INFO\]|COMPILATION ERROR|Tests run: ", "[INFO] Compiling 3 files\nboom"),
         ("drop", r"-- |==+> |== Comp", "-- Detecting a compiler\nboom"),
+        ("drop", r"\[\d+/\d+\] |\w+ (?:add|install|run|build|test) v\d|Scope: |Progress: |Lockfile is ",
+         "yarn add v1.22.19\nboom"),
+        ("drop", r"(?:Using|Resolved|Prepared|Audited|Solving|Installing|Retrying|Found|Examining|Channels:?) ?",
+         "Using Python 3.12.1 environment at: .venv\nboom"),
+        ("drop", r"(?:Err:\d+|[WN]:|Warning: Permanently added) ", "Err:6 https://a.example focal\nboom"),
+        ("drop", r"(?:\S*\bld: )?\S+: in function ", "/usr/bin/ld: a.o: in function `main':\nboom"),
+        ("drop", r"@ |(?:[A-Z']+ ){3}", "@ WARNING: HOST KEY HAS CHANGED! @\nboom"),
+        ("drop", r"Host key for |/\S+ -\S|\d+ of \d+ ", "1 of 1 ERROR creating table\nboom"),
+        ("drop", r"(?:% Total|Dload) |--\d|\(/|This is \w*TeX|Document Class|entering |restricted |LaTeX2e",
+         "--2026-01-02 03:04:05--  https://a.example/b\nboom"),
+        ("drop", r"The current \w+ SDK version|pub get failed|description\W*$|Description\W*$",
+         "The current Dart SDK version is 3.2.0.\nboom"),
+        ("drop", r"Error in .{1,200}? :$", "Error in f(x) :\ncould not find function \"g\""),
+        ("drop", r"[A-Z]\w+ at /\S*$", "OperationalError at /admin/\nno such table: post"),
+        ("drop", r"(?:[\w.]+: )?<?_?\w*RpcError of RPC that", "<_InactiveRpcError of RPC that terminated with:\nboom"),
+        ("drop", r"code E(?:TARGET|404)$", "code ETARGET\nNo matching version found for a@9."),
         ("drop", r"(?:Fetching|Resolving|Loading|Updating|Running with|Command line|vite v\d|✓) ?",
          "Fetching gems\nboom"),
         ("drop", r"(?:Encountered an error|Received exception from|FAIL) ?", "Encountered an error:\nboom"),
@@ -114,6 +143,11 @@ FRAMES = tuple(
         ("drop", r"(?i:(?:error:? )?command failed\b)", "Error: command failed: jq\njq: not found"),
         ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nInvalid object name 'x'."),
         ("drop", r"\[(?:\d+ lines of|end of) output\]", "[6 lines of output]\nboom"),
+        ("drop", r"fatal: Could not read from remote repository",
+         "fatal: Could not read from remote repository.\nboom"),
+        ("drop", r"\[?[A-Z]\w+(?:Error|Exception|Failure)\]?$", "SolverProblemError\nboom"),
+        ("drop", r"Package \S+ is not available, but|This may mean that|is only available from",
+         "Package gpg is not available, but is referred to by another package.\nboom"),
         ("drop", r"error: failed to push some refs", "boom\nerror: failed to push some refs to 'x'"),
         ("drop", r"(?:note|hint|help|warning|WARNING|npm WARN|info)\b", "warning: x\nboom"),
         # Lines that name a failure.
@@ -123,6 +157,8 @@ FRAMES = tuple(
         ("sums", r"! \[(?:remote )?rejected\]", "error: x\n! [rejected] main -> main (fetch first)"),
         ("names", r"(?:(?:[A-Z]:)?[^\s:(]++[:(]\d+(?:[:,]\d+)?\)?:? (?:- )?)?(?:fatal )?error(?:\[\w+\]| [A-Z]+\d+)?: ",
          "boom\na.c:5:3: error: expected ';'"),
+        ("names", r"E: ", "boom\nE: Unable to locate package gpg"),
+        ("names", r"(?:ERR_)[A-Z_\d]+ +(?=\w)", "boom\nERR_PNPM_FETCH_404  GET x: Not Found"),
         ("mark", r"\d+:\d+ +error +", "/a.js\n9:8  error  'x' is not used  no-unused-vars"),
         ("names", r"CMake Error\b|\*\* \(", "boom\nCMake Error at CMakeLists.txt:6 (find_package):"),
         ("names", r"(?:ERROR|FATAL|PANIC|Fatal|fatal|panic|Error|abort)\b.{0,40}?: ", "boom\nfatal: no"),
@@ -132,6 +168,8 @@ FRAMES = tuple(
         ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
         # Lines that lead to others.
         ("cause", r"\* What went wrong:", "FAILURE: Build failed.\n* What went wrong:\nboom"),
+        ("cause", r"\w+InjectorError: (?=No provider)", "Error: A -> B:\nNullInjectorError: No provider for B!"),
+        ("cause", r"ERROR at Row:\d+:Column:\d+$", "Id, Naem\nERROR at Row:1:Column:9\nNo such column 'Naem'"),
         ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
         ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
         ("join", r"Error (?:executing|calling|invoking) .{0,500}:$", "Error executing tool x:\nboom"),
@@ -143,10 +181,12 @@ FRAMES = tuple(
         ("join", r"ORA-06550: ", "ORA-06550: line 1, column 7:\nPLS-00201: identifier 'X' must be declared"),
         ("join", r"(?:[\w.]+: )?(?:\([\w.]+\) )?(?:\d+ \(\w+\): )?(?:[0-9a-f-]{36}: )?SQL compilation error:",
          "SQL compilation error:\nObject 'A' does not exist"),
+        ("more", r"symbol *: ", "a.java:3: error: cannot find symbol\n  f();\n  symbol:   method f()"),
         ("join", r"Error: [A-Z][a-z]+(?: [a-z]+){1,6}$", "Error: Unsupported argument\nNo argument named \"x\"."),
     )
 )  # fmt: skip
 
+_QUOTES = str.maketrans("‘’‚“”„«»", "'" * 3 + '"' * 5)
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _TAG = re.compile(r"<[^<>]*>")
 _TAGGED = re.compile(r"<(\w{1,40})>([^<].*)</\1>", re.S)
@@ -158,14 +198,20 @@ _EXCEPTION = re.compile(r"(?:Exception in thread \"[^\"]*\" )?((?:[A-Za-z_$][\w$
 # Lines that name a failure hold a colon or wide blanks, begin with a sign or are one word. Most lines do not.
 _MAY_SPEAK = re.compile(r"[^:]*:|[^\w\s]|\S+(?:$|  )").match
 # A line that is only a name: what is said about it stands on the next one.
+_LISTED = re.compile(r"[-*•] \S|[\"'`]|Because ").match
 _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 
 # Fields of an error in JSON: its code, where it is, and its words.
 _CODES = ("status_code", "statuscode", "code", "status", "type", "reason", "error_code", "title", "error")
-_NAMES = ("loc", "path", "field", "param", "property", "parameter", "pointer", "argument")
+_NAMES = ("loc", "path", "field", "property", "parameter", "pointer", "argument")
 _WORDS = ("message", "msg", "detail", "details", "error_description", "error_message", "errormessage", "description")
 _FIELDS = frozenset((*_CODES, *_NAMES, *_WORDS, "errors"))
 _DECODER = json.JSONDecoder()
+# The place within a line at which JSON begins, and the status in front of it, which its fields repeat.
+_EMBEDDED = re.compile(r"(?:[:>-] |\d |\n)(?=\{ ?['\"]|\[\{ ?['\"])")
+_STATUS_BEFORE = re.compile(
+    r"(?:\b(?:API )?Error(?: code)?[: ]+|\b(?:HTTP|status(?: code)?)[: ]+)?\b[1-5]\d\d(?: [A-Z]\w+)*[\s:-]+$", re.I
+)
 
 
 def excerpt(message: str) -> str:
@@ -186,8 +232,8 @@ class FrameReader:
         self._strip, self._drop, self._join, self._cause = (
             re.compile(joined[kind]).match for kind in ("strip", "drop", "join", "cause")
         )
-        self._mark = re.compile(joined["mark"]).match
-        speaking = ("sums", "mark", "names", "raises", "cause")
+        self._mark, self._more = re.compile(joined["mark"]).match, re.compile(joined["more"]).match
+        speaking = ("sums", "mark", "cause", "names", "raises")
         self._speaks = re.compile("|".join(f"(?P<{kind}>{joined[kind]})" for kind in speaking)).match
 
     def line(self, message: str) -> str:
@@ -232,9 +278,11 @@ class FrameReader:
     def _joined(self, lines: list[str], place: int) -> str:
         if mark := self._mark(lines[place]):
             return lines[place][mark.end() :]
-        if not self._join(lines[place]):
-            return lines[place]
-        following = [line for line in lines[place + 1 : place + 6] if not self._drop(line)]
+        below = lines[place + 1 : place + 1 + _MAX_BELOW]
+        following = [line for line in below if not self._drop(line)]
+        leads = lines[place].endswith(":") and following and (" " not in lines[place] or _LISTED(following[0]))
+        if not (leads or self._join(lines[place])):
+            return " ".join((lines[place], *(line for line in below if self._more(line))))
         count = 2 if following and _ONLY_A_NAME.fullmatch(following[0]) else 1
         return " ".join((lines[place], *following[:count]))
 
@@ -251,7 +299,7 @@ class FrameReader:
 def _plain(message: str) -> str:
     """A text in one Unicode form, without colours and marks."""
     if not message.isascii():
-        message = unicodedata.normalize("NFC", message).replace("\ufeff", "")
+        message = unicodedata.normalize("NFC", message).replace("\ufeff", "").translate(_QUOTES)
     return _ANSI.sub("", message) if "\x1b" in message else message
 
 
@@ -260,37 +308,52 @@ def _unpacked(text: str) -> str:
     text = text.strip()
     if tagged := _TAGGED.fullmatch(text):
         return tagged[2].strip()
-    if text[:1] in ("{", "["):
-        start = 0
-    elif (start := text.find("{\n")) < 0:
+    start = 0 if text[:1] in ("{", "[") else text.find("{\n")
+    if start < 0 and "{" in text and (embedded := _EMBEDDED.search(text)):
+        start = embedded.end()
+    if start < 0:
         return _without_html(text) if "<" in text else text
     try:
-        value, end = _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError):  # no JSON, or cut
+        value, end = _decoded(text, start)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # no JSON, or cut
         return " ".join(text.split()) if start == 0 and text[:1] == "{" else text
-    found: list[str] = []
-    _collect(value, found, 0)
-    return f"{text[:start]}{': '.join(found)}{text[end:]}" if found else text
+    codes: list[str] = []
+    words: list[str] = []
+    _collect(value, codes, words, 0)
+    found = ": ".join((*codes, " ".join(words)) if words else codes)
+    return f"{_STATUS_BEFORE.sub('', text[:start])}{found}{text[end:]}" if found else text
 
 
-def _collect(value: Any, found: list[str], depth: int) -> None:
-    """Add what the fields of an error say, each once, in their order."""
-    if depth > _MAX_DEPTH or len(found) >= _MAX_FIELDS:
+def _decoded(text: str, start: int) -> tuple[Any, int]:
+    """The value that begins at a place of a text, as JSON or as Python writes it, and where it ends."""
+    if text[start + 1 : start + 2] != "'":
+        return _DECODER.raw_decode(text, start)
+    end = text.rfind("}") + 1
+    return ast.literal_eval(text[start:end]), end
+
+
+def _collect(value: Any, codes: list[str], words: list[str], depth: int) -> None:
+    """Add the codes of an error, and the names and words that say what it is, each once, in their order."""
+    if depth > _MAX_DEPTH or len(codes) + len(words) >= _MAX_FIELDS:
         return
     if isinstance(value, list):
         for each in value:
-            _collect(each, found, depth + 1)
+            _collect(each, codes, words, depth + 1)
     elif isinstance(value, dict):
         for key, each in value.items():
-            if key.lower() not in _FIELDS:
-                if isinstance(each, dict | list):
-                    _collect(each, found, depth + 1)
-            elif isinstance(each, dict) or (isinstance(each, list) and any(isinstance(one, dict) for one in each)):
-                _collect(each, found, depth + 1)
-            else:
-                words = ".".join(map(str, each)) if isinstance(each, list) else str(each)
-                if words and each is not None and not isinstance(each, bool) and words not in found:
-                    found.append(words)
+            field = str(key).lower()
+            nested = isinstance(each, dict) or (isinstance(each, list) and (field not in _FIELDS or _has_object(each)))
+            if nested:
+                _collect(each, codes, words, depth + 1)
+            elif field in _FIELDS and each is not None and not isinstance(each, bool):
+                found = codes if field in _CODES else words
+                text = ".".join(map(str, each)) if isinstance(each, list) else str(each)
+                if text and text not in found:
+                    found.insert(0 if field in _NAMES else len(found), text)
+
+
+def _has_object(values: list[Any]) -> bool:
+    return any(isinstance(each, dict) for each in values)
 
 
 def _without_html(text: str) -> str:

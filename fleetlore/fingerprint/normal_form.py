@@ -8,7 +8,7 @@ The template is that line with what differs from one instance to the next masked
 template where one piece of advice would serve both. So instances are masked: paths, files, hosts, users, branches, ids,
 addresses, times, sizes, values; by what they look like, or else by where they stand (`pathspec '…'`, `…: No such file
 or directory`). What the advice would name is kept: commands, packages, modules, functions, options, tables, columns,
-keys; and so are codes. The rules are in `fleetlore.fingerprint.template_rules`.
+keys; and so are codes. The rules are in `fleetlore.fingerprint.template_rules` and `noise_rules`.
 
 Everything is masked alike, because the same place holds a number here and a word there: `got 3`, `got []`; `host
 10.0.0.7`, `host build-7`. Measured against labels by `python -m benchmarks patterns`.
@@ -24,7 +24,8 @@ from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from fleetlore.fingerprint.frames import head_line
-from fleetlore.fingerprint.template_rules import LOOKS, MASK, NOISE, PLACES, QUOTED, SYSTEM_SAYS, Rule
+from fleetlore.fingerprint.noise_rules import NOISE
+from fleetlore.fingerprint.template_rules import LOOKS, MASK, PLACES, QUOTED, SYSTEM_SAYS, Rule
 
 __all__ = ["head_line", "is_sentence", "template"]
 
@@ -39,7 +40,7 @@ _MAX_LINE = 600
 # What was searched for in vain: there it is not the instance but the failure.
 _SOUGHT = re.compile(
     rf"\bno (?:match(?:es)?|occurrences?|references?)(?: \w+)? (?:for|of):? ({QUOTED}|.{{1,80}}?)(?= in |$)"
-    r"|\bprovides package ([^\s;:]+)",
+    r"|\bprovides package ([^\s;:]+)|\bto perform (?:the )?(?:action )?('[^']*'|\S+)",
     re.I,
 )
 _KEPT = "\x1a"
@@ -64,7 +65,7 @@ _INSTANCES = frozenset(
     worker address email
     """.split()  # noqa: SIM905
 )
-_LEADING = frozenset({"name", "named", "id", "with", "called"})
+_LEADING = frozenset({"the", "name", "named", "id", "with", "called"})
 _VALUES = re.compile(r"\[[\s,.;:<*>-]*\]|\([\s,.;:<*>-]*<\*>[\s,.;:<*>-]*\)|\{[\s,.;:<*>-]*\}")
 _WITH_MASK = re.compile(r"\[[^\[\]]*<\*>[^\[\]]*\]")
 _QUOTED_MASK = re.compile(r"['\"`‘“]<\*>['\"`’”]")
@@ -98,7 +99,8 @@ _MAX_WRAPPERS = 4
 _WRAPPERS = frozenset(
     """
     agenttoolcallerror agenttoolexecutionerror baseexception error exception executionerror failed failure functionerror
-    functionexecutionerror mcperror modelretry other toolcallerror toolerror toolexception toolexecutionerror toolfailed
+    functionexecutionerror mcperror modelretry other replyerror
+    responseerror toolcallerror toolerror toolexception toolexecutionerror toolfailed
     toolfailederror toolinvocationerror toolretryerror unknown unknownerror
     """.split()  # noqa: SIM905
 ) | {""}
@@ -106,21 +108,33 @@ _WRAPPERS = frozenset(
 _CODED = re.compile(
     r"(\[(?:errno|winerror) \d+\])|((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):"
 )
+# Codes in front of a sentence of four words or more, which says the same. Who writes the code depends on the door.
+_CODES_BEFORE = re.compile(
+    r"^(?:(?:[1-5]\d\d(?! (?:Client|Server) Error)|E(?!RR)[A-Z]{3,}|\(?\[?(?:[A-Za-z]+[_.])+\w+\]?\)?|\([A-Z]\w+\)"
+    r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
+    r"(?: error)?|\d{1,4}(?=: )|ERR|(?i:error|fatal)(?=:)|\d{1,2} (?=[A-Z_]+: ))[: ]+(?:- )?)+"
+    r"(?=(?:\S+ +){3}\S)"
+)
+# Compilers name the file in front, and what calls them may have cut it off.
+_POSITION = re.compile(r"^<\*>:? (?:(?:fatal )?error:? )?(?=\S)")
+_QUOTES = str.maketrans('"`', "''")
 # What frameworks say in front of what the tool said; its arguments, where they are quoted, are at most 400 characters.
 _SENTENCE = re.compile(
     r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
     r"(?:tool|function)\b(?:(?! with )[^:{}]){0,100}(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?"
     r"(?: with error)?: +"
     r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error): +"
-    r"|(?:uncaught|unhandled) (?=[A-Z])|error: +(?=(?-i:[A-Z])\w*Error\b)",
+    r"|(?:uncaught|unhandled) (?=[A-Z])|error: +(?=(?-i:[A-Z])\w*Error\b)|(?:api error|caused by): +|\(error\) +"
+    r"|(?:\w+ )?error (?:in|processing|deploying|running|creating) "
+    r"(?:'[^']*'|[^:'\n]){1,80}: +(?=(?:\S+ +){3})",
     re.I,
 )
 _SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "Iteration")
 _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
     rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
-    r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error))"
-    r"(?:: +|:$|$|(?=\()|(?<=\w)\) +)"
+    r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error)|(?:[A-Z]\w{0,63}::){1,8}[A-Z]\w*)"
+    r"(?:: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
 _QUOTED_LINE = re.compile(r"(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
@@ -163,9 +177,16 @@ _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
 def _grouped(rules: tuple[Rule, ...]) -> tuple[_Masks, ...]:
     """The rules with neighbours of the same marks put together, so that each mark is looked for once."""
     return tuple(
-        (marks, tuple((pattern.sub, _function(instead)) for _, pattern, instead in group))
+        (marks, tuple((_sub(pattern), _function(instead)) for _, pattern, instead in group))
         for marks, group in groupby(rules, key=itemgetter(0))
     )
+
+
+def _sub(pattern: re.Pattern[str]) -> Callable[..., str]:
+    """The pattern's `sub`. An anchored pattern is tried at the start alone: a search would try every place."""
+    if pattern.pattern[0] != "^":
+        return pattern.sub
+    return lambda instead, line: line if pattern.match(line) is None else pattern.sub(instead, line)
 
 
 def _function(instead: _Instead) -> _Instead:
@@ -221,7 +242,7 @@ def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
 
 def _without_sought(line: str) -> tuple[str, str]:
     """The line with what was searched for put aside, so that no mask takes it."""
-    found = _SOUGHT.search(line) if "no " in line.lower() else None
+    found = _SOUGHT.search(line) if _has_any(line.lower(), ("no ", "to perform ", "provides")) else None
     if found is None:
         return line.replace(_KEPT, ""), ""
     start, end = found.span(found.lastindex or 1)
@@ -236,7 +257,8 @@ def _quoted(match: re.Match[str]) -> str:
     words = match.string[max(0, start - 40) : start].lower().replace(":", " ").split()
     while words and words[-1] in _LEADING:
         words.pop()
-    if not words or words[-2:-1] == ["or"]:  # `type or namespace name 'x'` is code
+    # `type or namespace name 'x'` and `depends on a node named 'x'` are code.
+    if not words or words[-2:-1] == ["or"] or "depends" in words:
         return quoted
     kind = words[-1].partition(".")[0].strip("\"'(,")
     return MASK if kind in _INSTANCES or kind.removesuffix("s") in _INSTANCES else quoted
@@ -291,7 +313,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
         error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
     error_class, line = _without_wrappers(error_class, head)
     line = _unquoted(line)
-    text = template(line)
+    text = template(_CODES_BEFORE.sub("", line))
     status = _HTTP.search(line) if _STATUS.search(line) else None
     stated = error_class
     error_class = stated or _class_by_text(message, line, status, text)
@@ -302,7 +324,8 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     )
     key = _without_language(text)
     enough = _ENOUGH_WORDS if stated else 1
-    by_words = key != text or len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text))) >= enough
+    by_words = key != text or text == error_class.lower() or len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text))) >= enough
+    key = _POSITION.sub("", key).translate(_QUOTES)
     identity = f"{'' if by_words else error_class[:MAX_CLASS]}\x1f{key}"
     return _NormalForm(error_class[:MAX_CLASS], text, transient, identity)
 

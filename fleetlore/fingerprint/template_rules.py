@@ -1,4 +1,4 @@
-"""List what is masked in an error text, and what says nothing and is dropped.
+"""List what is masked in an error text.
 
 What looks like an instance is masked: paths, files, hosts, addresses, ids, times, numbers; and what stands where an
 instance stands.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from http import HTTPStatus
 
 MASK = "<*>"
 
 # Each rule: what the text (in lower case) contains one of, if it can match at all; the pattern; what comes instead.
+# If a pattern begins with `^`, so do all of its alternatives.
 # Looking for a word first costs a hundredth of a search that finds nothing.
 Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], str]"]
 
@@ -86,6 +86,12 @@ def _number(match: re.Match[str]) -> str:
 # What an instance looks like; the longer form first, so that a part of it is not masked on its own.
 LOOKS: tuple[Rule, ...] = (
     (("://",), re.compile(r"\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+", re.I), MASK),
+    (
+        ("s/",),
+        re.compile(r"\b(?:projects|subscriptions|namespaces|organizations|folders|buckets|users|repos|orgs)/[\w.@-]+"),
+        MASK,
+    ),
+    (("file:/",), re.compile(r"\bfile:/[^\s'\"<>)\]`]+"), MASK),
     (("</",), re.compile(r"<[a-z]\w*(?:\s[^<>]*)?>.*?</\w+>"), MASK),
     (("@",), re.compile(r"'[^'\s]*'@'[^'\s]*'|(?<![\w@/])[\w.+-]+@[\w-]+(?:\.[\w-]+)*(?::[\w./-]+)?"), MASK),
     (("arn:",), re.compile(r"\barn:aws[\w-]*:[^\s'\"<>)\]`,]+"), MASK),
@@ -147,112 +153,6 @@ _SYSTEM = (
 SYSTEM_SAYS = "(?:device or |text )?(?:" + "|".join(_SYSTEM) + ")"
 
 
-def _said(match: re.Match[str]) -> str:
-    return match.group(1) + match.group(3).replace('\\"', "'")
-
-
-_TAG = re.compile(r"</?[A-Za-z][\w:-]*[^<>]*>")
-
-# What says nothing of its own, and what stands in the way of the rules behind.
-NOISE: tuple[Rule, ...] = (
-    # A database's code in front of its words, as its shell and each driver write it; the words say the same.
-    (("(",), re.compile(r"^\(\d{4}, ?([\"'])(.*)\1\)$"), r"\2"),
-    (("(",), re.compile(r"^\((\d+), ?([\"'])(.*)\2\)$"), r"code \1: \3"),
-    (
-        ("error ", " (", "pq:", "er_", "sqlstate["),
-        re.compile(
-            r"^(?:ERROR \d{4}(?: \(\w{5}\))?(?: at line \d+)?|\d{4,6} \(\w{5}\)|pq|ER_[A-Z_]+"
-            r"|SQLSTATE\[\w+\](?: \[\d+\])?(?:: [A-Z][\w ]+)?): (?:\d{4} |[0-9a-f-]{36}: )?",
-            re.I,
-        ),
-        "",
-    ),
-    (("[type=",), re.compile(r" ?\[type=.*"), ""),
-    (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
-    (("][",), re.compile(r"^(?:\('\w{5}', \")?(?:\[[\w .]+\] ?){2,}"), ""),
-    (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
-    # A shell names the script and the line; neither says what is wrong.
-    (
-        (": ",),
-        re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "),
-        "sh: ",
-    ),
-    (("bash: ",), re.compile(r"^bash: "), "sh: "),
-    (
-        ("_id", "requestid", "traceid"),
-        re.compile(r",? ?['\"]?(?:(?<!\w)\w+_id|requestId|traceId)['\"]?: ?['\"][^'\"]*['\"]", re.I),
-        "",
-    ),
-    # An answer in XML or HTML: its words without the tags, and without what names the one request.
-    (("<title>",), re.compile(r"^.*<title>(.*?)</title>.*", re.I), r"\1"),
-    (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
-    (("</",), re.compile(r"^(?=<).*", re.S), lambda match: _TAG.sub(" ", match.group()).strip()),
-    (
-        (")", "]", "error", "fatal"),
-        re.compile(
-            r"^(?:[\[(](?:error|err|fatal|critical|warn(?:ing)?)[\])]:?\s+)|^(?:(?:fatal )?error|fatal)\s?:\s+(?=\S+ )",
-            re.I,
-        ),
-        "",
-    ),
-    ((" :",), re.compile(r" +:(?= )"), ":"),
-    # The fields of a log line.
-    (
-        ("=",),
-        re.compile(
-            r"\b((?:user|username|host|hostname|ip|addr|peer|client|id|pid|\w+_id|session|trace|span|account|email|"
-            r"node|pod|queue|job|task|"
-            r"worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+",
-            re.I,
-        ),
-        r"\1<*>",
-    ),
-    # Of an answer in JSON the message is read like any other; in quotes it would look like a value.
-    (
-        ("{",),
-        re.compile(
-            r"(?<=[{\s,])(['\"](?:message|msg|error|details?|reason|description)['\"]\s*[:=]\s*)"
-            r"(['\"])(.*?)(?<!\\)\2(?=\s*[,}\]])",
-            re.I,
-        ),
-        _said,
-    ),
-    # A sentence behind the first that only gives advice.
-    (
-        (". ", "; ", ": "),
-        re.compile(
-            r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|"
-            r"use(?! of)|consider|visit|note|refer|"
-            r"more details|you (?:can|may|should|must|need)|is the|are you|contact) .*",
-            re.I,
-        ),
-        "",
-    ),
-    (
-        ("=", "<", ">", "@"),
-        re.compile(
-            r"(?<=\w)@[\^~]?\d+(?:\.\d+){0,2}(?![\w.])"
-            r"|(?<=[\w\]])(?:===?|>=|<=|~=|!=|<|>)\s?\d[\w.*+!]*(?:,\s?(?:[<>=!~]=?)\s?\d[\w.*]*)*"
-        ),
-        "",
-    ),
-    # The program that speaks is named with its folder here and without it there.
-    (("bin/",), re.compile(r"^/(?:usr/(?:local/)?)?s?bin/(?=[\w.+-]+: )"), ""),
-    (("error '",), re.compile(r"(?<=error )'([1-5]\d\d)\b[^']*'", re.I), r"\1"),
-    (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
-    (
-        ("1", "2", "3", "4", "5"),
-        re.compile(
-            # The first character is a set, because a search for one is ten times as fast as for a boundary.
-            r"([1-5](?<=\b[1-5])\d\d) (?:"
-            + "|".join(sorted((re.escape(each.phrase) for each in HTTPStatus), reverse=True))
-            + r")\b",
-            re.I,
-        ),
-        r"\1",
-    ),
-)
-
 _NAMED_BARE = frozenset(
     {"branch", "bucket", "cluster", "container", "image", "instance", "namespace", "network", "node", "pod", "volume"}
 )
@@ -304,6 +204,18 @@ PLACES: tuple[Rule, ...] = (
     ),
     ((" is not ",), re.compile(rf"{QUOTED}(?= is not (?:a valid|one of|in |an? ))"), MASK),
     (("resolve host",), re.compile(r"(resolve host(?:name)?:? )[\w.-]+", re.I), rf"\1{MASK}"),
+    (("architecture ",), re.compile(r"(for architecture )\w+", re.I), rf"\1{MASK}"),
+    (("provided: ",), re.compile(r"(\bprovided: )\S+"), rf"\1{MASK}"),
+    (
+        ("find ", "no such ", "unknown "),
+        re.compile(
+            r"(\b(?:find|no such|unknown) [\w ]*(?:environment|project|profile|host|user|branch|session): )\S+$", re.I
+        ),
+        rf"\1{MASK}",
+    ),
+    (("name: ",), re.compile(rf"(\bname: ){QUOTED}(?= namespace: )"), rf"\1{MASK}"),
+    (("expected lines",), re.compile(r"(find expected lines in) .*"), r"\1"),
+    (("invalid ",), re.compile(r"(\binvalid [\w ]{1,30}: )\S+$", re.I), rf"\1{MASK}"),
     (("to host ",), re.compile(r"(to host )[\w.-]+", re.I), rf"\1{MASK}"),
     # What was expected and what came instead; what could not be converted; where a parser stopped; what was searched
     # for.

@@ -98,6 +98,37 @@ SAME = {
         ("", '{\n  "error": {\n    "code": 404,\n    "message": "customer not found"\n  }\n}'),
         ("", '{"error":{"code":404,"message":"customer not found"},"request_id":"7f3a"}'),
     ),
+    "SQL Server and its drivers": (
+        ("", "Msg 208, Level 16, State 1, Server DB1, Line 1\nInvalid object name 'carts'."),
+        ("", "pyodbc.ProgrammingError: ('42S02', \"[42S02] [Microsoft][ODBC Driver 17 for SQL Server][SQL Server]"
+             "Invalid object name 'carts'. (208) (SQLExecDirectW)\")"),
+        ("", "com.microsoft.sqlserver.jdbc.SQLServerException: Invalid object name 'carts'.\n\tat x.Y.z(Y.java:1)"),
+    ),
+    "SQLite and its drivers": (
+        ("", "sqlite3.OperationalError: no such column: guild"),
+        ("", "Error: in prepare, no such column: guild (1)"),
+        ("", "Parse error: no such column: guild\n  SELECT guild FROM t;\n         ^--- error here"),
+        ("", "SqliteError: no such column: guild\n    at Database.prepare (/w/better-sqlite3/lib/wrappers.js:5:21)"),
+    ),
+    "a status in front of JSON, as JSON and as Python writes it": (
+        ("", 'API Error: 400 {"error":{"type":"invalid_request_error","message":"messages may not be empty here"}}'),
+        ("", "openai.BadRequestError: Error code: 400 - {'error': {'message': 'messages may not be empty here', "
+             "'type': 'invalid_request_error'}}"),
+        ("", '400 Bad Request\n\n{\n  "error": {\n    "message": "messages may not be empty here"\n  }\n}'),
+    ),
+    "a cause that a sentence nests": (
+        ("", "BadSqlGrammarException: StatementCallback; bad SQL grammar [SELECT 1]; nested exception is "
+             'org.postgresql.util.PSQLException: ERROR: relation "carts" does not exist'),
+        ("", 'pq: relation "carts" does not exist'),
+    ),
+    "codes of a command line": (
+        ("", "ERROR: (gcloud.run.deploy) PERMISSION_DENIED: The caller does not have permission"),
+        ("", "Step #1: ERROR: (gcloud.beta.run.deploy) PERMISSION_DENIED: The caller does not have permission"),
+    ),
+    "one quoting and another": (
+        ("", "main.c:11:3: error: unknown type name ‘FILE’"),
+        ("", "main.c:9:1: error: unknown type name 'FILE'"),
+    ),
     "one language and another": (
         ("FileNotFoundError", "[WinError 2] 系统找不到指定的文件。: 'C:\\\\a\\\\b.txt'"),
         ("FileNotFoundError", "[WinError 2] The system cannot find the file specified: 'D:\\\\c.txt'"),
@@ -137,6 +168,28 @@ DIFFERENT = (
         "FAILED tests/test_a.py::test_mean - assert 3 == 4\n=== 1 failed in 0.1s ===",
     ),
     ("error: externally-managed-environment", "error: metadata-generation-failed"),
+    (
+        "npm error code ETARGET\nnpm error notarget No matching version found for grunt@8.1.0.",
+        "npm error code ETARGET\nnpm error notarget No matching version found for depcheck@^9.0.0.",
+    ),
+    (
+        "A.java:3: error: cannot find symbol\n  new Footer();\n  ^\n  symbol:   class Footer",
+        "A.java:9: error: cannot find symbol\n  total();\n  ^\n  symbol:   method total()",
+    ),
+    (
+        "PackagesNotFoundError: The following packages are not available:\n\n  - pytroch=2.1",
+        "PackagesNotFoundError: The following packages are not available:\n\n  - nunpy=2.1",
+    ),
+    (
+        "(AuthorizationFailed) The client 'a@b.example' is not allowed to perform action 'A.Net/nics/write'",
+        "(AuthorizationFailed) The client 'a@b.example' is not allowed to perform action 'A.Net/nics/read'",
+    ),
+    (
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='a.example', port=80): Max retries exceeded with "
+        "url: /x (Caused by NewConnectionError('<urllib3.C object at 0x7f>: Failed: [Errno 111] Connection refused'))",
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='a.example', port=80): Max retries exceeded with "
+        "url: /x (Caused by NewConnectionError('<urllib3.C object at 0x7f1c>: Failed: [Errno -2] Name not known'))",
+    ),
 )  # fmt: skip
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from re import _parser as sre_parse  # type: ignore[attr-defined]
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.fingerprint.noise_rules import NOISE
 from fleetlore.fingerprint.normal_form import MASK, MAX_TEMPLATE, head_line, template
+from fleetlore.fingerprint.template_rules import LOOKS, PLACES
 from tests.error_texts import any_text
 
 
@@ -128,6 +133,16 @@ def test_of_a_traceback_the_last_line_counts_and_else_the_first_that_says_someth
     assert head_line(text) == "KeyError: 'id'"
     assert head_line("\n\n  disk full \nmore about it\n") == "disk full"
     assert head_line(f"exit code 1\nsome output\n{text}") == "KeyError: 'id'"
+
+
+@pytest.mark.parametrize("pattern", [each for _, each, _ in (*NOISE, *PLACES, *LOOKS) if each.pattern[0] == "^"])
+def test_all_alternatives_of_an_anchored_pattern_are_anchored(pattern: re.Pattern[str]) -> None:
+    """Such a pattern is tried at the start of a line only."""
+    operator, argument = sre_parse.parse(pattern.pattern, pattern.flags)[0]
+    if operator is sre_parse.BRANCH:
+        assert all(branch[0] == (sre_parse.AT, sre_parse.AT_BEGINNING) for branch in argument[1])
+    else:
+        assert (operator, argument) == (sre_parse.AT, sre_parse.AT_BEGINNING)
 
 
 @given(any_text)

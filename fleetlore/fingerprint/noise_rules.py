@@ -1,0 +1,173 @@
+"""List what says nothing of its own in an error text: the wrappers of drivers, details of one row, advice."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+
+from fleetlore.fingerprint.template_rules import MASK, Rule
+
+__all__ = ["NOISE"]
+
+
+def _said(match: re.Match[str]) -> str:
+    return match.group(1) + match.group(3).replace('\\"', "'")
+
+
+_TAG = re.compile(r"</?[A-Za-z][\w:-]*[^<>]*>")
+
+# Each rule removes words that say nothing, or gives one form to words that say the same. Later rules need that form.
+NOISE: tuple[Rule, ...] = (
+    (("; nested exception is ",), re.compile(r"^.*; nested exception is (?:[\w.$]+: )?"), ""),
+    # A database's code in front of its words, as its shell and each driver write it; the words say the same.
+    (("(",), re.compile(r"^\(\d{4}, ?([\"'])(.*)\1\)$"), r"\2"),
+    (("(",), re.compile(r"^\((\d+), ?([\"'])(.*)\2\)$"), r"code \1: \3"),
+    (('b"', "b'"), re.compile(r"^\(\d+, ?b([\"'])(.*?)\.?(?:DB-Lib|\1\)$).*"), r"\2"),
+    (
+        ("error ", " (", "pq:", "er_", "sqlstate["),
+        re.compile(
+            r"^(?:ERROR \d{4}(?: \(\w{5}\))?(?: at line \d+)?|\d{4,6} \(\w{5}\)|pq|ER_[A-Z_]+"
+            r"|SQLSTATE\[\w+\](?: \[\d+\])?(?:: [A-Z][\w ]+)?): (?:\d{4} |[0-9a-f-]{36}: |\d+ ERROR: +)?",
+            re.I,
+        ),
+        "",
+    ),
+    (("[type=",), re.compile(r" ?\[type=.*"), ""),
+    (("[-w",), re.compile(r" ?\[-W[\w=,-]+\]$"), ""),
+    # What a database adds about the one row or statement.
+    (("detail:", "[sql:", "(sql:"), re.compile(r"[ .]+(?:DETAIL: |[\[(]SQL: ).*"), ""),
+    (
+        ("error", "prepare, ", "sqlite", "near line"),
+        re.compile(
+            r"^(?:(?:parse |runtime )?error(?: near line \d+)?: |in prepare, |near line \d+: "
+            r"|(?:sqlite_error: )?sqlite3 result code \d+: )+",
+            re.I,
+        ),
+        "",
+    ),
+    (("missing database",), re.compile(r"^(?:\[SQLITE_\w+\] )?SQL error or missing database \((.*)\)$"), r"\1"),
+    (("of pipeline",), re.compile(r"^Command # \d+ \(.*?\) of pipeline caused error:? "), ""),
+    (("sql server :",), re.compile(r"^(?:Sqlcmd: Error: )?Microsoft ODBC Driver [\d.]+ for SQL Server ?: "), ""),
+    (("googleapi: ",), re.compile(r"^googleapi: Error \d+: (.*?)(?:, \w+)?$"), r"\1"),
+    (("file not found",), re.compile(r"(fatal error: )'([^']+)' file not found"), r"\1\2: No such file or directory"),
+    (("cannot find -l",), re.compile(r"(cannot find -l[\w.+-]+).*"), r"\1"),
+    (("; line ",), re.compile(r"; line \d+ pos \d+"), ""),
+    (
+        ("dup key: ", "with args", "get lock ", "(version "),
+        re.compile(r"(?<=dup key:).*|, with args beginning with.*|(?<=get lock) .*| \(version .*", re.I),
+        "",
+    ),
+    (("received from ",), re.compile(r"Received from \S+\. DB::Exception: "), ""),
+    (("failed to ",), re.compile(r"^Failed to \w+ \S+: (?=Unit )"), ""),
+    (
+        (" be found", " not found"),
+        re.compile(r"\b(?:can ?not be|could not be|was not|is not) found\b", re.I),
+        "not found",
+    ),
+    # Hedges: what else may be the reason.
+    (
+        (" or the ", "or resource", "or it "),
+        re.compile(r" \(?or (?:the )?(?:resource|scope|it)\b[\w ]* (?:not exist|invalid)\)?", re.I),
+        "",
+    ),
+    (("out of memory. ", "allocating tensor"), re.compile(r"(out of memory|allocating tensor)\W.*", re.I), r"\1"),
+    ((": - ",), re.compile(r"(: - [\w.-]+)=\d.*"), r"\1"),
+    (
+        ("(caused by ",),
+        re.compile(r"^HTTPS?ConnectionPool\(.*\(Caused by (?:\w+\(['\"]?(?:\d+, ?['\"])?)+(?:<[^>]*>: )?(.*?)['\")]*$"),
+        r"\1",
+    ),
+    ((", message=",), re.compile(r"^.*?\bkey=\w+, message=(.*?)(?: \[MSG.*)?$"), r"\1"),
+    (("unresolved reference",), re.compile(r"(unresolved reference):? '?([\w.]+)'?", re.I), r"\1 '\2'"),
+    (("not found",), re.compile(r"File [`']([^'\s]+)\.(?:sty|cls)' not found"), r"no package '\1'"),
+    (("referenced in ", "error)", ". ("), re.compile(r" referenced in .*| \([A-Z]\w*Error\)$|(?<=\.) \(\w+\)$"), ""),
+    (("commits between ",), re.compile(r"(commits between ).*"), rf"\1{MASK}"),
+    # A resolver gives its reason first, and then says for which project.
+    (("because ",), re.compile(r"(\bbecause )\S+(?: \(\S+\))?(?= depends on .* which )", re.I), rf"\1{MASK}"),
+    (("because ",), re.compile(r"((?:^|[: ])because .+?)(?: and |, ).*", re.I), r"\1"),
+    (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
+    (("][",), re.compile(r"^(?:\('\w{5}', \")?(?:\[[\w .]+\] ?){2,}"), ""),
+    (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
+    # A shell names the script and the line; neither says what is wrong.
+    (
+        (": ",),
+        re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "),
+        "sh: ",
+    ),
+    (("bash: ",), re.compile(r"^bash: "), "sh: "),
+    (
+        ("_id", "requestid", "traceid"),
+        re.compile(r",? ?['\"]?(?:(?<!\w)\w+_id|requestId|traceId)['\"]?: ?['\"][^'\"]*['\"]", re.I),
+        "",
+    ),
+    # An answer in XML or HTML: its words without the tags, and without what names the one request.
+    (("<title>",), re.compile(r"^.*<title>(.*?)</title>.*", re.I), r"\1"),
+    (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
+    (("</",), re.compile(r"^(?=<).*", re.S), lambda match: _TAG.sub(" ", match.group()).strip()),
+    (
+        (")", "]", "error", "fatal", "e: ", "message: "),
+        re.compile(
+            r"^(?:[\[(](?:error|err|fatal|critical|warn(?:ing)?)[\])]:?\s+)"
+            r"|^(?:(?:fatal )?error|fatal|E)\s?:\s+(?=\S+ )|^error (?=(?-i:[A-Z]))|^message: (?=\S+ )",
+            re.I,
+        ),
+        "",
+    ),
+    ((" :",), re.compile(r" +:(?= )"), ":"),
+    # The fields of a log line.
+    (
+        ("=",),
+        re.compile(
+            r"\b((?:user|username|host|hostname|ip|addr|peer|client|id|pid|\w+_id|session|trace|span|account|email|"
+            r"node|pod|queue|job|task|"
+            r"worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+",
+            re.I,
+        ),
+        r"\1<*>",
+    ),
+    # The message of an answer in JSON is read like any other. In quotes it would look like a value.
+    (
+        ("{",),
+        re.compile(
+            r"(?<=[{\s,])(['\"](?:message|msg|error|details?|reason|description)['\"]\s*[:=]\s*)"
+            r"(['\"])(.*?)(?<!\\)\2(?=\s*[,}\]])",
+            re.I,
+        ),
+        _said,
+    ),
+    # A sentence behind the first that only gives advice.
+    (
+        (". ", "; ", ": "),
+        re.compile(
+            r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|"
+            r"use(?! of)|consider|visit|note|refer|"
+            r"enable|this command|reason:|dependency annotations|the \S+ option|more details|"
+            r"you (?:can|may|should|must|need)|is the|are you|contact|did you) .*",
+            re.I,
+        ),
+        "",
+    ),
+    (
+        ("=", "<", ">", "@"),
+        re.compile(
+            r"(?<=\w)@[\^~<>=]{0,2}\d[\w.-]*?(?=[.,;:]?(?:\s|$)|['\")])"
+            r"|(?<=[\w\]])(?:===?|>=|<=|~=|!=|<|>)\s?\d[\w.*+!]*(?:,\s?(?:[<>=!~]=?)\s?\d[\w.*]*)*"
+        ),
+        "",
+    ),
+    # The program that speaks is named with its folder here and without it there.
+    (("bin/",), re.compile(r"^/(?:usr/(?:local/)?)?s?bin/(?=[\w.+-]+: )"), ""),
+    (("error '",), re.compile(r"(?<=error )'([1-5]\d\d)\b[^']*'", re.I), r"\1"),
+    (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
+    (
+        ("1", "2", "3", "4", "5"),
+        re.compile(
+            # The first character is a set, because a search for one is ten times as fast as for a boundary.
+            r"([1-5](?<=\b[1-5])\d\d) (?:"
+            + "|".join(sorted((re.escape(each.phrase) for each in HTTPStatus), reverse=True))
+            + r")\b",
+            re.I,
+        ),
+        r"\1",
+    ),
+)
