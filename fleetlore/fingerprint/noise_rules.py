@@ -81,6 +81,11 @@ NOISE: tuple[Rule, ...] = (
     (("unresolved reference",), re.compile(r"(unresolved reference):? '?([\w.]+)'?", re.I), r"\1 '\2'"),
     (("not found",), re.compile(r"File [`']([^'\s]+)\.(?:sty|cls)' not found"), r"no package '\1'"),
     (("referenced in ", "error)", ". ("), re.compile(r" referenced in .*| \([A-Z]\w*Error\)$|(?<=\.) \(\w+\)$"), ""),
+    (
+        ('. {"', "(status code"),
+        re.compile(r"(?<=\.) \{\"(?:exception|context)\".*| \(status code: \d+\)$"),
+        "",
+    ),
     (("commits between ",), re.compile(r"(commits between ).*"), rf"\1{MASK}"),
     # A resolver gives its reason first, and then says for which project.
     (("because ",), re.compile(r"(\bbecause )\S+(?: \(\S+\))?(?= depends on .* which )", re.I), rf"\1{MASK}"),
@@ -105,10 +110,10 @@ NOISE: tuple[Rule, ...] = (
     (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
     (("</",), re.compile(r"^(?=<).*", re.S), lambda match: _TAG.sub(" ", match.group()).strip()),
     (
-        (")", "]", "error", "fatal", "e: ", "message: "),
+        (")", "]", "error", "fatal", "warning", "e: ", "message: "),
         re.compile(
             r"^(?:[\[(](?:error|err|fatal|critical|warn(?:ing)?)[\])]:?\s+)"
-            r"|^(?:(?:fatal )?error|fatal|E)\s?:\s+(?=\S+ )|^error (?=(?-i:[A-Z]))|^message: (?=\S+ )",
+            r"|^(?:(?:fatal )?error|fatal|warning|E)\s?:\s+(?=\S+ )|^error (?=(?-i:[A-Z]))|^message: (?=\S+ )",
             re.I,
         ),
         "",
@@ -150,7 +155,7 @@ NOISE: tuple[Rule, ...] = (
     (
         ("=", "<", ">", "@"),
         re.compile(
-            r"(?<=\w)@[\^~<>=]{0,2}\d[\w.-]*?(?=[.,;:]?(?:\s|$)|['\")])"
+            r"(?<=\w)@[\^~<>=]{0,2}v?\d[\w.-]*?(?=[.,;:]?(?:\s|$)|['`\",)])"
             r"|(?<=[\w\]])(?:===?|>=|<=|~=|!=|<|>)\s?\d[\w.*+!]*(?:,\s?(?:[<>=!~]=?)\s?\d[\w.*]*)*"
         ),
         "",

@@ -110,7 +110,8 @@ _CODED = re.compile(
 )
 # Codes in front of a sentence of four words or more, which says the same. Who writes the code depends on the door.
 _CODES_BEFORE = re.compile(
-    r"^(?:(?:[1-5]\d\d(?! (?:Client|Server) Error)|E(?!RR)[A-Z]{3,}|\(?\[?(?:[A-Za-z]+[_.])+\w+\]?\)?|\([A-Z]\w+\)"
+    r"^(?:(?:[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
+    r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
     r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
     r"(?: error)?|\d{1,4}(?=: )|ERR|(?i:error|fatal)(?=:)|\d{1,2} (?=[A-Z_]+: ))[: ]+(?:- )?)+"
     r"(?=(?:\S+ +){3}\S)"
@@ -133,7 +134,7 @@ _SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "I
 _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
     rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
-    r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error)|(?:[A-Z]\w{0,63}::){1,8}[A-Z]\w*)"
+    r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error)|(?:[A-Z]\w{0,63}(?:::|\\)){1,8}[A-Z]\w*)"
     r"(?:: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
