@@ -283,13 +283,14 @@ class FrameReader:
     def _joined(self, lines: list[str], place: int) -> str:
         if mark := self._mark(lines[place]):
             return lines[place][mark.end() :]
-        below = lines[place + 1 : place + 1 + _MAX_BELOW]
-        following = [line for line in below if not self._drop(line)]
-        leads = lines[place].endswith(":") and following and (" " not in lines[place] or _LISTED(following[0]))
-        if not (leads or self._join(lines[place])):
-            return " ".join((lines[place], *(line for line in below if self._more(line))))
-        count = 2 if following and _ONLY_A_NAME.fullmatch(following[0]) else 1
-        return " ".join((lines[place], *following[:count]))
+        line, below = lines[place], lines[place + 1 : place + 1 + _MAX_BELOW]
+        joins = self._join(line) is not None
+        if joins or line.endswith(":"):
+            following = [each for each in below if not self._drop(each)]
+            if joins or (following and (" " not in line or _LISTED(following[0]))):
+                count = 2 if following and _ONLY_A_NAME.fullmatch(following[0]) else 1
+                return " ".join((line, *following[:count]))
+        return " ".join((line, *filter(self._more, below)))
 
     def _caused(self, lines: list[str], place: int, cause: int) -> str:
         """The root cause behind the class of what it caused."""
