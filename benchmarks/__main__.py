@@ -32,6 +32,7 @@ NAMES = (
     "scale",
     "redaction",
     "patterns",
+    "formats",
     "restart",
 )
 
