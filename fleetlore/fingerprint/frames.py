@@ -59,15 +59,19 @@ FRAMES = tuple(
     Frame(*row)
     for row in (
         # Coding agents and shells.
-        ("drop", r"(?:Error: )?Exit code:? -?\d+$", "Exit code 1\njq: not found"),
+        ("drop", r"(?:Error: )?Exit [Cc]ode:? -?\d+$", "Exit code 1\njq: not found"),
         ("drop", r"Chunk ID: \w+$", "Chunk ID: 3f9c21\njq: not found"),
         ("drop", r"Wall time: [\d.]+ \w+$", "Wall time: 0.05 seconds\njq: not found"),
-        ("drop", r"(?:Original token count|Total output lines): \d+$", "Original token count: 9\njq: not found"),
         ("drop", r"(?:\w+:? ){0,3}(?:exit(?:ed)?|failed)(?: with)?(?: exit)?(?: status| code):? -?\d+\W*$",
          "Process exited with code 127\njq: not found"),
-        ("drop", r"\W*(?i:std(?:out|err)|(?:\w+ )?output|errors?|details?)\W*$", "Output:\njq: not found"),
+        ("drop", r"\W*(?i:std(?:out|err)|(?:\w+ )?output|observation|errors?|details?)\W*$", "Output:\njq: not found"),
         ("drop", r"[$>] \S", "$ jq .\njq: not found"),
-        ("strip", r"\W*(?:stderr|remote)\W*:\s+", "stderr: jq: not found"),
+        ("strip", r"\W*(?:(?i:stderr|observation)|remote|Output)\W*:\s+", "stderr: jq: not found"),
+        ("drop", r"(?:Command|Directory): |[A-Z][\w ]+: (?:\((?:none|empty|root)\)|\d+)$",
+         "Error: (none)\njq: not found"),
+        ("drop", r"</?(?:returncode|output|metadata)\b|\[Below is the output|Command execut(?:ed|ion) ",
+         "<returncode>127</returncode>\njq: not found"),
+        ("cause", r"And got this output:$", "I ran this command:\njq .\nAnd got this output:\njq: not found"),
         # Boxes, bullets and rules.
         ("strip", r"[│║|┃╭╰├└×✖✘✗❌⨯▶»]+[─>━═▶]*(?: |$)|x (?=[A-Z])|`-> ", "│ jq: not found"),
         ("drop", r"[\W_]+$", "=====\njq: not found"),
@@ -178,7 +182,7 @@ FRAMES = tuple(
         ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
         ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
         ("join", r"Error (?:executing|calling|invoking) .{0,500}:$", "Error executing tool x:\nboom"),
-        ("join", r"(?:[\w.]+: )?\d+ validation errors? for ", "1 validation error for Order\nsize\nField required"),
+        ("join", r"(?:.{0,200}: )?\d+ validation errors? for ", "1 validation error for Order\nsize\nField required"),
         ("join", r"CMake Error at .*:$", "CMake Error at CMakeLists.txt:6 (find_package):\nno Clp"),
         ("join", r"(?:Compilation|Database|Runtime) Error(?: in .*)?$", "Runtime Error\nno profile named 'shop'"),
         ("join", r"ERROR in \S+(?: [\d:-]+)?$", "ERROR in ./a.js 3:0-25\nModule not found: 'x'"),
@@ -211,6 +215,7 @@ _CODES = ("status_code", "statuscode", "code", "status", "type", "reason", "erro
 _NAMES = ("loc", "path", "field", "property", "parameter", "pointer", "argument")
 _WORDS = ("message", "msg", "detail", "details", "error_description", "error_message", "errormessage", "description")
 _FIELDS = frozenset((*_CODES, *_NAMES, *_WORDS, "errors"))
+_OUTPUTS = ("stderr", "output", "aggregated_output", "stdout")
 _DECODER = json.JSONDecoder()
 # The place within a line at which JSON begins, and the status in front of it, which its fields repeat.
 _EMBEDDED = re.compile(r"(?:[:>-] |\d |\n)(?=\{ ?['\"]|\[\{ ?['\"])")
@@ -326,6 +331,8 @@ def _unpacked(text: str) -> str:
     codes: list[str] = []
     words: list[str] = []
     _collect(value, codes, words, 0)
+    if not words and isinstance(value, dict) and (output := _output_of(value)):
+        return f"{text[:start]}{output}{text[end:]}"
     found = ": ".join((*codes, " ".join(words)) if words else codes)
     return f"{_STATUS_BEFORE.sub('', text[:start])}{found}{text[end:]}" if found else text
 
@@ -356,6 +363,11 @@ def _collect(value: Any, codes: list[str], words: list[str], depth: int) -> None
                 text = ".".join(map(str, each)) if isinstance(each, list) else str(each)
                 if text and text not in found:
                     found.insert(0 if field in _NAMES else len(found), text)
+
+
+def _output_of(value: dict[str, Any]) -> str:
+    """The output of a program in the JSON that an agent's shell made of it."""
+    return next((each for key in _OUTPUTS if isinstance(each := value.get(key), str) and each.strip()), "")
 
 
 def _has_object(values: list[Any]) -> bool:

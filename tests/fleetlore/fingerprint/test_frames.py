@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import unicodedata
 
@@ -222,3 +223,52 @@ def test_no_frame_takes_long(text: str) -> None:
     began = time.process_time()
     failure_of("run", {}, None, text)
     assert time.process_time() - began < 0.1
+
+
+# The output of a shell as coding agents frame it; # differs from call to call.
+AGENTS = {
+    "Claude Code": "Exit code {code}\n{error}",
+    "Codex": "Chunk ID: 3f#c\nWall time: 0.0# seconds\nProcess exited with code {code}\nOutput:\n{error}",
+    "Codex, JSON": '{{"output": {json}, "metadata": {{"exit_code": {code}, "duration_seconds": 0.#}}}}',
+    "Gemini CLI": "Command: jq .\nDirectory: (root)\nStdout: (empty)\nStderr: {error}\nError: (none)\n"
+    "Exit Code: {code}\nSignal: (none)\nProcess Group PGID: 471#",
+    "Gemini CLI, newer": "Command: jq .\nDirectory: /w\nOutput: {error}\nError: (none)\nExit Code: {code}\nSignal: 0",
+    "Copilot": "{error}\n<exited with exit code {code}>",
+    "OpenHands": "{error}\n[The command completed with exit code {code}.]\n[Current working directory: /w/a#]",
+    "OpenHands, long": "[Below is the output of the previous command.]\n{error}\n[Command finished with code {code}]",
+    "aider": "I ran this command:\n\njq .\n\nAnd got this output:\n\n{error}",
+    "SWE-agent": "OBSERVATION:\n{error}\n\n(Open file: n/a)\n(Current directory: /repo#)\nbash-$",
+    "mini-SWE-agent": "<returncode>{code}</returncode>\n<output>\n{error}\n</output>",
+    "Cursor": "Exit code: {code}\n\nCommand output:\n\n```\n{error}\n```",
+    "Cursor, JSON": '{{"output": {json}, "exitCode": {code}, "durationMs": #}}',
+    "Cline": "Command failed with exit code {code}.\nOutput:\n{error}",
+    "Roo": "Command executed in terminal within working directory '/w/#'. Exit code: {code}\n"
+    "Command execution was not successful, inspect the cause.\nOutput:\n{error}",
+    "opencode": "{error}\n\n<metadata>\nexit code: {code}\n</metadata>",
+}
+SHELL_ERRORS = (
+    ("/bin/bash: line 1: jq: command not found", 127),
+    ("grep: Unmatched [, [^, [:, [., or [=", 2),
+    (
+        'Traceback (most recent call last):\n  File "/w/a.py", line 2, in <module>\n    import yaml\n'
+        "ModuleNotFoundError: No module named 'yaml'",
+        1,
+    ),
+)
+
+
+@pytest.mark.parametrize("frame", AGENTS.values(), ids=AGENTS)
+def test_the_frame_of_a_coding_agent_neither_joins_nor_splits_failures(frame: str) -> None:
+    found = set()
+    for error, code in SHELL_ERRORS:
+        framed = frame.format(error=error, json=json.dumps(error), code=code)
+        [one] = {failure_of("sh", {}, None, text).class_ for text in (error, *(framed.replace("#", n) for n in "12"))}
+        found.add(one)
+    assert len(found) == len(SHELL_ERRORS)
+
+
+def test_validation_errors_of_other_fields_are_other_failures_through_mcp() -> None:
+    form = "Error executing tool order: 1 validation error for orderArguments\n{}\n  Field required [type=missing]"
+    [one, other] = [failure_of("order", {}, None, form.format(field)).class_ for field in ("address", "size")]
+    assert one != other
+    assert failure_of("order", {}, None, form.format("address") + "\n    For more: https://e.example/2.1").class_ == one
