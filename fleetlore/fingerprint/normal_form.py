@@ -110,14 +110,14 @@ _CODED = re.compile(
 )
 # Codes in front of a sentence of four words or more, which says the same. Who writes the code depends on the door.
 _CODES_BEFORE = re.compile(
-    r"^(?:(?:[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
+    r"(?:(?:[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
     r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
     r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
     r"(?: error)?|\d{1,4}(?=: )|ERR|(?i:error|fatal)(?=:)|\d{1,2} (?=[A-Z_]+: ))[: ]+(?:- )?)+"
     r"(?=(?:\S+ +){3}\S)"
 )
 # Compilers name the file in front, and what calls them may have cut it off.
-_POSITION = re.compile(r"^<\*>:? (?:(?:fatal )?error:? )?(?=\S)")
+_POSITION = re.compile(r"<\*>:? (?:(?:fatal )?error:? )?(?=\S)")
 _QUOTES = str.maketrans('"`', "''")
 # What frameworks say in front of what the tool said; its arguments, where they are quoted, are at most 400 characters.
 _SENTENCE = re.compile(
@@ -243,7 +243,11 @@ def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
 
 def _without_sought(line: str) -> tuple[str, str]:
     """The line with what was searched for put aside, so that no mask takes it."""
-    found = _SOUGHT.search(line) if _has_any(line.lower(), ("no ", "to perform ", "provides")) else None
+    found = (
+        _SOUGHT.search(line)
+        if "no " in (lower := line.lower()) or "to perform " in lower or "provides" in lower
+        else None
+    )
     if found is None:
         return line.replace(_KEPT, ""), ""
     start, end = found.span(found.lastindex or 1)
@@ -314,7 +318,8 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
         error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
     error_class, line = _without_wrappers(error_class, head)
     line = _unquoted(line)
-    text = template(_CODES_BEFORE.sub("", line))
+    codes = _CODES_BEFORE.match(line)
+    text = template(line[codes.end() :] if codes else line)
     status = _HTTP.search(line) if _STATUS.search(line) else None
     stated = error_class
     error_class = stated or _class_by_text(message, line, status, text)
@@ -326,7 +331,9 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     key = _without_language(text)
     enough = _ENOUGH_WORDS if stated else 1
     by_words = key != text or text == error_class.lower() or len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text))) >= enough
-    key = _POSITION.sub("", key).translate(_QUOTES)
+    if position := _POSITION.match(key):
+        key = key[position.end() :]
+    key = key.translate(_QUOTES)
     identity = f"{'' if by_words else error_class[:MAX_CLASS]}\x1f{key}"
     return _NormalForm(error_class[:MAX_CLASS], text, transient, identity)
 
