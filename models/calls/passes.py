@@ -36,14 +36,20 @@ class _Pass:
         # Evenly spread and with the newest. Ids do not decide: a sender chooses them.
         self.waiting += [newer[-1 - place * len(newer) // count] for place in reversed(range(count))]
 
-    def learn(self, most: int, pace: Callable[[], object]) -> int:
-        """Learn at most so many of the waiting sessions, and return how many it was."""
-        learned, self.waiting = self.waiting[:most], self.waiting[most:]
-        for each in learned:
-            self.training.learn(each.session())
-            self.sessions.append(each)
+    def learn(self, most: int, pace: Callable[[], object], is_late: Callable[[], bool]) -> int:
+        """Learn at most so many of the waiting sessions until it is late, and return how many it was."""
+        count = 0
+        while self.waiting and count < most and not (count and is_late()):
+            session = self.waiting.pop(0)
+            self.training.learn(session.session())
+            self.sessions.append(session)
+            count += 1
             pace()
-        return len(learned)
+        return count
+
+    def skip(self) -> None:
+        """Let only the newest session wait. The pass that learns the window anew learns the others."""
+        self.waiting = self.waiting[-1:]
 
 
 class Passes:
@@ -64,27 +70,41 @@ class Passes:
         """Whether a second pass is still learning the window."""
         return self._anew is not None
 
-    def learn(self, chosen: Sequence[KeptSession], most: int, pace: Callable[[], object] = lambda: None) -> int:
+    def learn(
+        self,
+        chosen: Sequence[KeptSession],
+        most: int,
+        pace: Callable[[], object] = lambda: None,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> int:
         """Learn about `most` sessions of the window, and return how many it was.
 
         Args:
             chosen: the window, oldest first.
             pace: called after each session.
+            is_late: asked after each session. Once it is true, only the newest session is learned before the return.
         """
         if self._serving.sessions == chosen[: len(self._serving.sessions)]:
             self._anew = None
             self._serving.extend(chosen, most)
-            return self._serving.learn(most, pace)
+            return self._serve(most, pace, is_late)
         if self._anew is None:
             self._anew = _Pass(self._training(), chosen)
         if len(self._anew.waiting) > most:
             newest = max(1, int(most * _NEWEST_SHARE))
             self._anew.extend(chosen, newest)
             self._serving.extend(chosen, newest)
-            return self._serving.learn(newest, pace) + self._anew.learn(most - newest, pace)
+            return self._serve(newest, pace, is_late) + self._anew.learn(most - newest, pace, is_late)
         self._anew.extend(chosen, most - len(self._anew.waiting))
         self._serving, self._anew = self._anew, None
-        return self._serving.learn(most, pace)
+        return self._serve(most, pace, is_late)
+
+    def _serve(self, most: int, pace: Callable[[], object], is_late: Callable[[], bool]) -> int:
+        learned = self._serving.learn(most, pace, is_late)
+        if learned < most and is_late():
+            self._serving.skip()
+            learned += self._serving.learn(1, pace, is_late)
+        return learned
 
     def version(self) -> TrainedCalls:
         """The version that has learned `sessions`."""

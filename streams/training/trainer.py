@@ -84,8 +84,9 @@ _ACCEPTED = frozenset({"applied", "revoked"})
 _PROBE_SEED = 1
 # Learning takes seconds for each thousand cases; the newest say most.
 _MOST_CASES = 1_000
-# The call model learns about so long before it makes a version, so that a newest session is at most 20 s old.
-_SLICE_SECONDS = 5.0
+# The call model learns about so long before it makes a version, and at most so long where it is slower than it was. A
+# newest session ages by two slices and versions, and the stages before take some seconds, so that it is 20 s old.
+_SLICE_SECONDS, _LONGEST_SLICE_SECONDS = 2.0, 3.0
 # CPU of a session until a slice has measured it: a session of ten calls costs 0.003, and busy machines are slower.
 _SESSION_CPU_SECONDS = 0.01
 
@@ -201,7 +202,12 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
 
     def _learned(self, chosen: list[KeptSession]) -> bytes:
         began = self._clock.monotonic()
-        learned = self._passes.learn(chosen, max(1, int(_SLICE_SECONDS * self._per_second)), self._budget.pace)
+        learned = self._passes.learn(
+            chosen,
+            max(1, int(_SLICE_SECONDS * self._per_second)),
+            self._budget.pace,
+            lambda: self._clock.monotonic() - began > _LONGEST_SLICE_SECONDS,
+        )
         self._behind = self._passes.sessions != chosen
         # A shorter slice may have lived on the burst, and says little.
         if (seconds := self._clock.monotonic() - began) >= 1.0:

@@ -81,3 +81,19 @@ def test_it_rests_after_each_session() -> None:
         kept.add(session(number), 0, number)
     passes.learn(kept.chosen(), 20, lambda: rests.append(len(passes.sessions)))
     assert rests == list(range(1, 10))
+
+
+def test_a_slice_that_gets_late_skips_to_the_newest_session_and_the_window_is_learned_whole_all_the_same() -> None:
+    kept, passes, rests = window(), Passes(), [0]
+    for number in range(40):
+        kept.add(session(number), 0, number)
+    chosen = kept.chosen()
+
+    def rest() -> None:
+        rests[0] += 1
+
+    assert passes.learn(chosen, 8, rest, lambda: rests[0] >= 3) == 4
+    assert [each.ended for each in passes.sessions] == [4, 9, 14, 39]
+    for _ in range(10):
+        passes.learn(chosen, 8)
+    assert passes.sessions == chosen
