@@ -74,7 +74,8 @@ def clean(*records: Sequence[Incoming]) -> None:
         else:
             content = data.place if event.type == STARTED else data.content
             texts += (content or "", data.goal or "", data.task or "")
-    names = _names_of(events)
+    by_record = [_names_of(record) for record in records]
+    names = list(set[str]().union(*by_record))
     rests: dict[int, str] = {}
     for place, text in enumerate(texts):
         if len(text) > _MAX_READ:
@@ -88,27 +89,29 @@ def clean(*records: Sequence[Incoming]) -> None:
     cut = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
     if cut:
         _rename(events, cut)
+        by_record = [_names_of(record) for record in records]
     named = {names[place - len(texts)][:_MAX_READ] for place in suspected if place >= len(texts)}
     if suspected:
-        _mask(records, named, [place for place in suspected if place < len(texts)], texts, rests)
+        in_texts = [place for place in suspected if place < len(texts)]
+        _mask(records, [named & own for own in by_record], in_texts, texts, rests)
 
 
 def _mask(
     records: Sequence[Sequence[Incoming]],
-    named: set[str],
+    named: Sequence[set[str]],
     places: Sequence[int],
     texts: Sequence[str],
     rests: Mapping[int, str],
 ) -> None:
+    """Mask suspected names, `named` by record, and the texts at `places`."""
     waiting, end = iter((*places, -1)), 0
     place = next(waiting)
-    for record in records:
+    for record, own_names in zip(records, named, strict=True):
         begin, end = end, end + _TEXTS_PER_EVENT * len(record)
         own = []
         while 0 <= place < end:
             own.append(place)
             place = next(waiting)
-        own_names = named.intersection(_names_of(record)) if named else ()
         longest = _longest([len(text) for text in (*own_names, *(texts[each] for each in own))])
         if masked := {name: said for name in own_names if (said := _look(name, longest)) != name}:
             _rename(record, masked)
@@ -135,7 +138,7 @@ def _look(text: str, longest: int) -> str:
     return f"{masked[: whole_tokens(masked, max(0, len(masked) - _NOT_KEPT))]}{_UNREAD}"
 
 
-def _names_of(events: Sequence[Incoming]) -> list[str]:
+def _names_of(events: Sequence[Incoming]) -> set[str]:
     """The different names, kinds and ids of events: they are short and mostly repeat, and what one holds is in every
     row it stands in.
     """
@@ -145,7 +148,7 @@ def _names_of(events: Sequence[Incoming]) -> list[str]:
         for value in _unchecked(event.data):
             if value is not None:
                 found.update([each for each in (value if type(value) is list else (value,)) if type(each) is str])
-    return [name for name in found if name]
+    return {name for name in found if name}
 
 
 def _rename(events: Sequence[Incoming], masked: Mapping[str, str]) -> None:
