@@ -183,7 +183,6 @@ def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator
 
 
 def _record(index: LoreIndex, tool: str, call: str) -> tuple[Pattern | None, float | None]:
-    """The health of a kind of call, and the rate at which it fails for a lasting reason."""
     health, of_tool = index.health(call), index.health(tool_id(tool))
     patterns = [pattern for pattern in index.failures_of_call(call) if worth_showing(pattern, of_tool)]
     failures, calls = lasting(health, patterns, index.transient_of_call(call))

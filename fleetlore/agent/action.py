@@ -147,7 +147,6 @@ class Action:
             self._session.end_call(self, call, cancelled=True)
 
     def _closed(self) -> BegunCall | None:
-        """The call under way, which is over now; None where there is none."""
         call, self._call = self._call, None
         if call is not None:
             self._phase = "over"

@@ -167,7 +167,6 @@ def asked(call_id: str, call: MadeCall) -> str:
 
 
 def _ids(options: SessionOptions) -> tuple[str, str]:
-    """The id of the session, and of the conversation that it goes on with (`resume`); empty for none."""
     if options.session_id is None:
         return uuid.uuid4().hex, ""
     given = names.checked_name("session_id", options.session_id)

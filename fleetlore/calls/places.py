@@ -264,7 +264,6 @@ def _own(text: str) -> set[str]:
 
 
 def _spelled(known: PlaceNames, name: str) -> str:
-    """A lower-case name as it is spelled at the place."""
     return known.spelled.get(name, name)
 
 

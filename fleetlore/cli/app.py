@@ -109,7 +109,6 @@ def _load(app: typer.Typer, entry: EntryPoint) -> None:
 
 
 def _stand_in(app: typer.Typer, name: str, reason: str) -> None:
-    """Add a command that explains why it is missing, instead of "no such command"."""
 
     def unavailable(rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         raise ModelUnavailable(

@@ -174,7 +174,6 @@ async def serve_http(app: Application, listening: Sequence[Listener], **options:
 
 
 def _without_disconnects(app: Application) -> Application:
-    """Wrap the application so that a disconnect is no error."""
     from starlette.requests import ClientDisconnect
 
     async def quiet(scope: Message, receive: Receive, send: Send) -> None:

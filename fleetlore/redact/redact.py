@@ -221,7 +221,6 @@ def _open(texts: Sequence[bytes]) -> list[int]:
 
 
 def _is_open(text: str, needles: set[bytes]) -> bool:
-    """Return whether a found needle continues as its rule requires."""
     looks = {look for needle in needles if needle in _LOOKS for look in _LOOKS[needle]}
     if any(character in text and (shape is None or shape.search(text)) for character, shape in looks):
         return True
@@ -280,7 +279,6 @@ def _masked(text: str) -> str:
 
 
 def _noting(rule: Rule, known: dict[str, str]) -> Replace:
-    """Wrap a rule's replacement to record the secrets that it masks."""
     mask = mask_of(rule.kind)
 
     def replace(match: re.Match[str]) -> str:
@@ -330,7 +328,6 @@ def fold(text: str) -> str:
 
 
 def _called(folded: str, words: Iterable[str]) -> set[str]:
-    """Return the words that are followed by a value in a folded text."""
     option = "--" in folded
     return {word for word in words if word in folded and _CALLED[word][option].search(folded)}
 

@@ -100,7 +100,6 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
 
 
 def _text_of(result: object) -> str:
-    """The text of an error: of its content where it has one."""
     if isinstance(result, str):
         return result
     content = result.get("content") if isinstance(result, dict) else result

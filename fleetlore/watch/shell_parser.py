@@ -85,7 +85,6 @@ def commands(text: str) -> list[Command]:
 
 
 def _commands(text: str) -> tuple[list[Command], list[str]]:
-    """The commands in a text, and the texts that these run as shell."""
     text = _without_heredocs(text.replace("\\\n", " "))
     found: list[Command] = []
     scripts: list[str] = []
@@ -145,7 +144,6 @@ def _tokens(text: str) -> list[str]:
 
 
 def _substituted(words: list[str]) -> list[str]:
-    """The texts in `$(…)` and in backticks."""
     return [
         run or ticked for word in words if "$(" in word or "`" in word for run, ticked in _SUBSTITUTED.findall(word)
     ]

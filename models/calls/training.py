@@ -293,7 +293,6 @@ class CallTraining:
         return 1.0 if len(made) == 1 else min(1.0, (usual / made[agent]) ** 2)
 
     def _learn(self, made: _Made, who: Who, weight: float) -> None:
-        """Learn a call, and an earlier one again."""
         if made.failure is not None:
             self._kinds.learn(made.found, made.failure[:2], who)
         self._weights.learn(made.found, made.step.failed, weight)
@@ -304,7 +303,6 @@ class CallTraining:
 
 
 def _named(made: _Made) -> tuple[str, frozenset[str], Key | None]:
-    """Tool and names of a call, and its failure if it failed for names."""
     failed_for_names = made.failure is not None and bool(made.failure[2])
     return made.step.tool, frozenset(made.call.names), made.failure if failed_for_names else None
 

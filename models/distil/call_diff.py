@@ -306,7 +306,6 @@ class _Shown:
 
 
 def _white_space(failed: str, worked: str, known: frozenset[str]) -> list[_Edit]:
-    """The first lines that differ, with their white space as marks."""
     old, new = failed.splitlines(keepends=True), worked.splitlines(keepends=True)
     for _, start, end, since, until in _opcodes(old, new):
         was, now = (_visible(masked_text("".join(lines), known)) for lines in (old[start:end], new[since:until]))

@@ -119,7 +119,6 @@ def _replaces(new: Trajectory, known: Trajectory) -> bool:
 
 
 def _withdrawal(id: str, kind: ItemKind, trajectory: Trajectory) -> Candidate:
-    """Withdraws whatever the session contributed to the item so far."""
     return Candidate(**origin(trajectory), item_id=id, kind=kind, side="withdrawn")
 
 

@@ -91,7 +91,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
         """Drop what was learned: a session of it was erased."""
 
     def _teaches(self, session: Trajectory) -> bool:
-        """Whether the adapter can learn anything of a session."""
         return True
 
     def _is_behind(self) -> bool:

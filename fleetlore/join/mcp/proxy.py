@@ -109,7 +109,6 @@ class McpCalls:
             _abandon(self._begun.pop(_key(params.get("requestId"))))
 
     def _take_answer(self, message: dict[str, Any]) -> bool:
-        """Whether something was added to it."""
         id = _key(message.get("id"))
         if "method" in message or id not in self._begun:
             return False

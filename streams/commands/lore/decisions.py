@@ -135,7 +135,6 @@ def _whole(beginning: str, known: Iterable[str], what: str) -> str:
 
 
 def _newest(reader: Reader) -> list[Decision]:
-    """The newest decision about each thing."""
     from fleetlore.kafka.read import read_to_end
     from fleetlore.wire.topics import topic
 

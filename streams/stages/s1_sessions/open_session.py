@@ -309,7 +309,6 @@ class OpenSession(msgspec.Struct):
         return replace(self._trajectory(max(self.sequences)), is_open=True)
 
     def _trajectory(self, last: int) -> Trajectory:
-        """Make the trajectory of the events up to `last`."""
         known = {each: time for each, time in self.sequences.items() if each <= last}
         gaps = _gaps(self.first, last, known) if len(known) <= last - self.first else ()
         steps, loops = self.steps, tuple[Looped, ...]()
