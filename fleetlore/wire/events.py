@@ -22,6 +22,7 @@ CloudEvents' Kafka binding has no batch mode; an array therefore has a content t
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from math import isfinite
@@ -53,7 +54,6 @@ VIOLATION = "fleetlore.guard"
 ROLE = "fleetlore.role"
 CONTENT = "fleetlore.content"
 
-_VERSION = "v1"
 MAX_SEQUENCE = 1_000_000
 MAX_ID_LENGTH = 256
 MAX_FUTURE_SECONDS = 300.0
@@ -73,11 +73,20 @@ _GUARD_ERROR = "guard"
 OTHER_ERROR = "_OTHER"
 MAX_RULE = 64
 
-_TYPE_PREFIX = "ai.fleetlore."
-#: The kind of each CloudEvents type.
-KINDS: dict[str, Kind] = {f"{_TYPE_PREFIX}{kind}.{_VERSION}": kind for kind in get_args(Kind)}
+
+class EventType(StrEnum):
+    """The CloudEvents types, in the order of `Kind`."""
+
+    STARTED = "ai.fleetlore.session.started.v1"
+    ACTION = "ai.fleetlore.action.v1"
+    OUTCOME = "ai.fleetlore.outcome.v1"
+    MESSAGE = "ai.fleetlore.message.v1"
+    ENDED = "ai.fleetlore.session.ended.v1"
+    FEEDBACK = "ai.fleetlore.feedback.v1"
+
+
 #: The CloudEvents type of each kind.
-TYPES: dict[Kind, str] = {kind: name for name, kind in KINDS.items()}
+TYPES: dict[Kind, str] = {kind: each.value for kind, each in zip(get_args(Kind), EventType, strict=True)}
 #: Characters that no name has.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
@@ -17,12 +17,7 @@ from fleetlore.wire import events as ev
 
 _Name = Annotated[str, Meta(min_length=1, max_length=ev.MAX_ID_LENGTH)]
 
-STARTED: Final = "ai.fleetlore.session.started.v1"
-ACTION: Final = "ai.fleetlore.action.v1"
-OUTCOME: Final = "ai.fleetlore.outcome.v1"
-MESSAGE: Final = "ai.fleetlore.message.v1"
-ENDED: Final = "ai.fleetlore.session.ended.v1"
-FEEDBACK: Final = "ai.fleetlore.feedback.v1"
+STARTED, ACTION, OUTCOME, MESSAGE, ENDED, FEEDBACK = ev.EventType
 
 
 class Data(msgspec.Struct, kw_only=True, gc=False):
@@ -52,14 +47,7 @@ class Incoming(msgspec.Struct, kw_only=True, gc=False):
     """One event as it came in."""
 
     specversion: Literal["1.0"]
-    type: Literal[
-        "ai.fleetlore.session.started.v1",
-        "ai.fleetlore.action.v1",
-        "ai.fleetlore.outcome.v1",
-        "ai.fleetlore.message.v1",
-        "ai.fleetlore.session.ended.v1",
-        "ai.fleetlore.feedback.v1",
-    ]
+    type: ev.EventType
     agent: _Name
     session: _Name
     sequence: Annotated[int, Meta(ge=0, le=ev.MAX_SEQUENCE)]
@@ -140,5 +128,5 @@ def invalid(error: msgspec.ValidationError) -> InvalidEvent:
     if field != "type":
         return InvalidEvent("bad_field", text)
     stem = said.removeprefix("Invalid enum value '").rpartition(".")[0]
-    known = any(stem == name.rpartition(".")[0] for name in ev.KINDS)
+    known = any(stem == name.rpartition(".")[0] for name in ev.EventType)
     return InvalidEvent("unknown_version" if known else "unknown_type", text)
