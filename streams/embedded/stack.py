@@ -99,13 +99,10 @@ class Stack:
         broker_port: int = 0,
         progress: Progress = lambda line, whole: None,
     ) -> None:
-        self.data = Path(data)
-        self.metrics: dict[str, str] = {}
+        self.data, self.metrics = Path(data), dict[str, str]()
         self._held: list[socket.socket] = []
         self.console = "" if console_port is None else f"http://127.0.0.1:{held_port(console_port, self._held)}/"
-        self._http = http
-        self._workers = workers
-        self._trainer = trainer
+        self._http, self._workers, self._trainer = http, workers, trainer
         self._keep_log, self._progress = keep_log, progress
         self._ports = {"broker": held_port(broker_port, self._held), "milvus": free_port()}
         self.settings = Settings.from_env(
