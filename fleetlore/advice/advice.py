@@ -41,10 +41,10 @@ _NOT_MADE = "This call was not made. Send it again to run it as it is."
 
 
 class Advice(NamedTuple):
-    """What the fleet knows; falsy where it says nothing. A named tuple, since one is made before every call.
+    """Advice to one session; false if it is empty. A named tuple, because one is made before every call.
 
     Attributes:
-        tips: what is shown, the most important first.
+        tips: the tips to show, the most important first.
         health: calls and failures of this kind of call, transient errors included; None where it was never made.
         risk: chance that the call fails, 0..1: the call model's, or as often as such calls failed (Jeffreys' estimate,
             transient errors left out); None where nothing is known of such a call, or none was asked about.

@@ -40,7 +40,7 @@ _WARN_RATE = 0.2
 # P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
 _SURE = 0.8
 _LIKELIER = 0.5
-# Members of an owner that stand behind a name.
+# Members of an owner that are listed after its name.
 _MOST_MEMBERS = 12
 _MAX_NAMES = 3
 _NAME_MASK = "<name>"
@@ -76,7 +76,7 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """What a thing that the call takes must be like."""
+    """A condition on the object that an argument names."""
     if moment.asked.call is None or moment.known.model is None or moment.met.context is None:
         return
     need = moment.known.model.need(moment.asked.call.tool, moment.met.context.objects.marks(moment.asked.call.json))
@@ -85,7 +85,7 @@ def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """What the call model holds likely: the names for which the call fails, or the kind of failure."""
+    """The failure that the call model expects: the rejected names, or the kind."""
     outlook, model, call = moment.asked.outlook, moment.known.model, moment.asked.call
     if outlook is None or not outlook.warned or model is None or call is None or moment.met.context is None:
         return

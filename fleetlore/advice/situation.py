@@ -1,4 +1,4 @@
-"""Hold what a session is about to do, and what it has met so far: all that advice depends on beside the lore."""
+"""Hold all that advice depends on besides the lore: what is asked, what the session met, what the agent knows."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _NO_SUCH_NAME = re.compile(r"\bno attribute\b|\bunexpected keyword\b")
 
 
 def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """What the place has: `owner(member, …)` a line, the nearest to the goal first, and how to see the rest."""
+    """The structure of the place, one `owner(member, …)` a line, nearest to the goal first, and how to see the rest."""
     place = moment.known_place
     if place is None or moment.met.failed is not None:
         return
@@ -61,7 +61,7 @@ def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """What got others past the failures of the tools at hand that matter most."""
+    """Changes that got other agents past frequent failures of the session's tools."""
     if moment.met.failed is not None:
         return
     found = [item for tool in moment.asked.tools for item in index.recoveries_of_tool(tool)]
@@ -86,7 +86,7 @@ def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "He
 
 
 def needs(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """What the thing that the call took must be like."""
+    """A condition on the object that the failed call named."""
     if moment.met.failed is not None and moment.known.model is not None:
         need = moment.known.model.need(moment.met.failed.call.tool, moment.met.failed.marks)
         if need is not None:
@@ -132,8 +132,9 @@ def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """What the place has, what the call names and what is nearest to the goal first, where names of the call are not
-    there, or are there of something else.
+    """The structure of the place, if the call uses names that are not there or belong to another owner.
+
+    The call's own names and those nearest to the goal come first.
     """
     failed, place = moment.met.failed, moment.known_place
     if failed is None or place is None or not is_covered(failed.call.text, place, failed.kind.names):
@@ -155,7 +156,7 @@ def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """What got others past this very failure, the likest first where the agent follows the retrieval adapter."""
+    """Changes that got other agents past this failure, ranked by the retrieval adapter if the agent follows it."""
     failed = moment.met.failed
     if failed is None:
         return

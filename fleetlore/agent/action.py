@@ -96,8 +96,8 @@ class Action:
         """Record that the call broke a rule, whatever it returned: for whoever checks the agent, not for the agent
         itself.
 
-        It then counts as failed and the session as no success, so nobody learns to do it. The rule's name has few
-        distinct values.
+        The call then counts as failed, and the session as no success, so no agent learns from it. The rule's name has
+        few distinct values.
         """
         self.rule = str(rule)[: names.MAX_RULE]
 

@@ -70,7 +70,7 @@ class CallHistory:
 
 
 class SessionAdvice:
-    """What one session is shown, and what is foreseen of its calls. The fleet's lock is held by the caller.
+    """Give advice to one session, and foresee its calls. The caller holds the fleet's lock.
 
     It does not know its `Session`: in a reference cycle all that a session held would stay until the garbage collector
     finds it, which stops a process of many sessions for a tenth of a second.
@@ -95,7 +95,7 @@ class SessionAdvice:
         self._recognised: tuple[CallModel, int, str | None] | None = None
 
     def moment(self, tool: str | None, arguments: object, tools: tuple[str, ...] = (), *, unseen: bool) -> Situation:
-        """All that advice depends on beside the lore.
+        """Collect all that advice depends on besides the lore.
 
         Args:
             tool, arguments: of the call that is asked about; None without one.
@@ -171,7 +171,7 @@ class SessionAdvice:
         return [self._outlook(MadeCall(tool, arguments)) for tool, arguments in calls]
 
     def _place(self) -> str | None:
-        """Where the session is: as it said, or as its words tell where that is sure."""
+        """Return the session's place: as stated, or as recognised from its words if that is sure."""
         model, context = self._fleet.call_model, self._history.context
         if self._options.place or model is None:
             return self._options.place or None
@@ -180,7 +180,7 @@ class SessionAdvice:
         return self._recognised[2]
 
     def _outlook(self, call: MadeCall) -> Outlook | None:
-        """None where the call model does not know the tool, or there is none."""
+        """Return None if there is no call model, or it does not know the tool."""
         model = self._fleet.call_model
         return None if model is None else model.outlook(call, self._history.context, self._place())
 

@@ -6,7 +6,7 @@ bounded, and recording a call takes time linear in texts that are cut first.
 A result that is JSON tells of each object in it, by its id, its fields that are one word (`"status": "pending"`). A
 call that takes the id is then about an order that is pending; and it comes after the calls that took the id before it.
 No tool and no field is known beforehand. What a field says is told to other agents (`models.calls.needs`), so those
-that name a person or a place are left out. Results may be cut: what stands before the cut is read.
+that name a person or a place are left out. A result may be cut. The part before the cut is read.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class CallContext:
 
     @property
     def state(self) -> State:
-        """What came right before the next call."""
+        """Outcome of the previous call."""
         return "first" if not self.calls else "after_failure" if self.run else "after_success"
 
     def record(self, call: MadeCall, result: str, error_class: str | None = None) -> None:

@@ -2,7 +2,7 @@
 
 Each group of features is scaled by the root of its size, so that a long call does not weigh more than a short one. As
 in Vowpal Wabbit the crosses are hashed too (Weinberger et al., Feature Hashing for Large Scale Multitask Learning,
-2009). Nothing of how the call ends is read.
+2009). The outcome of the call is not read.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ BATCH_TYPE = b"application/cloudevents-batch+json"
 EVENT_TYPE = b"application/cloudevents+json"
 BATCH_HEADERS = [(CONTENT_TYPE, BATCH_TYPE)]  # aiokafka takes a list and nothing else
 
-# What a call counts as that broke a rule which the environment guards, whatever it returned.
+# Error type of a call that broke a rule of the environment, whatever the call returned.
 _GUARD_ERROR = "guard"
 # OpenTelemetry's `error.type` where only a text is known.
 OTHER_ERROR = "_OTHER"

@@ -135,8 +135,8 @@ class _Made(NamedTuple):
 
     Attributes:
         position: among the calls of its session.
-        failure: tool, kind and names of its failure; None where it worked.
-        found, state: as the session was before it.
+        failure: tool, kind and names of its failure; None if the call worked.
+        found, state: features and state of the session before the call.
     """
 
     position: int

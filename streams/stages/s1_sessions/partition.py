@@ -103,17 +103,17 @@ class Partition:
 
     @property
     def first_open(self) -> int | None:
-        """Where the oldest open session begins."""
+        """Offset at which the oldest open session begins."""
         return next((each.first_offset for each in self.open.values()), None)
 
     @property
     def first_tail(self) -> int | None:
-        """Where the oldest tail begins."""
+        """Offset at which the oldest tail begins."""
         return next((each.first_offset for each in self.tails.values()), None)
 
     @property
     def first_offset(self) -> int | None:
-        """Which offset no commit passes."""
+        """Offset that no commit may pass."""
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
     def begin(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
