@@ -4,12 +4,10 @@ import json
 from math import inf
 
 from fleetlore.errors import InvalidEvent
-from fleetlore.wire.events import TYPES, Event
+from fleetlore.wire.events import KINDS, Event
 from fleetlore.wire.topics import topic
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
-
-_KINDS = {name: kind for kind, name in TYPES.items()}
 
 
 def read_back(raw: object, tenant: str, now: float = inf) -> Event:
@@ -28,5 +26,5 @@ def read_back(raw: object, tenant: str, now: float = inf) -> Event:
         raise InvalidEvent(letter.reason, letter.detail)
     [event] = good
     assert isinstance(raw, dict)
-    kind, time = _KINDS[event.type], event.time.timestamp()
+    kind, time = KINDS[event.type], event.time.timestamp()
     return Event(kind, tenant, event.agent, event.session, event.sequence, time, raw["data"])

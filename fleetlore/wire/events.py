@@ -87,6 +87,8 @@ class EventType(StrEnum):
 
 #: The CloudEvents type of each kind.
 TYPES: dict[Kind, str] = {kind: each.value for kind, each in zip(get_args(Kind), EventType, strict=True)}
+#: The kind of each CloudEvents type.
+KINDS: dict[str, Kind] = {name: kind for kind, name in TYPES.items()}
 #: Characters that no name has.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
