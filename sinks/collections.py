@@ -36,11 +36,11 @@ __all__ = [
 
 FIRST_VERSION = "main"
 # Raise it when columns or texts of a collection change.
-_SCHEMA = 4
+_SCHEMA = 5
 MADE_BY = "fleetlore.made_by"
 _UNNAMED = "an earlier schema"
 TEXT_BYTES = 8_192
-# 63 bytes of the tenant, a slash, 256 characters of the session id at 4 bytes each, and the part number.
+# Longer ids than this release makes: a version that an earlier one filled has them.
 _MAX_ID_BYTES = 1_100
 # Partitions of a collection. Milvus spreads tenants over them by hash.
 _PARTITIONS = 16
@@ -64,7 +64,7 @@ class Collection:
 
 COLLECTIONS = (
     Collection("patterns", (("level", 16), ("tool", 256), ("error_class", 256)), by_words=True),
-    Collection("judgments", (("task", 1024), ("agent", 1024), ("label", 16), ("source", 32))),
+    Collection("judgments", (("session", 1024), ("task", 1024), ("agent", 1024), ("label", 16), ("source", 32))),
     Collection("items", (("kind", 16), ("tool", 256), ("pattern", 64), ("task", 1024)), by_words=True, by_meaning=True),
 )
 

@@ -56,7 +56,7 @@ class ByHandSame:
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, dict[str, Any]]] = {"patterns": {}, "judgments": {}, "items": {}}
-        self._sessions: dict[tuple[str, int], OpenSession] = {}
+        self._sessions: dict[tuple[tuple[str, str], int], OpenSession] = {}
         self._patterns: dict[str, PatternState] = {}
         self._items: dict[str, ItemState] = {}
         self._changed_patterns: set[str] = set()
@@ -74,7 +74,8 @@ class ByHandSame:
         failed: dict[int, OpenSession] = {}
         closed: list[OpenSession] = []
         for event in events:
-            key, seconds = (event.session, event.sequence // PART_EVENTS), event.time.timestamp()
+            key = (event.agent, event.session), event.sequence // PART_EVENTS
+            seconds = event.time.timestamp()
             session = self._sessions.get(key)
             if session is None:
                 session = OpenSession(TENANT, event.session, event.agent, key[1], 0, seconds)

@@ -12,6 +12,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of
@@ -40,7 +41,7 @@ class _Pipeline(MemoryPipeline):
 async def erased_by_store() -> list[tuple[str, str, str, str]]:
     """A row for each store: how many of its states knew an erased session, and how many still do."""
     sessions = _sessions()
-    gone = [each.session for each in Random(0).sample(sessions, ERASED)]
+    gone = [session_key(each.agent, each.session) for each in Random(0).sample(sessions, ERASED)]
     memory = _Pipeline()
     await memory.run(_events(sessions, memory.clock))
     await memory.settle()

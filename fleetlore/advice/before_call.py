@@ -69,7 +69,7 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             is_new = outlook is None or model is None or item.first_seen > model.until
             is_open = is_new or (is_argument and outlook is not None and outlook.fails >= _LIKELIER)
             fits = is_sure(item) and holds(call.arguments, item.was) and is_open and (is_argument or is_rename(item))
-            if fits and names_beside(item) is None and not is_own(item, moment.met.session):
+            if fits and names_beside(item) is None and not is_own(item, moment.met.key):
                 # The sessions for which it failed, and those for which it worked.
                 fails = (item.support + 0.5) / (item.support + item.against + 1.0)
                 yield change_tip(item, "changed", call.arguments, fails)

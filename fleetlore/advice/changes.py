@@ -109,9 +109,9 @@ def is_sure(item: MemoryItem) -> bool:
     return item.support > 2 * item.against
 
 
-def is_own(item: MemoryItem, session: str) -> bool:
-    """Whether only this session backs the item, or a part of it: a long one is worked on in parts, `session#1`."""
-    return item.support <= 1 and any(each == session or each.startswith(f"{session}#") for each in item.sessions)
+def is_own(item: MemoryItem, key: str) -> bool:
+    """Whether only the session of this key backs the item, or a part of that session."""
+    return item.support <= 1 and any(each.partition("#")[0] == key for each in item.sessions)
 
 
 def is_of_argument(item: MemoryItem) -> bool:

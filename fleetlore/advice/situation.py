@@ -60,12 +60,13 @@ class Met:
     """What the session has met so far.
 
     Attributes:
-        session: its id. What it alone has taught the fleet is left out.
+        session: its id, by which the holdout is drawn.
         own_failures: ids of the exact patterns that it met; `own`: the same failures with their names.
         failed: the call that failed last, until a call of its tool works.
         led_out: a way out of that failure was shown. One is enough until the next failure.
         shown: keys of the tips that are not shown again.
         context: what the call model reads of the session.
+        key: its key (`session_key`). What it alone has taught the fleet is left out.
     """
 
     session: str = ""
@@ -77,6 +78,7 @@ class Met:
     led_out: bool = False
     shown: Collection[str] = ()
     context: CallContext | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if moment.met.failed is not None:
         return
     found = [item for tool in moment.asked.tools for item in index.recoveries_of_tool(tool)]
-    found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, moment.met.session)]
+    found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, moment.met.key)]
     found.sort(key=lambda item: (-item.standing(), item.id))
     for item in found[:_MOST_RECOVERIES]:
         yield change_tip(item, "recoveries")
@@ -77,7 +77,7 @@ def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         return
     sent = redact_fenced(moment.met.goal)[:MAX_TEXT]  # the goal as the session's events hold it
     for item in index.strategies(strategy_id(moment.met.task, sent)):
-        if not is_own(item, moment.met.session):
+        if not is_own(item, moment.met.key):
             yield item_tip(item, "way")
 
 
@@ -115,7 +115,7 @@ def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     for item in index.recoveries(failed.failure.class_):
         beside = names_beside(item)
         # An error that does not say where it was met is the same at every table.
-        if beside is not None and held.issuperset(beside) and not is_own(item, moment.met.session):
+        if beside is not None and held.issuperset(beside) and not is_own(item, moment.met.key):
             yield change_tip(item, "worked instead")
 
 
@@ -163,7 +163,7 @@ def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     others = [
         item
         for item in index.recoveries(failed.failure.class_)
-        if names_beside(item) is None and not is_own(item, moment.met.session)
+        if names_beside(item) is None and not is_own(item, moment.met.key)
     ]
     if is_free_text(failed.failure.shape):
         others = [item for item in others if is_of_tool(item) and is_of_place(item, moment.known_place)]

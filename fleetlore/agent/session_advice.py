@@ -20,6 +20,7 @@ from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.index import is_recalled
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.session_key import session_key
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
@@ -118,6 +119,7 @@ class SessionAdvice:
             led_out=unseen and history.failed is self._led_out,
             shown=self._ledger.shown if unseen else (),
             context=history.context,
+            key=session_key(fleet.agent, self._session),
         )
         return Situation(asked, met, self._known())
 
@@ -160,10 +162,11 @@ class SessionAdvice:
 
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
         """What a search of the store found, the best match first, without what the session may not be shown."""
-        replica, session = self._fleet.replica, self._session
+        fleet, replica = self._fleet, self._fleet.replica
+        key = session_key(fleet.agent, self._session)
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
-        tips = [item_tip(item, "searched") for item in told if not is_own(item, session)]
-        moment = Situation(Asked(), Met(session), self._known())
+        tips = [item_tip(item, "searched") for item in told if not is_own(item, key)]
+        moment = Situation(Asked(), Met(self._session), self._known())
         return self._show(chosen(replica.index, tips, moment, holdout_share=self._share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:

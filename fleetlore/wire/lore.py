@@ -120,7 +120,8 @@ class MemoryItem:
         delayed: how many of the agents did not get there by their next call: to the others it was no news.
         against: how many distinct sessions contradict it, were their agents as busy as those that back it: one agent
             contradicts as much as one agent backs.
-        sessions: a few of those sessions (hashes are not enough for lineage: a person must be able to look).
+        sessions: keys of a few of those sessions, by which a person finds them in the console or in Milvus. They are
+            hashes (`session_key`): readers of lore learn no ids of others.
         first_seen, last_seen: event times of the oldest and the newest session behind it, in seconds since the Unix
             epoch; 0 where it is not known.
         version: of the distiller.

@@ -17,6 +17,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from fleetlore.wire.decode import json_reader
+from fleetlore.wire.session_key import session_key
 
 __all__ = [
     "MAX_SCHEMA",
@@ -208,6 +209,8 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
 
     Attributes:
+        session: the id that its sender knows. A claim is of the sender's own session; any other feedback is of every
+            session with this id.
         time: event time in seconds since the Unix epoch.
         by: the agent or person who gave it.
         claimed: it came among the agents' events, where whoever may write events can give it. Any other counts first.
@@ -278,12 +281,12 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     @property
     def id(self) -> str:
-        """Id of its judgment: the session, and the part where there is more than one."""
-        return self.session if self.part == 0 else f"{self.session}#{self.part}"
+        """Key of the session and its part, which names its judgment and everything that it teaches."""
+        return session_key(self.agent, self.session, self.part)
 
     @property
     def claim(self) -> int:
-        """Of several agents' sessions under one id the one with the greatest claim counts: the one that began first.
+        """Of several sessions of one principal under one id the greatest claim counts: the one that began first.
 
         36 bits of tenths of a second, and 6 of the agent's hash for those that began at once: with `revision` it is a
         whole number that JSON readers take, and as short as the rows need it.

@@ -58,7 +58,7 @@ def pairs_of(judgments: Sequence[Judgment]) -> list[_Row]:
 
 def _row(session: Trajectory, found: _Row) -> _Row:
     replaced: _Row = replacing(identities(texts_of(session)))(found)
-    return {"session": session.id, "agent": session.agent, "task": session.task, **replaced}
+    return {"session": session.session, "agent": session.agent, "task": session.task, **replaced}
 
 
 def _recoveries(judgments: Iterable[Judgment]) -> Iterator[_Pair]:

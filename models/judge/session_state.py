@@ -1,8 +1,8 @@
 """Merge what is known of one session into the state behind its judgment.
 
 Its trajectory, corrections and opinions arrive in any order and more than once. Merging keeps the one of each that
-counts, so the final judgment follows from the set of what arrived. Of two sessions under one id, by two agents or one
-that used it again, the one that began first counts. The state also remembers everything that the session
+counts, so the final judgment follows from the set of what arrived. If a principal used an id again, the session that
+began first counts. The state also remembers everything that the session
 ever taught: a later verdict may have to withdraw it, also after a crash between writing the state and sending the
 withdrawals. What a model says comes on the topic `trajectories` later than the session, like feedback.
 """
@@ -29,7 +29,7 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
     """A model's verdict.
 
     Attributes:
-        session: id of the trajectory.
+        session: key of the trajectory (`Trajectory.id`).
         events: events of the trajectory that the model saw; the verdict does not hold for a longer one.
     """
 

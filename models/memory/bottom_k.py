@@ -260,8 +260,6 @@ class LatestSample(_BottomK[_Ordered]):
 class SessionCounts(NamedTuple):
     """What one session saw, cumulative: joining takes the maximum of each figure.
 
-    Of two agents under one session id one counts, whole: the one with the greater hash.
-
     Attributes:
         ended: how the session ended: 0 not known, 1 well, 2 badly.
     """
@@ -300,7 +298,7 @@ class CountSample(_BottomK[SessionCounts]):
 
     @staticmethod
     def join(old: SessionCounts, new: SessionCounts) -> SessionCounts:
-        return SessionCounts(*map(max, old, new)) if old.agent == new.agent else max(old, new)
+        return SessionCounts(*map(max, old, new))
 
     def placeholder(self, agent: int) -> SessionCounts:
         return SessionCounts(agent, 0, 0)

@@ -61,7 +61,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         item_id: `_ITEM_PREFIX` and 28 hex digits, made of what was learned, so that sessions agree on it independently.
         side: successes back an item, and failures contradict a recovery. `withdrawn`: the session, judged again, no
             longer teaches this.
-        session: id of the trajectory that contributes.
+        session: key of the trajectory that contributes (`Trajectory.id`).
         revision: `Trajectory.revision`; the greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
         goal: hash of the session's goal; of its task, or of itself, where it has none.

@@ -12,6 +12,7 @@ import msgspec
 from fleetlore.errors import InvalidEvent
 from fleetlore.stats.intervals import newcombe
 from fleetlore.wire.decode import json_reader
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.trajectory import Moment
 from fleetlore.wire.trajectory import Sequence as Number
 from fleetlore.words import count
@@ -63,6 +64,7 @@ class SeenSession(NamedTuple):
     Attributes:
         shown, withheld: (calls, failed calls) for which a hint was drawn to be shown or to be withheld. The first call
             for which a hint is drawn counts, because later calls depend on it.
+        key: names it apart from sessions of other agents under its id (`session_key`).
     """
 
     id: str
@@ -76,6 +78,7 @@ class SeenSession(NamedTuple):
     failed: int
     shown: tuple[int, int]
     withheld: tuple[int, int]
+    key: str = ""
 
 
 class Agent(NamedTuple):
@@ -96,7 +99,7 @@ class Effect(NamedTuple):
 
 
 class SeenSessions:
-    """The newest sessions of a tenant by id."""
+    """The newest sessions of a tenant by key."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, SeenSession] = {}
@@ -110,8 +113,8 @@ class SeenSessions:
             for part in split(value):
                 with contextlib.suppress(ValueError):
                     seen = _seen(json_reader(_Judged)(part))
-                    self._sessions.pop(seen.id, None)
-                    self._sessions[seen.id] = seen
+                    self._sessions.pop(seen.key, None)
+                    self._sessions[seen.key] = seen
         while len(self._sessions) > _MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
 
@@ -149,6 +152,7 @@ def _seen(judged: _Judged) -> SeenSession:
         sum(step.pattern is not None for step in calls),
         (len(shown), sum(shown)),
         (len(withheld), sum(withheld)),
+        session_key(of.agent, of.session, of.part),
     )
 
 

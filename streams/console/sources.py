@@ -232,6 +232,7 @@ class Snapshot:
 
 
 class Judged(NamedTuple):
+    key: str
     session: str
     task: str
     label: str
@@ -304,12 +305,13 @@ class Sources:
         )
 
     async def session(self, id: str) -> SessionState | None:
-        """Return the judging stage's row of a session, or None.
+        """Return the judging stage's row of a session by its key, or by its id, or None.
 
         Raises:
             StoreUnavailable: Milvus does not answer.
         """
-        clause = f"id == {quoted(row_id(self._tenant, id))}"
+        named = f"tenant == {quoted(self._tenant)} and session == {quoted(id)} and agent != ''"
+        clause = f"id == {quoted(row_id(self._tenant, id))} or ({named})"
         rows = await asyncio.to_thread(self._rows, clause, ("state",), 1)
         return SessionState.from_json(rows[0]["state"]) if rows else None
 
@@ -320,8 +322,8 @@ class Sources:
             StoreUnavailable: Milvus does not answer.
         """
         clause = f"tenant == {quoted(self._tenant)} and agent == {quoted(agent)}"
-        rows = await asyncio.to_thread(self._rows, clause, ("id", "task", "label"), _SESSIONS_OF_AN_AGENT)
-        return sorted(Judged(row["id"].partition("/")[2], row["task"], row["label"]) for row in rows)
+        rows = await asyncio.to_thread(self._rows, clause, ("id", "session", "task", "label"), _SESSIONS_OF_AN_AGENT)
+        return sorted(Judged(row["id"].partition("/")[2], row["session"], row["task"], row["label"]) for row in rows)
 
     def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
         try:

@@ -22,6 +22,7 @@ from fleetlore.errors import ConfigError, StackError
 from fleetlore.lora.adapter import unpack
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
+from fleetlore.wire.session_key import session_key
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.collections import list_versions
 from sinks.metrics import Metrics
@@ -79,9 +80,9 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         first = await _knowing(store, tenant, found)
         if dry_run:
             versions = await learned_versions(settings, tenant, found, erase=False)
-        elif found.parts or wanted.agent:
-            erasures = [Erasure(time=now, sessions=hashes) for hashes in found.by_session.values()]
-            if wanted.agent:
+        elif found.by_session or wanted.agent:
+            erasures = [Erasure(time=now, sessions=hashes) for hashes in found.by_session]
+            if wanted.agent and not wanted.session:
                 # What it has sent and nobody has read yet is dropped, too.
                 erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
             await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
@@ -101,7 +102,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         tenant=tenant,
         done=not dry_run,
         time=now,
-        sessions=len(found.parts),
+        sessions=len(found.parts) or len(found.ids),
         records={name: on.records for name, on in found.topics.items()},
         until={name: on.until for name, on in found.topics.items()},
         rows=rows,
@@ -228,7 +229,7 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
     Raises:
         BrokerUnavailable: the broker does not answer; run it again.
     """
-    if not settings.signing_key or not found.parts:
+    if not settings.signing_key or not found.by_session:
         return []
     learned: list[str] = []
     for kind in ADAPTERS:
@@ -256,7 +257,10 @@ def has_learned(version: AdapterManifest, found: Found) -> bool:
     placed: set[int] = set()
     if isinstance(version, LanguageModelManifest):
         if version.learned_from:
-            return not found.hashes.isdisjoint(unpack(version.learned_from))
+            # An exported data set names its sessions by their ids.
+            return not (found.hashes | {stable_hash(id) for _, id in found.parts}).isdisjoint(
+                unpack(version.learned_from)
+            )
     else:
         on = found.topics.get("trajectories", OnTopic())
         ranges = {each.partition: each for each in version.data}
@@ -264,5 +268,7 @@ def has_learned(version: AdapterManifest, found: Found) -> bool:
             return True
         placed = on.sessions
     # Of a session that nobody knows there is no time.
-    unplaced = [at for session, at in found.ended.items() if at > 0.0 and stable_hash(session) not in placed]
+    unplaced = [
+        at for session, at in found.ended.items() if at > 0.0 and stable_hash(session_key(*session)) not in placed
+    ]
     return any(version.created >= each for each in unplaced)

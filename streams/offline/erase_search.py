@@ -14,7 +14,9 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash, user_hash
-from fleetlore.wire.incoming import STARTED, Incoming
+from fleetlore.wire.incoming import FEEDBACK, STARTED, Incoming
+from fleetlore.wire.principals import principal_of
+from fleetlore.wire.session_key import review_key, session_key
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge.session_state import SessionState
 from streams.stage.base import Effects, ListedStore, Record
@@ -36,14 +38,17 @@ _OF_JUDGES = "judge"
 
 # Tells by id, agent, user and the time of its end whether an erasure means a session.
 Means = Callable[[str, str, str, float], bool]
+_Session = tuple[str, str]  # principal and id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """The scope of an erasure: one session, agent or user, or everything of the tenant.
 
+    A session with an agent is the session of that agent's principal; without, the sessions of all under its id.
+
     Raises:
-        ConfigError: not exactly one of them is given.
+        ConfigError: the scope is empty, or names two things.
     """
 
     tenant: str
@@ -53,8 +58,8 @@ class Wanted:
     everything: bool = False
 
     def __post_init__(self) -> None:
-        if sum((bool(self.session), bool(self.agent), bool(self.user), self.everything)) != 1:
-            raise ConfigError("give one of --session, --agent and --user, or --tenant alone for all that it has")
+        if sum((bool(self.session or self.agent), bool(self.user), self.everything)) != 1:
+            raise ConfigError("give --session, --agent or both, or --user, or --tenant alone for all that it has")
         try:
             f"{self.session}{self.agent}{self.user}".encode()
         except UnicodeEncodeError:  # bytes of a terminal that are no UTF-8
@@ -63,6 +68,8 @@ class Wanted:
     def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
         """Return whether a session is meant, or continues one that is (`resume=True`), at whatever time it ended."""
         if self.session:
+            if self.agent and principal_of(agent) != principal_of(self.agent):
+                return False
             first = self.session
             return session == first or (session.startswith(first) and bool(_PART.fullmatch(session, len(first))))
         if self.user:
@@ -72,7 +79,7 @@ class Wanted:
     @property
     def scope(self) -> str:
         names = {"session": self.session, "agent": self.agent, "user": self.user}
-        return next((f"{kind} {name}" for kind, name in names.items() if name), f"tenant {self.tenant}")
+        return " of ".join(f"{kind} {name}" for kind, name in names.items() if name) or f"tenant {self.tenant}"
 
 
 @dataclass(slots=True)
@@ -87,9 +94,10 @@ class OnTopic:
 
 @dataclass(slots=True)
 class Found:
-    """Sessions that are meant, and where they are named.
+    """Sessions that are meant, each by its principal and its id, and where they are named.
 
     Attributes:
+        ids: ids of which all sessions are meant, those to come too.
         parts: of each session, the number of its parts that are known.
         ended: event time of the newest of their events that is known, in seconds since the Unix epoch.
         rows: ids of judgments in Milvus.
@@ -97,42 +105,46 @@ class Found:
         others: hashes of further sessions, whose names are not known.
     """
 
-    parts: dict[str, int] = field(default_factory=dict)
-    ended: dict[str, float] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    parts: dict[_Session, int] = field(default_factory=dict)
+    ended: dict[_Session, float] = field(default_factory=dict)
     rows: list[str] = field(default_factory=list)
     topics: dict[str, OnTopic] = field(default_factory=dict)
     others: frozenset[int] = frozenset()
 
-    def add(self, session: str, part: int, ended: float) -> None:
+    def add(self, agent: str, id: str, part: int, ended: float) -> None:
+        session = principal_of(agent), id
         self.parts[session] = max(self.parts.get(session, 0), part + 1)
         self.ended[session] = max(self.ended.get(session, 0.0), ended)
 
     @property
-    def by_session(self) -> dict[str, tuple[int, ...]]:
-        """Of each session, the hashes of its id and of those of its parts."""
-        return {
-            session: (stable_hash(session), *(stable_hash(f"{session}#{part}") for part in range(1, parts)))
+    def by_session(self) -> list[tuple[int, ...]]:
+        """The hashes of each id, and of the keys of each session, its parts and the feedback on it."""
+        keys = [
+            (*(stable_hash(session_key(*session, part)) for part in range(parts)), stable_hash(review_key(session[1])))
             for session, parts in sorted(self.parts.items())
-        }
+        ]
+        return [*((stable_hash(id),) for id in sorted(self.ids)), *keys]
 
     @property
     def hashes(self) -> set[int]:
-        return {each for of_session in self.by_session.values() for each in of_session} | self.others
+        return {each for of_session in self.by_session for each in of_session} | self.others
 
 
 async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
     found = Found()
-    if wanted.session:
-        found.add(wanted.session, 0, 0.0)
+    if wanted.session and not wanted.agent:
+        found.ids.add(wanted.session)
     await look_at_rows(store, wanted.tenant, wanted.means, found)
-    users: dict[str, str] = {}
+    users: dict[_Session, str] = {}
     async for record in records_of(settings.cluster, topic(wanted.tenant, "events")):
         for event in _events(record):
+            session = principal_of(event.agent), event.session
             if event.type == STARTED and event.data.user:
-                users[event.session] = event.data.user
-            if event.session in found.parts or wanted.means(event.session, event.agent, users.get(event.session, "")):
-                found.add(event.session, event.sequence // PART_EVENTS, event.time.timestamp())
-    hashes, names = found.hashes, [orjson.dumps(session) for session in list(found.parts)[:1_000]]
+                users[session] = event.data.user
+            if session in found.parts or wanted.means(event.session, event.agent, users.get(session, "")):
+                found.add(*session, event.sequence // PART_EVENTS, event.time.timestamp())
+    hashes, names = found.hashes, [orjson.dumps(id) for _, id in list(found.parts)[:1_000]]
     for name, days in _BY_TIME.items():
         async for record in records_of(settings.cluster, topic(wanted.tenant, name)):
             if name == "dead-letters":  # of any bytes
@@ -151,23 +163,25 @@ async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
 
 async def look_at_rows(store: ListedStore, tenant: str, means: Means, found: Found) -> None:
     found.rows = []
-    async for row in store.rows("judgments", tenant, "label", "state"):
+    reviews: dict[str, str] = {}
+    async for row in store.rows("judgments", tenant, "label", "session", "state"):
         if row["label"] == _OF_JUDGES:
             found.rows.append(row["id"])
             continue
-        id = row["id"].partition("/")[2]
         known = SessionState.from_json(row["state"]).trajectory
-        # Without a trajectory it is a correction whose session has not come.
-        session, agent, user = (id, "", "") if known is None else (known.session, known.agent, known.user)
-        part, ended = (0, 0.0) if known is None else (known.part, known.ended)
-        if means(session, agent, user, ended):
-            found.add(session, part, ended)
+        if known is None:  # feedback on an id
+            reviews[row["id"]] = row["session"]
+        elif means(known.session, known.agent, known.user, known.ended):
+            found.add(known.agent, known.session, known.part, known.ended)
             found.rows.append(row["id"])
+    ids = {id for _, id in found.parts}
+    found.rows += [row for row, id in reviews.items() if id in ids or means(id, "", "", 0.0)]
 
 
 def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
     if name in ("events", "feedback"):
-        yield from (stable_hash(event.session) for event in _events(record))
+        for event in _events(record):
+            yield from _hashes_of(event.session, "" if event.type == FEEDBACK else event.agent)
         return
     try:
         values = orjson.loads(record.value or b"")
@@ -177,10 +191,16 @@ def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
         if isinstance(value, list) and len(value) > 1 and isinstance(value[1], int):  # an observation
             yield value[1]
         elif isinstance(value, dict):
-            inner = value.get("trajectory")
-            session = (inner if isinstance(inner, dict) else value).get("session")
+            inner = value.get("trajectory", value)
+            session, agent = (inner.get(each) if isinstance(inner, dict) else None for each in ("session", "agent"))
             if isinstance(session, str):
-                yield stable_hash(session)
+                yield from _hashes_of(session, agent if isinstance(agent, str) else "")
+
+
+def _hashes_of(session: str, agent: str) -> Iterator[int]:
+    """Hashes by which a record may name a session: feedback has an id without an agent, later topics have keys."""
+    yield stable_hash(session)
+    yield stable_hash(session_key(agent, session) if agent else review_key(session))
 
 
 def _events(record: ConsumerRecord) -> list[Incoming]:

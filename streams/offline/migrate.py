@@ -22,6 +22,7 @@ from fleetlore.errors import FleetloreError
 from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.judge.session_state import SessionState
 from sinks.collections import COLLECTIONS, Found, drop_version, look_at_collections, make_live
@@ -42,7 +43,7 @@ class _Digests:
     """Sessions of the live version that the new one lacks.
 
     Attributes:
-        sessions: trajectories by tenant and session, in the order of their parts.
+        sessions: trajectories by tenant and key of the session, in the order of their parts.
         unreadable: number of judgments that this release cannot read.
         cut: number of sessions whose digest omits calls.
     """
@@ -128,10 +129,11 @@ async def _bring_back(live: MilvusStore, backfill: Backfill, say: Say) -> int:
 
 
 async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _Digests) -> None:
-    known = {}
-    async for row in new.rows("judgments", tenant, "state"):
-        state = SessionState.from_json(row["state"])
-        known[row["id"]] = 0 if state.trajectory is None else state.trajectory.events
+    known, ids = dict[str, int](), set[str]()
+    async for row in new.rows("judgments", tenant, "session", "state"):
+        ids.add(row["session"])
+        if (made := SessionState.from_json(row["state"]).trajectory) is not None:
+            known[made.id] = made.events
     if not await live.on_client(lambda client: client.has_collection("judgments")):
         return
     async for row in live.rows("judgments", tenant, "state"):
@@ -140,10 +142,11 @@ async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _D
         try:
             trajectory = SessionState.from_json(row["state"]).trajectory
         except ValueError:
-            digests.unreadable += row["id"] not in known
+            id = row["id"].partition("/")[2]  # an earlier release named a row by the session's id and part
+            digests.unreadable += ids.isdisjoint((id, id.rpartition("#")[0]))
             continue
-        if trajectory is not None and known.get(row["id"], 0) < trajectory.events:
-            parts = digests.sessions.setdefault((tenant, trajectory.session), [])
+        if trajectory is not None and known.get(trajectory.id, 0) < trajectory.events:
+            parts = digests.sessions.setdefault((tenant, session_key(trajectory.agent, trajectory.session)), [])
             parts.append(trajectory)
             parts.sort(key=lambda part: part.part)
 

@@ -40,7 +40,7 @@ RUN_SECONDS = 120.0
 # A run of this length is suspect. Before the first good record of the stream, one lost record is enough.
 SUSPECT_RECORDS = 10
 # These reasons blame the record's session and not the schema, so the record is not lost.
-NOT_LOST = frozenset({"missing_start", "after_end", "foreign_agent", "reused_session"})
+NOT_LOST = frozenset({"missing_start", "after_end", "reused_session"})
 # The topics that agents write.
 _OF_AGENTS = (".events", ".feedback")
 

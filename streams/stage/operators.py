@@ -24,6 +24,7 @@ from fleetlore.stats.hashing import cached_hash, stable_hash
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import principal_of
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import encode
 
@@ -40,7 +41,8 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         time: time of the request, in seconds since the epoch.
-        sessions: hashes of the ids of the session and its parts; empty if `agent` is set.
+        sessions: hashes of the keys of the session and its parts (`session_key`), and of its id where all sessions of
+            that id are erased; empty if `agent` is set.
         agent: hash of the agent's name.
         before: the agent's events before this moment are dropped, in seconds since the epoch.
     """
@@ -160,12 +162,12 @@ class Erased(_OperatorTopic):
     def has_any(self, tenant: str) -> bool:
         return tenant in self._sessions or tenant in self._agents
 
-    def holds(self, tenant: str, session: str) -> bool:
-        """Return whether a session, or the session that it is part of, is erased."""
-        return self.has(tenant, cached_hash(session))
+    def holds(self, tenant: str, agent: str, session: str) -> bool:
+        """Return whether a session is erased: as its agent's, or with all sessions of that id."""
+        return self.has(tenant, cached_hash(session_key(agent, session))) or self.has(tenant, cached_hash(session))
 
     def drops(self, tenant: str, session: str, agent: str, time: float) -> bool:
-        return self.holds(tenant, session) or time < self._agents.get(tenant, {}).get(cached_hash(agent), 0.0)
+        return self.holds(tenant, agent, session) or time < self._agents.get(tenant, {}).get(cached_hash(agent), 0.0)
 
     def _decode(self, tenant: str, value: bytes) -> None:
         erasure = json_reader(Erasure)(value)

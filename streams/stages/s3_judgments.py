@@ -4,19 +4,25 @@ Judgments go to Milvus and to the topic `judgments`. Contributions (`candidates`
 and one writer merge them. All else is keyed by session.
 
 Each session has one row. Longer trajectories and corrections are merged into it in any order, and contributions that no
-longer hold are withdrawn. So each batch queries its sessions first, at a third of the cost of the writes. Keeping all
-row ids in memory would need a full scan at each start.
+longer hold are withdrawn. Feedback names a session's id alone, so it counts for the sessions of all principals under
+that id. A row of its own keeps it for sessions that come later.
+
+Each batch queries its sessions first, at a third of the cost of the writes. Keeping all row ids in memory would need a
+full scan at each start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict
 
 from fleetlore.errors import InvalidEvent
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.session_key import review_key, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode
 from models.distil.distiller import distil
@@ -79,23 +85,25 @@ class JudgmentsStage(Stage):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        came: dict[_Key, list[_Value]] = {}
+        came: defaultdict[_Key, list[_Value]] = defaultdict(list)
+        reviews: defaultdict[_Key, list[Feedback]] = defaultdict(list)
         records: dict[_Key, Record] = {}
         for record, value in _VALUES.read(batch, effects):
             tenant = tenant_of(record.topic)
             if isinstance(value, Forget):  # older releases sent these on this topic
                 self._erased.add_sessions(tenant, value.sessions)
                 continue
-            key = tenant, value.id if isinstance(value, Trajectory) else value.session
-            came.setdefault(key, []).append(value)
+            if self._erased.count and self._is_erased(tenant, value):
+                continue
+            if isinstance(value, Feedback) and not value.claimed:
+                reviews[tenant, value.session].append(value)
+                records[tenant, value.session] = record
+                continue
+            key = tenant, _key_of(value)
+            came[key].append(value)
             records[key] = record
         self._collection = await self._store.resolve("judgments")
-        if self._erased.count:
-            came = {
-                (tenant, id): values
-                for (tenant, id), values in came.items()
-                if not any(self._erased.holds(tenant, each) for each in (id, values[0].session))
-            }
+        await self._hand_out(reviews, came, records, effects)
         states = await self._load(list(came))
         sessions: list[_PendingJudgment] = []
         for key, values in came.items():
@@ -116,6 +124,43 @@ class JudgmentsStage(Stage):
                 effects.dead_letters.append(letter)
         return effects
 
+    def _is_erased(self, tenant: str, value: _Value) -> bool:
+        if isinstance(value, Opinion):
+            return self._erased.has(tenant, stable_hash(value.session))
+        if isinstance(value, Feedback) and self._erased.has(tenant, stable_hash(review_key(value.session))):
+            return True
+        agent = value.agent if isinstance(value, Trajectory) else value.by
+        return self._erased.holds(tenant, agent, value.session)
+
+    async def _hand_out(
+        self,
+        reviews: Mapping[_Key, list[Feedback]],
+        came: defaultdict[_Key, list[_Value]],
+        records: dict[_Key, Record],
+        effects: Effects,
+    ) -> None:
+        """Add the feedback on each id to the values of its sessions, in the store and in this batch."""
+        named: dict[_Key, list[_Key]] = {review: [] for review in reviews}
+        for key, values in came.items():
+            if first := next((each for each in values if isinstance(each, Trajectory) and each.part == 0), None):
+                named.setdefault((key[0], first.session), []).append(key)
+        kept = await self._load([(tenant, review_key(session)) for tenant, session in named])
+        for review, keys in named.items():
+            tenant, session = review
+            state = kept.get((tenant, review_key(session))) or SessionState()
+            if review in reviews:
+                for value in reviews[review]:
+                    state.merge(value)
+                self._keep(tenant, review_key(session), session, state, effects)
+                async for row in self._store.rows("judgments", tenant, "state", session=session):
+                    known = SessionState.from_json(row["state"]).trajectory
+                    if known is not None and known.part == 0:
+                        keys.append((tenant, known.id))
+                        records.setdefault((tenant, known.id), records[review])
+            if state.feedback is not None:
+                for key in dict.fromkeys(keys):
+                    came[key].append(state.feedback)
+
     async def _load(self, keys: Sequence[_Key]) -> dict[_Key, SessionState]:
         ids = {row_id(*key): key for key in keys}
         rows = await self._store.get("judgments", list(ids), "state") if ids else {}
@@ -129,7 +174,7 @@ class JudgmentsStage(Stage):
         fresh = any([state.merge(value) for value in values])
         if state.trajectory is None:
             if state.feedback is not None:
-                self._keep(tenant, id, state, effects)
+                self._keep(tenant, id, state.feedback.session, state, effects)
             return None
         if fresh:
             state.votes = self._judge.votes(state.trajectory)
@@ -149,11 +194,12 @@ class JudgmentsStage(Stage):
             if opinion is not None:
                 state.merge(opinion)
 
-    def _keep(self, tenant: str, id: str, state: SessionState, effects: Effects) -> None:
+    def _keep(self, tenant: str, id: str, session: str, state: SessionState, effects: Effects) -> None:
         effects.rows.setdefault(self._collection, []).append(
             {
                 "id": row_id(tenant, id),
                 "tenant": tenant,
+                "session": session,
                 "label": _PENDING,
                 "body": "",
                 "state": state.to_json().decode(),
@@ -175,7 +221,7 @@ class JudgmentsStage(Stage):
         for contribution in state.teach(without_identities(candidates, digest)):
             effects.outgoing.append(Outgoing(tenant, "candidates", contribution.item_id, contribution.to_json()))
         if trajectory.is_open:
-            self._keep(tenant, trajectory.id, state, effects)
+            self._keep(tenant, trajectory.id, trajectory.session, state, effects)
             return
         self._metrics.judgments(verdict.label, verdict.source).inc()
         outline: dict[str, Any] = {
@@ -188,6 +234,7 @@ class JudgmentsStage(Stage):
             {
                 "id": row_id(tenant, trajectory.id),
                 "tenant": tenant,
+                "session": trajectory.session,
                 "task": trajectory.task,
                 "agent": trajectory.agent,
                 "label": verdict.label,
@@ -198,8 +245,14 @@ class JudgmentsStage(Stage):
         )
 
 
+def _key_of(value: _Value) -> str:
+    if isinstance(value, Trajectory):
+        return value.id
+    return value.session if isinstance(value, Opinion) else session_key(value.by, value.session)
+
+
 def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value], effects: Effects) -> None:
-    """Make dead letters of other sessions with the same id. The session that began first counts.
+    """Make dead letters of other sessions of the principal under the same id. The one that began first counts.
 
     An open session becomes a dead letter once it is closed.
     """
@@ -207,9 +260,8 @@ def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value]
     first = max(sessions, key=lambda each: each.claim, default=None)
     for each in sessions:
         if first is not None and each.claim != first.claim and not each.is_open:
-            reason = "reused_session" if each.agent == first.agent else "foreign_agent"
             error = InvalidEvent(
-                reason, f"session {each.session!r} of {first.agent!r} began before that of {each.agent!r}"
+                "reused_session", f"another session {each.session!r} of {first.agent!r} began before this one"
             )
             effects.dead_letters.append(dead_letter(record, error, each.to_json()))
 

@@ -55,7 +55,7 @@ class OpinionsStage(Stage):
         effects = Effects()
         for record, judgment in _JUDGMENTS.read(batch, effects):
             tenant, trajectory = tenant_of(record.topic), judgment.trajectory
-            if self._erased.holds(tenant, trajectory.session):
+            if self._erased.holds(tenant, trajectory.agent, trajectory.session):
                 continue
             effects.newest = max(effects.newest, trajectory.ended)
             if self._model.judges(trajectory, judgment.verdict.source):

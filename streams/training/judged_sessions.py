@@ -30,7 +30,9 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
             # Of one revision the later counts: the session was judged again.
             if known is None or session.revision >= known.trajectory.revision:
                 judged[session.id] = judgment
-    judged = {id: each for id, each in judged.items() if not erased.holds(tenant, each.trajectory.session)}
+    for id, session in [(id, each.trajectory) for id, each in judged.items()]:
+        if erased.holds(tenant, session.agent, session.session):
+            del judged[id]
     async for record in records_of(settings.cluster, topic(tenant, "trajectories")):
         for whole in values_of(record, Trajectory):
             digest = judged.get(whole.id)

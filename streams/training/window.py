@@ -105,12 +105,15 @@ class WindowTrainer(ABC, Generic[Manifest]):
     def add(self, session: Trajectory, partition: int, offset: int) -> None:
         """Keep a session of a record for the next version."""
         self._read_to[partition] = offset + 1
-        if self._erased.holds(self._tenant, session.session) or not self._teaches(session):
+        if self._is_erased(session) or not self._teaches(session):
             return
         if self._window.add(session, partition, offset):
             self._metrics.trainer_sessions(self.publication.name).inc()
             self._waiting_since = self._waiting_since if self._new else self._clock.monotonic()
             self._new += 1
+
+    def _is_erased(self, session: Trajectory) -> bool:
+        return self._erased.holds(self._tenant, session.agent, session.session)
 
     def due(self) -> bool:
         """Whether enough new sessions wait, or some have waited long enough, or some were erased."""
@@ -141,7 +144,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
     async def _learn(self) -> None:
         if self._erased_seen != self._erased.count:
             self._erased_seen = self._erased.count
-            self._window.forget(lambda each: self._erased.holds(self._tenant, each.id))
+            self._window.forget(lambda each: self._is_erased(each.session()))
             self._forget()
             self._forgetting_until = self._clock.monotonic() + _FORGETTING_SECONDS
         if self._clock.monotonic() < self._forgetting_until:

@@ -58,7 +58,6 @@ BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
     "control characters in the tool": (with_data(**{ev.TOOL: "ba\u0007sh"}), "control_characters"),
     "another tenant": (changed(tenant="somebody-else"), "foreign_tenant"),
     "a tenant with a separator": (changed(tenant="acme.events"), "foreign_tenant"),
-    "another agent in this session": (changed(agent="somebody-else"), "foreign_agent"),
     "an event that is too large": (with_data(**{ev.RESULT: "x" * 300_000}), "too_large"),
     "a sequence that jumps": (changed(sequence=40), "after_end"),
     "a negative sequence": (changed(sequence=-1), "bad_field"),

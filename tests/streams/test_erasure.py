@@ -5,8 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
+from sinks.milvus import row_id
 from streams.offline.operator_word import States, contributed, requests, states_that
 from streams.stage.base import Outgoing
 from streams.stage.operators import Erasure, Forget
@@ -18,7 +20,9 @@ RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", Non
 
 async def erase(pipeline: LogPipeline, *sessions: str) -> States:
     """Run the command's steps on the log in memory; return the stores that still know the sessions."""
-    named = {session: (stable_hash(session), stable_hash(f"{session}#1")) for session in sessions}
+    agents = {each[0].session: each[0].agent for each in pipeline.story.fleet()}
+    keys = {session: session_key(agents.get(session, f"agent-of-{session}"), session) for session in sessions}
+    named = {session: (stable_hash(key), stable_hash(f"{key}#1")) for session, key in keys.items()}
     for hashes in named.values():
         record = Erasure(time=BASE_TIME, sessions=hashes)
         await pipeline.producer.deliver([Outgoing(pipeline.tenant, "erasures", record.key, record.to_json())])
@@ -31,7 +35,7 @@ async def erase(pipeline: LogPipeline, *sessions: str) -> States:
         asked += contributed(pipeline.tenant, record.value or b"", found.items, hashes)
     await pipeline.producer.deliver(asked)
     await pipeline.drain()
-    ids = [f"{pipeline.tenant}/{session}" for session in sessions]
+    ids = [row_id(pipeline.tenant, key) for key in keys.values()]
     await pipeline.store.delete("judgments", ids)
     return await states_that(lambda state: hashes & state.sessions, pipeline.store, pipeline.tenant)
 
@@ -116,7 +120,7 @@ async def test_an_item_of_more_sessions_than_it_samples_keeps_its_support(log_pi
     pipeline = log_pipeline(batch_records=64)
     many = 3 * SAMPLED_SESSIONS
     for number in range(many):
-        await pipeline.send(pipeline.story.session(f"s{number}", WRONG, RIGHT, agent=f"a{number}"))
+        await pipeline.send(pipeline.story.session(f"s{number}", WRONG, RIGHT))
     await pipeline.drain()
     [before] = [each for each in await pipeline.bodies("items") if each["kind"] == "recovery"]
     assert before["support"] > 2 * SAMPLED_SESSIONS

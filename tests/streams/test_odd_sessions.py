@@ -8,6 +8,7 @@ from benchmarks.replay import Knowledge
 from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
+from fleetlore.wire.session_key import session_key
 from models.judge.session_state import SessionState
 from sinks.milvus import MilvusStore, row_id
 from streams.offline.erase import Erasing, erase
@@ -78,7 +79,8 @@ async def test_a_row_that_nobody_asked_for_stops_no_worker(
         await crafted.drain()
         crafted.crash()
     assert {session for session, *_ in (await crafted.knowledge()).judgments} == {evil, "later"}
-    state = (await crafted.store.get("judgments", [row_id(tenant, evil)], "state"))[row_id(tenant, evil)]["state"]
+    row = row_id(tenant, session_key(f"agent-of-{evil}", evil))
+    state = (await crafted.store.get("judgments", [row], "state"))[row]["state"]
     known = SessionState.from_json(state).trajectory
     assert known is not None and known.session == evil
     assert await innocent.knowledge() == before

@@ -150,11 +150,14 @@ async def test_what_is_known_early_changes_nothing_of_what_is_known_in_the_end(
     assert await known(early) == await known(at_once)
 
 
-async def test_an_open_session_under_the_id_of_another_is_refused_once(log_pipeline: MakePipeline) -> None:
+async def test_under_the_id_of_another_agent_an_open_session_is_its_own(
+    log_pipeline: MakePipeline,
+) -> None:
     pipeline = log_pipeline(batch_records=1)
     await pipeline.send(pipeline.story.session("s", REJECTED, SELECTED, agent="a"))
     await pipeline.drain()
     await pipeline.send(pipeline.story.session("s", WRONG, RIGHT, RIGHT, agent="b", start=BASE_TIME + 50))
     await pipeline.drain()
-    assert [headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()] == ["foreign_agent"]
-    assert [item["tool"] for item in await items(pipeline)] == ["sql"]
+    assert [headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()] == []
+    assert sorted((await pipeline.knowledge()).judgments) == [("s", "success", 4), ("s", "success", 5)]
+    assert [item["tool"] for item in await items(pipeline)] == ["sql"]  # an install waits for three agents

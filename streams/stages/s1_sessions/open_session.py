@@ -15,6 +15,7 @@ from fleetlore.stats.hashing import cached_hash, stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.principals import principal_of
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.trajectory import MAX_LOOPS, MAX_TEXT, Ending, LeftOut, Looped, Step, Trajectory
 from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter
@@ -46,11 +47,6 @@ _MOST_WAYS_OUT = 8
 def after_end() -> InvalidEvent:
     """The error of an event that follows its session's end; a new one each time, for it keeps what it was raised in."""
     return InvalidEvent("after_end", "its session had ended before it")
-
-
-def judgment_id(session: str, part: int) -> str:
-    """Id of the judgment of a part of a session."""
-    return session if part == 0 else f"{session}#{part}"
 
 
 class _SubjectCounts(msgspec.Struct, gc=False):
@@ -124,7 +120,7 @@ class OpenSession(msgspec.Struct):
     @property
     def id(self) -> str:
         """Id of its judgment."""
-        return judgment_id(self.session, self.part)
+        return session_key(self.agent, self.session, self.part)
 
     @property
     def first(self) -> int:
@@ -281,7 +277,7 @@ class OpenSession(msgspec.Struct):
         Where the store knows that a session ended and misses events of it, any event may be one of those: it covers
         none.
         """
-        if known.agent != self.agent or known.is_open:
+        if known.is_open:
             return None  # the log has more of one that was open
         if known.missing == 0 and max(self.sequences) < self.first + known.events:
             return self.first + known.events

@@ -20,7 +20,7 @@ LONGEST_CHECK_SECONDS = 60.0
 # Closed sessions in memory, by which duplicates and late events are recognised without the store.
 _REMEMBERED_SESSIONS = 2_000
 
-Key = tuple[str, str, int]  # agent, session, part
+Key = tuple[str, str, int]  # principal, session, part
 
 
 class _StoreCheck:

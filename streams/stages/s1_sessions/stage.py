@@ -24,7 +24,8 @@ from math import inf
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.wire.incoming import FEEDBACK, Data, Incoming
-from fleetlore.wire.principals import Principals
+from fleetlore.wire.principals import Principals, principal_of
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode
 from models.judge.session_state import SessionState
@@ -32,7 +33,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stage.operators import Erased
-from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end, judgment_id
+from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end
 from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean_records
@@ -136,7 +137,7 @@ class SessionsStage(Stage):
             self._take_feedback(event, tenant, effects)
             return
         _note_time(event.time.timestamp(), partition, effects)
-        key = event.agent, event.session, event.sequence // PART_EVENTS
+        key = principal_of(event.agent), event.session, event.sequence // PART_EVENTS
         if (session := partition.find(key)) is not None:
             self._add(event, record, key, session, partition, effects)
         elif event.sequence % PART_EVENTS:
@@ -221,7 +222,7 @@ class SessionsStage(Stage):
         for tp, partition in self._partitions.items():
             tenant = tenant_of(tp.topic)
             known = (*partition.open, *partition.tails, *partition.closed)
-            partition.forget([key for key in known if self._erased.holds(tenant, key[1])])
+            partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
 
     def _take_feedback(self, event: Incoming, tenant: str, effects: Effects) -> None:
         """Send feedback on by itself: the session's row keeps it until the session comes.
@@ -287,26 +288,19 @@ class SessionsStage(Stage):
             return
         tenants = {key: tenant_of(tail.events[0][1].record.topic) for key, tail in asked}
         try:
-            known = await self._stored([(tenants[key], judgment_id(key[1], key[2])) for key, _ in asked])
+            known = await self._stored([(tenants[key], session_key(*key)) for key, _ in asked])
         except StoreUnavailable:
             return  # this can wait and events cannot
         oldest = partition.newest_time - self._silent_seconds
-        owners = {key[1:]: key[0] for key in (*partition.closed, *partition.open)}
         for (key, tail), known_one in zip(asked, known, strict=True):
             tail.asked = True
             waited = now - tail.arrived >= TAIL_SECONDS
-            if known_one is not None and known_one.agent == key[0]:
+            if known_one is not None:
                 session = OpenSession.restored(known_one, tail.first_offset)
                 # With a gap between them the judgment of what came before may be on its way.
                 if waited or min(event.sequence for event, _ in tail.events) <= max(session.sequences) + 1:
                     self._add_waiting(partition.restore(key, session), key, session, partition, effects)
-                continue
-            owner = owners.get(key[1:], key[0]) if known_one is None else known_one.agent
-            if owner != key[0] and (known_one is None or waited):
-                detail = f"session {key[1]!r} is {owner!r}'s, not {key[0]!r}'s"
-                letters = [letter for _, letter in partition.drop_tail(key).events]
-                effects.dead_letters += [each._replace(reason="foreign_agent", detail=detail) for each in letters]
-            elif known_one is None and waited and tail.last_time < oldest:
+            elif waited and tail.last_time < oldest:
                 effects.dead_letters += [letter for _, letter in partition.drop_tail(key).events]
         partition.unknown.observe(partition.first_tail, now)
 

@@ -129,7 +129,7 @@ def test_after_a_failure_the_same_is_said_once() -> None:
     assert first.ids == ("r",) and first.call is None
     assert ask(index, None, failed=FAILED, shown={"r"}).ids == ("weaker",)
     assert ask(index, None, failed=FAILED, led_out=True).ids == ()
-    assert ask(index, None, failed=FAILED, session="me", shown={"weaker"}).ids == ("r",)
+    assert ask(index, None, failed=FAILED, key="me", shown={"weaker"}).ids == ("r",)
 
 
 def test_who_does_what_led_others_past_a_failure_is_not_told_to() -> None:
@@ -173,9 +173,9 @@ def test_a_session_is_never_shown_what_only_it_has_taught() -> None:
     index = LoreIndex()
     known(index, failures=2, sessions=1, agents=1)
     put(index, "own", support=1, agents=1, sessions=("me#2",))
-    own = {"session": "me", "own_failures": {FAILURE.exact}, "quorum": 1}
-    assert not ask(index, **own) and ask(index, None, failed=FAILED, session="me").ids[:1] != ("own",)
-    assert ask(index, session="you", quorum=1).ids == ("own",)
+    own = {"key": "me", "own_failures": {FAILURE.exact}, "quorum": 1}
+    assert not ask(index, **own) and ask(index, None, failed=FAILED, key="me").ids[:1] != ("own",)
+    assert ask(index, key="you", quorum=1).ids == ("own",)
 
 
 def test_free_text_is_warned_of_only_where_it_holds_what_the_failure_names() -> None:
@@ -268,8 +268,8 @@ def test_a_part_of_a_long_session_is_the_session_too() -> None:
     index = LoreIndex()
     way(index, support=1, sessions=("me#2",))
     asked: dict[str, Any] = {"task": "count", "goal": "count the cars"}
-    assert not ask(index, None, session="me", **asked)
-    assert ask(index, None, session="you", **asked)
+    assert not ask(index, None, key="me", **asked)
+    assert ask(index, None, key="you", **asked)
 
 
 def test_what_surely_helps_comes_first_and_what_surely_harms_never() -> None:

@@ -11,6 +11,7 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
+from fleetlore.wire.session_key import session_key
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
 from streams.embedded.broker import free_port
@@ -40,8 +41,8 @@ def item(id: str, title: str, **fields: Any) -> MemoryItem:
 
 ITEMS = [
     item("sql", "No such table: cars_data"),
-    item("own", "No such table: cars_data", support=1, sessions=("s1#2",)),
-    item("once", "No such table: cars_data", support=1, sessions=("s2",)),
+    item("own", "No such table: cars_data", support=1, sessions=(session_key("agent", "s1", 2),)),
+    item("once", "No such table: cars_data", support=1, sessions=(session_key("other", "s1"),)),
     item("shared", "No such table: cars_data", support=2, sessions=("s1", "s2")),
     item("disk", "No space left on device", tool="bash"),
 ]

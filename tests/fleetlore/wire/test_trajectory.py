@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.trajectory import (
     CUT,
     DIGEST_STEPS,
@@ -175,7 +176,7 @@ def test_parts_of_a_session_have_ids_of_their_own() -> None:
     parts = [orjson.dumps(orjson.loads(whole.to_json()) | {"part": part}) for part in (0, 1, 2)]
     ids = [Trajectory.from_json(fields).id for fields in parts]
     assert len(set(ids)) == 3
-    assert ids[0] == whole.session
+    assert ids == [session_key(whole.agent, whole.session, part) for part in (0, 1, 2)]
 
 
 def test_calls_are_the_steps_of_tools_and_a_call_with_a_pattern_failed() -> None:

@@ -72,7 +72,7 @@ def test_new_sessions_count_while_the_window_is_learned_anew() -> None:
         kept.add(session(number), 0, number)
         if number % 20 == 19:
             passes.learn(kept.chosen(), 12)
-            assert passes.sessions[-1].id == f"s{number}"
+            assert passes.sessions[-1].id == session(number).id
 
 
 def test_it_rests_after_each_session() -> None:

@@ -18,7 +18,7 @@ def window(sessions: list[Trajectory], most: int = 1_000) -> SessionWindow:
 
 
 def chosen(made: SessionWindow) -> list[str]:
-    return [each.id for each in made.chosen()]
+    return [each.session().session for each in made.chosen()]
 
 
 @given(st.permutations(range(60)), st.lists(st.integers(0, 59), max_size=20))

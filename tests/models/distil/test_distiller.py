@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.trajectory import CUT, Judgment, Label, Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
@@ -19,6 +20,10 @@ GOAL = "count the cars"
 def judgment(*steps: Step, label: Label = "abstained", **fields: Any) -> Judgment:
     values: dict[str, Any] = {"session": "s1", "agent": "a1", "goal": GOAL, "ended": 5.0}
     return sessions.judgment(*steps, label=label, source="none", **(values | fields))
+
+
+def keys(session: str, agent: str = "a1") -> tuple[str, ...]:
+    return (session_key(agent, session),)
 
 
 def items(*judgments: Judgment) -> list[MemoryItem]:
@@ -41,7 +46,7 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
     assert item.content == "Error: Table 'car_1.cars' doesn't exist\nChange: `cars` → `cars_data`"
     assert (item.remedy, item.was, item.now) == ({"tool": "sql"}, ("cars",), ("cars_data",))
     assert not item.danger
-    assert (item.support, item.agents, item.sessions, item.last_seen) == (1, 1, ("s1",), 5.0)
+    assert (item.support, item.agents, item.sessions, item.last_seen) == (1, 1, keys("s1"), 5.0)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +175,7 @@ def test_sessions_that_made_the_same_change_back_one_item() -> None:
     wordy_worked = call("sql", "SELECT count(*) FROM cars_data WHERE year = 70")
     second = judgment(wordy_failed, wordy_worked, session="s2", agent="a2", label="failure")
     (item,) = items(first, second)
-    assert (item.support, item.agents, item.sessions) == (2, 2, ("s1", "s2"))
+    assert (item.support, item.agents, item.sessions) == (2, 2, tuple(sorted((*keys("s1"), *keys("s2", "a2")))))
 
 
 @pytest.mark.parametrize(
@@ -302,7 +307,7 @@ def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:
     shown = replace(NO_TABLE, advice=(item.id,))
     assert items(judgment(shown, GOOD, session="s2")) == []
     (again,) = items(judgment(NO_TABLE, GOOD), judgment(shown, GOOD, session="s2"))
-    assert (again.support, again.sessions) == (1, ("s1",))
+    assert (again.support, again.sessions) == (1, keys("s1"))
 
 
 def test_two_changes_at_once_teach_nothing() -> None:

@@ -27,7 +27,7 @@ class Still:
 
     async def sessions_of(self, agent: str) -> list[Judged]:
         known = [each.trajectory for each in self.sessions.values() if each.trajectory is not None]
-        return [Judged(each.session, each.task, "failure") for each in known if each.agent == agent]
+        return [Judged(each.id, each.session, each.task, "failure") for each in known if each.agent == agent]
 
 
 def snapshot(*entries: Pattern | MemoryItem, **fields: Any) -> Snapshot:

@@ -15,6 +15,7 @@ from fleetlore.adapters.listing import AdapterListing
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.loopback import is_loopback
 from fleetlore.wire.lore import Decision, Pattern
+from fleetlore.wire.session_key import session_key
 from models.judge.session_state import SessionState
 from streams.console.pages import Console
 from streams.console.sessions import SeenSession
@@ -332,10 +333,11 @@ def test_decisions_say_who_when_and_why_and_can_be_taken_back() -> None:
 def test_an_agent_has_a_page_with_its_versions_and_sessions() -> None:
     acks = ({"agent": "probe", "adapter": "calls", "version": "v2", "result": "applied"},)
     state = SessionState(trajectory=trajectory(call("sql", "SELECT 1"), session="s1", agent="probe"))
-    pages = client(sessions={"s1": state}, adapters=AdapterListing(LISTING.manifests, (), acks))
+    key = session_key("probe", "s1")
+    pages = client(sessions={key: state}, adapters=AdapterListing(LISTING.manifests, (), acks))
     page = pages.get("/agents/probe").text
-    assert 'href="/sessions/s1"' in page and 'href="/versions/calls/v2"' in page and "Distrust" not in page
-    assert 'href="/agents/probe"' in pages.get("/sessions/s1").text
+    assert f'href="/sessions/{key}">s1</a>' in page and 'href="/versions/calls/v2"' in page and "Distrust" not in page
+    assert 'href="/agents/probe"' in pages.get(f"/sessions/{key}").text
     assert 'href="/agents/probe"' in pages.get("/versions/calls/v2").text
 
 

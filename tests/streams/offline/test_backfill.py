@@ -26,6 +26,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, Decision
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import NAMES, topic
 from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics
@@ -249,7 +250,7 @@ async def test_a_switch_that_would_lose_the_lore_is_refused(own_milvus: str, own
 
 
 def erasure(session: str = "", agent: str = "") -> Outgoing:
-    gone = Erasure(time=1.0, sessions=(stable_hash(session),)) if session else None
+    gone = Erasure(time=1.0, sessions=(stable_hash(session_key("a1", session)),)) if session else None
     gone = gone or Erasure(time=1.0, agent=stable_hash(agent), before=time.time())
     return Outgoing("", ERASURES, gone.key, gone.to_json())
 

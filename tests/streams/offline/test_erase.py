@@ -171,7 +171,9 @@ async def test_the_command_erases_a_session_and_says_what_is_wrong(
     assert code == 0 and report["sessions"] == 1 and report["rows"]["judgments"] == 1
     code, said, _ = await run("--session", "bad-2", "--tenant", pipeline.tenant, "--dry-run")
     assert code == 0 and said.startswith("Would erase session bad-2") and "topic events" in said
-    assert isinstance((await run("--session", "a", "--agent", "b", "--yes"))[2], ConfigError)
+    code, said, _ = await run("--session", "bad-2", "--agent", "a3", "--tenant", pipeline.tenant, "--dry-run")
+    assert code == 0 and said.startswith("Would erase session bad-2 of agent a3") and "topic events" not in said
+    assert isinstance((await run("--session", "a", "--user", "b", "--yes"))[2], ConfigError)
     assert isinstance((await run("--yes"))[2], ConfigError)
     assert isinstance((await run("--agent", "a"))[2], ConfigError)  # no terminal to ask
 

@@ -12,6 +12,7 @@ from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.local_mirror import LocalMirror
@@ -21,9 +22,9 @@ from streams.offline.erase_search import Found, OnTopic
 
 def found(offset: int | None, ended: float = 100.0) -> Found:
     made = Found()
-    made.add("s", 0, ended)
+    made.add("a", "s", 0, ended)
     if offset is not None:
-        made.topics["trajectories"] = OnTopic(places={(0, offset)}, sessions={stable_hash("s")})
+        made.topics["trajectories"] = OnTopic(places={(0, offset)}, sessions={stable_hash(session_key("a", "s"))})
     return made
 
 
