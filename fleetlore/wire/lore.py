@@ -48,7 +48,8 @@ class Pattern:
         sessions, agents: how many distinct ones saw it.
         sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly;
             of an agent no more than of the median agent.
-        first_seen, last_seen: event time in seconds since the Unix epoch.
+        first_seen, last_seen: event times in seconds since the Unix epoch: when a second agent saw it (the first one
+            while it is alone), and when it was seen last.
         agents_lately: of a transient pattern: how many agents met it in the two minutes before `last_seen`.
         estimated: which figures are estimates, because more sessions were met than are kept: `all` (of calls, failures
             and sessions), `hours`, `days` (and `by_agent`). The others are exact.
@@ -122,8 +123,8 @@ class MemoryItem:
             contradicts as much as one agent backs.
         sessions: keys of a few of those sessions, by which a person finds them in the console or in Milvus. They are
             hashes (`session_key`): readers of lore learn no ids of others.
-        first_seen, last_seen: event times of the oldest and the newest session behind it, in seconds since the Unix
-            epoch; 0 where it is not known.
+        first_seen, last_seen: event times in seconds since the Unix epoch: when a second agent contributed (the first
+            one while it is alone), and the newest session; 0 where it is not known.
         version: of the distiller.
     """
 

@@ -25,6 +25,7 @@ from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import LatestSample
 from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Side, votes, way, weigh
+from models.memory.first_seen import FirstSeen
 
 __all__ = ["ItemState"]
 
@@ -44,13 +45,14 @@ class ItemState:
         contributors: of at most `SAMPLED_SESSIONS` sessions.
         examples: a few of each side, best first, one a session.
         open: contributions of a few sessions that go on, by session. They are shown, and nothing stays of them.
-        first_seen, last_seen: event times of the oldest and the newest contribution, in seconds since the Unix epoch.
+        first_seen: when the first agents contributed. last_seen: event time of the newest contribution, in seconds
+            since the Unix epoch.
     """
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
     open: dict[str, Candidate] = field(default_factory=dict)
-    first_seen: float = math.inf
+    first_seen: FirstSeen = field(default_factory=FirstSeen)
     last_seen: float = 0.0
 
     def merge(self, other: Candidate, distrusted: Collection[int] = ()) -> bool:
@@ -80,9 +82,8 @@ class ItemState:
             )
             changed |= self.contributors.add(session, contributor)
         if other.side != "withdrawn":
-            seen = min(other.seen, self.first_seen), max(other.seen, self.last_seen)
-            changed |= seen != (self.first_seen, self.last_seen)
-            self.first_seen, self.last_seen = seen
+            changed |= self.first_seen.note(agent, other.seen) or other.seen > self.last_seen
+            self.last_seen = max(other.seen, self.last_seen)
         # Most contributions to a well backed item come too late to be among its examples.
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
@@ -136,8 +137,9 @@ class ItemState:
             return False
         self.open = still_open
         self.examples = {side: found for side, found in kept.items() if found}
-        seen = [each.seen for each in self._counted]
-        self.first_seen, self.last_seen = min(seen, default=math.inf), max(seen, default=0.0)
+        seen = [(each.agent, each.seen) for each in self._counted]
+        self.first_seen = FirstSeen.among(seen)
+        self.last_seen = max([moment for _, moment in seen], default=0.0)
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
@@ -225,7 +227,7 @@ class ItemState:
             goals=len(goals),
             delayed=len({each.agent for each in backed if each.delayed}),
             sessions=tuple(sorted(each.session for each in shown)),
-            first_seen=self.first_seen if self.first_seen < math.inf else 0.0,  # of a row of an earlier release
+            first_seen=self.first_seen.moment,
             last_seen=self.last_seen,
             version=best.version,
             said_by=tuple(sorted({cached_hash(each.agent) for each in shown})),
@@ -265,7 +267,7 @@ class ItemState:
                 self.contributors.sorted(),
                 dict(sorted(self.examples.items())),
                 self.last_seen,
-                None if self.first_seen == math.inf else self.first_seen,
+                sorted(self.first_seen.items()),
                 list(self.open.values()),
             )
         )
@@ -277,7 +279,7 @@ class ItemState:
             _contributors(kept.contributors),
             kept.examples,
             open={each.session: each for each in kept.open},
-            first_seen=math.inf if kept.first_seen is None else kept.first_seen,
+            first_seen=FirstSeen(kept.first_seen),
             last_seen=kept.last_seen,
         )
 
@@ -301,7 +303,7 @@ class _Kept(msgspec.Struct, gc=False):
     contributors: list[tuple[int, Contributor]]
     examples: dict[Side, tuple[Candidate, ...]]
     last_seen: float
-    first_seen: float | None = None
+    first_seen: list[tuple[int, float]] = []
     open: list[Candidate] = []
 
 

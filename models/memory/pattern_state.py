@@ -16,6 +16,7 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, Figures, Level, Pattern
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, SessionCounts
+from models.memory.first_seen import FirstSeen
 
 __all__ = ["Observation", "PatternState", "Period", "Subject"]
 
@@ -169,7 +170,7 @@ class PatternState:
 
     Attributes:
         sample: of all sessions.
-        first, last: event times.
+        first_seen: when the first agents met it. last: event time of the newest observation.
         timelines: `hours` and `days` of a tool and of a family, where a session counts in the period of its first
             observation; `minutes` of a class of transient errors, where it counts in every minute of its last one.
         names: of a tool: agents by hash, those with the smallest hashes.
@@ -177,7 +178,7 @@ class PatternState:
 
     subject: Subject
     sample: CountSample = field(init=False)
-    first: float = field(default=0.0, init=False)
+    first_seen: FirstSeen = field(default_factory=FirstSeen, init=False)
     last: float = field(default=0.0, init=False)
     timelines: dict[str, Timeline] = field(default_factory=dict, init=False)
     names: dict[int, str] = field(default_factory=dict, init=False)
@@ -198,8 +199,7 @@ class PatternState:
             changed |= timeline.add(session, seen, last if name == "minutes" else first)
         if last > self.last:
             self.last, changed = last, True
-        if first < self.first or not self.first:
-            self.first, changed = first, True
+        changed |= self.first_seen.note(seen.agent, first)
         if agent_name and self.subject.level == "tool":
             changed |= self._name(seen.agent, agent_name[:_MAX_NAME])
         return changed
@@ -226,8 +226,9 @@ class PatternState:
             return False
         agents = {seen.agent for sample in self._samples for seen in sample.kept.values()}
         self.names = {agent: name for agent, name in self.names.items() if agent in agents}
+        self.first_seen = FirstSeen(each for each in self.first_seen.items() if each[0] in agents)
         if not self.sample.kept:
-            self.first = self.last = 0.0
+            self.last = 0.0
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
@@ -269,7 +270,7 @@ class PatternState:
             agents=figures.agents,
             sessions_ended=figures.ended,
             sessions_failed=figures.failed,
-            first_seen=self.first,
+            first_seen=self.first_seen.moment,
             last_seen=self.last,
             agents_lately=len({seen.agent for seen in lately}),
             hours=timelines["hours"].periods if "hours" in timelines else (),
@@ -312,7 +313,7 @@ class PatternState:
         pattern = Pattern.from_json(body.encode() or kept["hidden"].encode())
         restored = cls(Subject(*(getattr(pattern, name) for name in Subject.__struct_fields__)))
         restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
-        restored.first, restored.last = pattern.first_seen, pattern.last_seen
+        restored.first_seen, restored.last = FirstSeen(kept["first"]), pattern.last_seen
         for name, timeline in restored.timelines.items():
             timeline.restore(kept.get(name, ()), kept.get("k", {}).get(name, timeline.room // timeline.kept))
         restored.names = dict(kept.get("names", ()))
@@ -328,7 +329,7 @@ class PatternState:
         return self._json({})
 
     def _json(self, kept: dict[str, object]) -> str:
-        kept["sessions"] = self.sample.to_rows()
+        kept["sessions"], kept["first"] = self.sample.to_rows(), sorted(self.first_seen.items())
         kept |= {name: timeline.to_rows() for name, timeline in self.timelines.items()}
         if self.timelines:
             kept["k"] = {name: timeline.k for name, timeline in self.timelines.items()}

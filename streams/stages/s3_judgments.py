@@ -103,8 +103,7 @@ class JudgmentsStage(Stage):
             came[key].append(value)
             records[key] = record
         self._collection = await self._store.resolve("judgments")
-        await self._hand_out(reviews, came, records, effects)
-        states = await self._load(list(came))
+        states = await self._load_all(reviews, came, records, effects)
         sessions: list[_PendingJudgment] = []
         for key, values in came.items():
             try:
@@ -132,34 +131,36 @@ class JudgmentsStage(Stage):
         agent = value.agent if isinstance(value, Trajectory) else value.by
         return self._erased.holds(tenant, agent, value.session)
 
-    async def _hand_out(
+    async def _load_all(
         self,
         reviews: Mapping[_Key, list[Feedback]],
         came: defaultdict[_Key, list[_Value]],
         records: dict[_Key, Record],
         effects: Effects,
-    ) -> None:
-        """Add the feedback on each id to the values of its sessions, in the store and in this batch."""
+    ) -> dict[_Key, SessionState]:
+        """Load all states, and add the feedback on each id to the values of its sessions, old and new."""
         named: dict[_Key, list[_Key]] = {review: [] for review in reviews}
         for key, values in came.items():
             if first := next((each for each in values if isinstance(each, Trajectory) and each.part == 0), None):
                 named.setdefault((key[0], first.session), []).append(key)
-        kept = await self._load([(tenant, review_key(session)) for tenant, session in named])
+        states = await self._load([*came, *((tenant, review_key(session)) for tenant, session in named)])
         for review, keys in named.items():
             tenant, session = review
-            state = kept.get((tenant, review_key(session))) or SessionState()
+            state = states.get((tenant, review_key(session))) or SessionState()
             if review in reviews:
                 for value in reviews[review]:
                     state.merge(value)
                 self._keep(tenant, review_key(session), session, state, effects)
                 async for row in self._store.rows("judgments", tenant, "state", session=session):
-                    known = SessionState.from_json(row["state"]).trajectory
-                    if known is not None and known.part == 0:
-                        keys.append((tenant, known.id))
-                        records.setdefault((tenant, known.id), records[review])
+                    known = SessionState.from_json(row["state"])
+                    if (reviewed := known.trajectory) is not None and reviewed.part == 0:
+                        key = tenant, reviewed.id
+                        states[key], records[key] = known, records.get(key, records[review])
+                        keys.append(key)
             if state.feedback is not None:
                 for key in dict.fromkeys(keys):
                     came[key].append(state.feedback)
+        return states
 
     async def _load(self, keys: Sequence[_Key]) -> dict[_Key, SessionState]:
         ids = {row_id(*key): key for key in keys}

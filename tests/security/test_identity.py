@@ -134,3 +134,18 @@ def test_an_operator_means_the_session_of_one_agent_or_of_all() -> None:
     one, every = Wanted(tenant="t", session="s", agent="good:1"), Wanted(tenant="t", session="s")
     assert one.means("s", "good", "") and not one.means("s", "evil", "") and not one.means("r", "good", "")
     assert every.means("s", "good", "") and every.means("s", "evil", "")
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_failure_that_one_agent_dates_back_is_news_all_the_same(first: bool) -> None:
+    alone, attacked = LogPipeline(), LogPipeline()
+    await alone.send(honest(alone))
+    evil = attacked.story.session("e", WRONG, RIGHT, agent="evil", start=1_577_836_800.0)  # the year 2020
+    for events in (evil, honest(attacked)) if first else (honest(attacked), evil):
+        await attacked.send(events)
+        await attacked.drain()
+    await alone.drain()
+    for collection in ("patterns", "items"):
+        bodies = [each for each in await attacked.bodies(collection) if "bash" not in each["tool"]]
+        assert len(bodies) == len(await alone.bodies(collection)) > 0
+        assert {each["first_seen"] >= BASE_TIME for each in bodies} == {True}, collection

