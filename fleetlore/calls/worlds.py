@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from fleetlore.fingerprint.fingerprint import object_of
 
-__all__ = ["is_closed", "shows_names"]
+__all__ = ["is_closed", "shows_names", "world_of"]
 
 _STATEMENT = re.compile(
     r"\s*(?:SELECT\b.+\bFROM\s+\S|WITH\s.+\bAS\s*\(|INSERT\s+INTO\s|UPDATE\s.+\bSET\s|DELETE\s+FROM\s|EXPLAIN\s+\w"
@@ -56,6 +56,13 @@ def is_closed(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
         listed: names of tools, with `*` for any part of one.
     """
     return any(fnmatchcase(tool, pattern) for pattern in listed) or bool(_statement(tool, arguments))
+
+
+def world_of(tool: str, listed: Iterable[str] = ()) -> str:
+    """The class of a tool: `closed`, `SQL` if its statements alone are closed by its name, else `open`."""
+    if any(fnmatchcase(tool, pattern) for pattern in listed):
+        return "closed"
+    return "SQL" if _DATABASE.search(tool) else "open"
 
 
 def shows_names(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from fleetlore.calls.worlds import world_of
 from fleetlore.cli.options import Limit, Reader, command
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe, safe_lines
 from fleetlore.stats.health import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
@@ -58,7 +59,11 @@ def health(
         int | None, typer.Option("--days", min=1, max=14, help="Count only the last DAYS; up to 7 show a trend.")
     ] = None,
 ) -> None:
-    """Show how often calls fail, with intervals, errors and trend."""
+    """Show how often calls fail, with intervals, errors and trend.
+
+    WORLD says whose texts may teach other agents: of a `closed` tool (FLEETLORE_CLOSED_TOOLS) what a quorum received,
+    of an `SQL` tool the same where the call is one statement, of an `open` tool only what agents used themselves.
+    """
     if hours is not None and days is not None:
         raise typer.BadParameter("give --hours or --days, not both")
     window = Window("hours", hours) if hours is not None else Window("days", days) if days is not None else None
@@ -67,8 +72,10 @@ def health(
             "agents are counted over the last 14 days; no other window is available", param_hint="--by"
         )
     rows = health_of(read_lore(reader).patterns.values(), by, window)
+    listed = reader.settings.closed_tools
     columns: Columns = {
         f"~{by.upper()}": attrgetter("tool"),
+        **({"WORLD": lambda each: world_of(each.tool, listed)} if by == "tool" else {}),
         ">CALLS": lambda each: figure(each.calls, each.estimated),
         ">FAILED": lambda each: figure(each.failures, each.estimated),
         ">RATE": lambda each: f"{each.rate:.1%}",

@@ -29,7 +29,7 @@ from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.store.search import quoted
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.lore import DECISIONS, Decision
-from fleetlore.wire.principals import Principals
+from fleetlore.wire.principals import Principals, principal_of
 from fleetlore.wire.topics import topic
 from models.judge.session_state import SessionState
 from sinks.milvus import row_id
@@ -216,6 +216,7 @@ class Snapshot:
         loaded: the lore that existed at start is read.
         left_out: patterns and items that exceed the memory.
         self_declared: agents need not prove their names.
+        quorum: the setting of this name.
     """
 
     tenant: str
@@ -229,6 +230,14 @@ class Snapshot:
     loaded: bool = True
     left_out: int = 0
     self_declared: bool = True
+    quorum: int = 2
+
+    @property
+    def one_voice(self) -> str:
+        """The principal of all agents, or "" if there are several."""
+        tools = (each for each in self.index.patterns.values() if each.level == "tool")
+        names = {principal_of(name) for each in tools for name, *_ in each.by_agent}
+        return names.pop() if len(names) == 1 else ""
 
 
 class Judged(NamedTuple):
@@ -302,6 +311,7 @@ class Sources:
             self._replica.loaded,
             self._replica.left_out,
             Principals.of(self._settings.principal_key) is None,
+            self._settings.quorum,
         )
 
     async def session(self, id: str) -> SessionState | None:

@@ -44,6 +44,10 @@ LAG_RECORDS = 10_000
 # Values of `compression.type` that aiokafka alone does not read.
 _NEED_PACKAGE = ("zstd", "snappy", "lz4")
 _SELF_DECLARED = "agents are self-declared: one process can be three agents"
+_QUORUM = (
+    "; a value is shown once {} agents used it, and agents that share one name are one: alone they hear of each "
+    "other's failures, and of nothing that worked"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +226,13 @@ async def _keys(settings: Settings) -> Finding:
 
 
 def _agents(settings: Settings) -> Finding:
+    quorum = _QUORUM.format(settings.quorum) if settings.quorum > 1 else ""
     if Principals.of(settings.principal_key) is not None:
-        return Finding("agents", "ok", "identified by their signing keys: names with one prefix count as one agent")
+        said = "identified by their signing keys: names with one prefix count as one agent"
+        return Finding("agents", "ok", said + quorum)
     secured = settings.kafka_security_protocol != "PLAINTEXT"
     todo = "set FLEETLORE_PRINCIPAL_KEY of workers and agents: see `fleetlore topics principal`" if secured else ""
-    return Finding("agents", "look" if secured else "ok", _SELF_DECLARED, todo)
+    return Finding("agents", "look" if secured else "ok", _SELF_DECLARED + quorum, todo)
 
 
 async def _roles(roles: Mapping[str, str]) -> Finding:

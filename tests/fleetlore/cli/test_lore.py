@@ -85,10 +85,20 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_health_is_a_rate_with_an_interval_and_the_commonest_errors(run: Any) -> None:
     lines = run("health").stdout.splitlines()
-    assert lines[1].split()[:5] == ["sql", "100", "40", "40.0%", "31%–50%"]
+    assert lines[1].split()[:6] == ["sql", "SQL", "100", "40", "40.0%", "31%–50%"]
     assert "no_such_table ×30, syntax ×8" in lines[1] and lines[1].endswith("[degraded]")
     assert "[degraded]: at least 5 calls" in lines[-1]
     assert len([line for line in lines if line.endswith("[degraded]")]) == 1
+
+
+def test_health_says_whose_texts_may_teach(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def worlds() -> dict[str, str]:
+        rows = [line.split() for line in run("health").stdout.splitlines()]
+        return {row[0]: row[1] for row in rows[1:] if row and row[0] in ("sql", "once", "read")}
+
+    assert worlds() == {"sql": "SQL", "once": "open", "read": "open"}
+    monkeypatch.setenv("FLEETLORE_CLOSED_TOOLS", "rea*,sql")
+    assert worlds() == {"sql": "closed", "once": "open", "read": "closed"}
 
 
 def test_one_failure_of_one_call_degrades_nothing() -> None:

@@ -81,6 +81,16 @@ def test_the_overview_answers_six_questions_without_a_script() -> None:
     assert "Agents are self-declared: one process can be three agents." in page.text
 
 
+def test_it_says_so_where_all_agents_have_one_voice() -> None:
+    def page(quorum: int, *agents: str) -> str:
+        rows = tuple((name, 9, 1) for name in agents)
+        one = replace(tool("sql", (0, 9, 1)), by_agent=rows)
+        return str(client(one, quorum=quorum).get("/").text)
+
+    assert "All agents are one principal, support" in page(2, "support:1", "support:2")
+    assert "one principal" not in page(1, "support:1", "support:2") + page(2, "support:1", "sales") + page(2)
+
+
 def test_every_row_leads_to_its_page_and_from_there_to_its_sessions() -> None:
     of = family("sql", "Missing", (0, 9, 9))
     failed = form(of, "no such table", id="p1")
