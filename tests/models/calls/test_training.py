@@ -10,7 +10,7 @@ from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document
 from fleetlore.calls.model import CallModel
 from fleetlore.wire.adapter_manifest import State
-from fleetlore.wire.trajectory import Trajectory
+from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.gate import judge_candidate
 from models.calls.training import MOST_NAMES, train
 from tests.build import call, trajectory
@@ -292,3 +292,26 @@ def states(session: Trajectory) -> list[State]:
         found.append(context.state)
         context.record(MadeCall(step.tool, step.arguments), step.result, step.family)
     return found
+
+
+@pytest.mark.parametrize("many", [15, 60, 200])
+@pytest.mark.parametrize("fails", [True, False])
+def test_many_sessions_of_one_agent_outvote_no_ten_agents(many: int, fails: bool) -> None:
+    """Neither a failure of ten agents is hidden, nor one made up where their calls work."""
+
+    def fast(number: int, failed: bool) -> Step:
+        arguments = f'{{"mode": "fast", "v": {number % 5}}}'
+        return call("deploy", arguments, error="unknown mode 'fast'") if failed else call("deploy", arguments, "done")
+
+    past = [
+        trajectory(fast(n, fails), session=f"h{n}", agent=f"good{n % 10}", goal=f"goal {n}", ended=float(n))
+        for n in range(60)
+    ]
+    past += [
+        trajectory(fast(n, not fails), session=f"e{n}", agent="evil", goal=f"evil {n}", ended=60.0 + n)
+        for n in range(many)
+    ]
+    outlook = CallModel.from_bytes(train(past).weights).outlook(
+        Call.made("deploy", '{"mode": "fast", "v": 1}'), CallContext("goal"), None
+    )
+    assert outlook is not None and (outlook.fails > 0.5) is fails
