@@ -207,7 +207,8 @@ def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) 
         yield f"console {stack.console}"
     if http:
         here = is_loopback(http.rpartition(":")[0].strip("[]"))
-        tokens = "" if here else f"; tokens for its agents are in {data}/tokens"
+        how = "each line is TOKEN AGENT TENANT: add one for each agent, as agents that share a token are one agent"
+        tokens = "" if here else f"; tokens for its agents are in {data}/tokens ({how})"
         yield f"relay http://{http}{tokens}"
     tenant = "" if DEFAULT_TENANT in tenants else f", tenant={tenants[0]!r}"
     yield f'agents join with Fleet("my-agent", data={json.dumps(str(data))}{tenant})'
