@@ -7,27 +7,33 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
 from confluent_kafka.admin import ResourceType as Kind
 from typer.testing import CliRunner
 
+from benchmarks.replay import read_knowledge
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.agent.fleet import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
+from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.kafka.read import read_dead_letters, read_to_end
+from fleetlore.wire.events import Event
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import NAMES, topic
+from sinks.milvus import MilvusStore
 from sinks.topics import Allowed, TopicAdmin
 from streams.commands.topics import register
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from tests.cluster.secured import Secured
 from tests.streams.conftest import end, guarded, wait_ready, worker_environ
+from tests.streams.log_pipeline import Call, Story
 
 TENANTS = ("a", "ab", "b")
 OPERATIONS = {"Read": "READ", "Write": "WRITE", "Create": "CREATE", "Alter": "ALTER", "Describe": "DESCRIBE"} | {
@@ -215,6 +221,40 @@ async def test_the_fleet_works_with_these_lists(
                 await asyncio.sleep(0.05)
     running.terminate()
     assert await asyncio.to_thread(running.wait, 40) == 0
+
+
+async def test_a_principal_with_a_login_and_a_key_of_its_own_takes_no_session_of_others(
+    granted: Secured, milvus: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
+) -> None:
+    worker, ids = of(granted, "worker", milvus=milvus, metrics_port=free_port()), ["kept-0", "kept-1", "kept-2"]
+    failed: Call = ("deploy", {"mode": "fast", "v": 1}, "", "unknown mode 'fast'")
+    worked: Call = ("deploy", {"mode": "quick", "v": 1}, "done", None)
+    story, principals = Story("a"), Principals(worker.principal_key)
+
+    async def emit(principal: str, *sessions: list[Event]) -> None:
+        key = principals.key_of(principal)
+        emitter = Emitter(of(granted, "agent-a", principal_key=key).cluster, "a", principal_key=key)
+        await emitter.start()
+        assert all(emitter.emit(event) for session in sessions for event in session)
+        assert await emitter.flush(20.0)
+        await emitter.close()
+
+    running = await asyncio.to_thread(start_worker, worker)
+    for number, id in enumerate(ids):
+        await emit(f"good{number}", story.session(id, failed, worked, agent=f"good{number}", task=f"task-{number}"))
+    taken = [story.session(id, outcome="failure", agent="evil", start=1_577_836_800.0) for id in ids]
+    forged = story.session("forged", failed, agent="good0")
+    await emit("evil", *taken, forged)
+    await wait_drained(of(granted, "operator", milvus=milvus), "a", 60.0)
+    running.terminate()
+    assert await asyncio.to_thread(running.wait, 40) == 0
+    async with MilvusStore.from_settings(worker) as store:
+        judged = [each for each in (await read_knowledge(store, "a")).judgments if each[0] in (*ids, "forged")]
+        items = [orjson.loads(row["body"]) async for row in store.rows("items", "a", "body", tool="deploy")]
+    assert sorted(judged) == sorted([each for id in ids for each in ((id, "success", 4), (id, "failure", 2))])
+    assert [each["agents"] for each in items] == [3]
+    letters = [each async for each in read_dead_letters(of(granted, "operator").cluster, "a", 20.0)]
+    assert {each.reason for each in letters if b"forged" in each.value} == {"foreign_principal"}
 
 
 async def test_a_worker_that_may_not_join_its_group_ends_and_says_so(
