@@ -162,8 +162,8 @@ class SessionAdvice:
 
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
         """What a search of the store found, the best match first, without what the session may not be shown."""
-        fleet, replica = self._fleet, self._fleet.replica
-        key = session_key(fleet.agent, self._session)
+        replica = self._fleet.replica
+        key = session_key(self._fleet.agent, self._session)
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
         tips = [item_tip(item, "searched") for item in told if not is_own(item, key)]
         moment = Situation(Asked(), Met(self._session), self._known())

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import topic
 from tests.streams.log_pipeline import LogPipeline
 
@@ -113,10 +114,10 @@ async def test_what_the_first_version_taught_is_taken_back(log_pipeline: MakePip
     """Without this, a failed remedy would stay after the session was corrected."""
     states, corrections = await versions(log_pipeline)
     came = [states[-1], corrections[0]]
-    early = values(await learned(log_pipeline, came), "candidates")
-    taught = {each["item_id"] for each in early if each["session"] == "s" and each["kind"] == "strategy"}
+    early, key = values(await learned(log_pipeline, came), "candidates"), session_key("agent-of-s", "s")
+    taught = {each["item_id"] for each in early if each["session"] == key and each["kind"] == "strategy"}
     assert len(taught) == 1
     pipeline = await learned(log_pipeline, [*came, corrections[1]], batch_records=1)
     withdrawn = [value for value in values(pipeline, "candidates") if value["side"] == "withdrawn"]
-    assert {value["session"] for value in withdrawn} == {"s"}
+    assert {value["session"] for value in withdrawn} == {key}
     assert taught == {value["item_id"] for value in withdrawn}

@@ -312,6 +312,6 @@ def test_many_sessions_of_one_agent_outvote_no_ten_agents(many: int, fails: bool
         for n in range(many)
     ]
     outlook = CallModel.from_bytes(train(past).weights).outlook(
-        Call.made("deploy", '{"mode": "fast", "v": 1}'), CallContext("goal"), None
+        MadeCall("deploy", '{"mode": "fast", "v": 1}'), CallContext("goal"), None
     )
     assert outlook is not None and (outlook.fails > 0.5) is fails

@@ -23,7 +23,8 @@ class Still:
         return self.now
 
     async def session(self, id: str) -> SessionState | None:
-        return self.sessions.get(id)
+        by_key = {each.trajectory.id: each for each in self.sessions.values() if each.trajectory is not None}
+        return self.sessions.get(id) or by_key.get(id)
 
     async def sessions_of(self, agent: str) -> list[Judged]:
         known = [each.trajectory for each in self.sessions.values() if each.trajectory is not None]

@@ -11,6 +11,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import topic
 from models.llm.judge import LlmJudge
 from sinks.metrics import Metrics
@@ -70,7 +71,7 @@ def results(metrics: Metrics) -> dict[str, float]:
 
 
 def sessions_of_ways(pipeline: LogPipeline) -> set[str]:
-    """The sessions that taught the way of a task."""
+    """Keys of the sessions that taught the way of a task."""
     records = pipeline.log.read_all(topic(pipeline.tenant, "candidates"))
     taught = [each for record in records for each in orjson.loads(record.value)]
     return {each["session"] for each in taught if each["kind"] == "strategy"}
@@ -99,7 +100,7 @@ async def test_only_what_nobody_could_judge_is_asked_about(
     assert len(endpoint.requests) == 2
     assert all(committed == end for committed, end in pipeline.committed("judgments").values())
     # A model is not sure enough for its verdict to teach the way of a task.
-    assert sessions_of_ways(pipeline) == {"rewarded"}
+    assert sessions_of_ways(pipeline) == {session_key("agent-of-rewarded", "rewarded")}
 
 
 async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
