@@ -2,7 +2,8 @@
 
 The same exception arrives as a type with its text, as a type of the framework (`ToolError`) with the class in front of
 the text, as a `repr`, in a sentence of the framework, or as a traceback. Its form is the class without its package, and
-the template of the line that says what went wrong, without that class. Codes (HTTP status, errno, exit) stay in it.
+the template of the line that says what went wrong, without that class. Codes (HTTP status, errno, exit) stay in it,
+except those in front of a sentence of four words or more.
 
 The template is that line with what differs from one instance to the next masked as `<*>`. Two texts shall have one
 template where one piece of advice would serve both. So instances are masked: paths, files, hosts, users, branches, ids,
