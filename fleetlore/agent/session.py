@@ -16,7 +16,7 @@ from fleetlore.advice.provenance import AdviceLedger, fence_name
 from fleetlore.agent.action import OPEN_SESSION, Action, BegunCall
 from fleetlore.agent.lifetime import Lifetime, passes_over
 from fleetlore.agent.session_advice import CallHistory, SessionAdvice
-from fleetlore.agent.session_events import SessionEvents, SessionOptions, asked
+from fleetlore.agent.session_events import SessionEvents, SessionOptions
 from fleetlore.calls.model import Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.store.search import SEARCH_SECONDS
@@ -257,7 +257,7 @@ class Session:
         with self._locked():
             moment = self._advice.moment(tool, arguments, unseen=unseen)
             cautions = self.cautions() if tool is None else (*self.cautions(), *safety.cautions(tool, arguments))
-            about = asked(call_id, moment.asked.call) if moment.asked.call is not None else ""
+            about = moment.asked.call.key(call_id) if moment.asked.call is not None else ""
             return self._advice.advise(moment, cautions, most, max_chars, about=about)
 
     def brief(

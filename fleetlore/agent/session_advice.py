@@ -138,7 +138,7 @@ class SessionAdvice:
     def advise(
         self, moment: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = ""
     ) -> Advice:
-        """See `Session.advise`. `about`: what is asked about (`fleetlore.agent.session_events.asked`)."""
+        """See `Session.advise`. `about`: key of the call that is asked about (`MadeCall.key`)."""
         began = perf_counter()
         found = advise(
             self._fleet.replica.index, moment, cautions, holdout_share=self._share, most=most, max_chars=max_chars

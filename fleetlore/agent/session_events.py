@@ -20,7 +20,7 @@ from fleetlore.wire.events import Event, Kind, Outcome
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
 
-__all__ = ["SessionEvents", "SessionOptions", "arguments_of", "asked"]
+__all__ = ["SessionEvents", "SessionOptions", "arguments_of"]
 
 Arguments = ParamSpec("Arguments")
 Given = TypeVar("Given")
@@ -113,7 +113,7 @@ class SessionEvents:
     def begin_call(self, action: Action, adapter: str | None) -> BegunCall:
         """Claim the advice that a call follows. `adapter`: version in use."""
         made = MadeCall(action.tool, action.arguments)
-        advice, withheld = self._ledger.take(asked(action.call_id, made))
+        advice, withheld = self._ledger.take(made.key(action.call_id))
         recorded = self._ledger.redact_shown(action.arguments)
         followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: adapter}
         call = BegunCall(made, recorded, _known(followed), self._fleet.clock.monotonic())
@@ -159,11 +159,6 @@ class SessionEvents:
         # later.
         if fleet.emitter.emit(event, at_once=at_once):
             self._sequence += 1
-
-
-def asked(call_id: str, call: MadeCall) -> str:
-    """Return the key of the call that advice was asked about: its id, or else its tool and arguments."""
-    return f"id\x1f{call_id}" if call_id else f"{call.tool}\x1f{call.json}"
 
 
 def _ids(options: SessionOptions) -> tuple[str, str]:

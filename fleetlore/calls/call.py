@@ -73,6 +73,10 @@ class MadeCall:
         """Id of the kind of call: its tool and shape."""
         return shaped_call_id(self.tool, self.shape)
 
+    def key(self, call_id: str) -> str:
+        """Return the key under which advice is kept for the call: its id, or else its tool and arguments."""
+        return f"id\x1f{call_id}" if call_id else f"{self.tool}\x1f{self.json}"
+
     @cached_property
     def tokens(self) -> list[str]:
         """Tokens of the text. A long text has only its first and last ones."""
