@@ -1,4 +1,4 @@
-"""Are all sessions and calls of real logs read, in every form and with every damage that reports show?
+"""Count the sessions and calls of real logs that are lost, in every form and with every damage that reports show.
 
 Real sessions of other people's agents are written in each form that an importer knows, whole and damaged, and read
 back. What goes in is counted here, without the importers: each session and each call is either an event, a call that
