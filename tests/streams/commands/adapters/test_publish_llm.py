@@ -120,7 +120,7 @@ async def test_an_erasure_finds_the_versions_that_learned_of_a_session(
     assert (version.sessions, version.agents) == (2, 2)
     for session, learned in (("s2", True), ("s3", False)):
         found = Found()
-        found.add(session, 0, version.created - 1)
+        found.add("b", session, 0, version.created - 1)
         assert has_learned(version, found) is learned
 
 
