@@ -9,6 +9,7 @@ import pytest
 from benchmarks.replay import Knowledge
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
+from fleetlore.wire.session_key import session_key
 from fleetlore.wire.topics import topic
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from tests.streams.broker_pipeline import BrokerPipeline
@@ -53,8 +54,9 @@ async def test_failed_and_good_sessions_of_one_task_become_lore(pipeline: Pipeli
     items = {row["kind"]: row for row in await pipeline.bodies("items")}
     assert set(items) == {"recovery", "strategy"}
     assert items["recovery"]["now"] == ["commit"]
-    assert items["recovery"]["sessions"] == ["good"]
-    assert items["strategy"]["sessions"] == ["also", "best", "good"]
+    keys = {name: session_key(f"agent-of-{name}", name) for name in ("also", "best", "good")}
+    assert items["recovery"]["sessions"] == [keys["good"]]
+    assert items["strategy"]["sessions"] == sorted(keys.values())
     assert items["recovery"]["pattern"] == class_["id"]
     assert await pipeline.dead_letters() == []
 
