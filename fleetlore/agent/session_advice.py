@@ -20,7 +20,7 @@ from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.index import is_recalled
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet

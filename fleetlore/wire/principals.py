@@ -1,9 +1,12 @@
-"""Say who sent a record: Kafka tells a reader no user, so who sends signs.
+"""Tell who sent a record, and name sessions by it. Kafka tells a reader no user, so senders sign.
 
-A principal is whose word an agent speaks: the part of its name before the first colon. `support`, `support:1` and
-`support:2` are one, and have one voice wherever agents are counted. A worker that has a key takes only records that a
-principal signed, and of those only events of its own agents. Each principal's key is made of the worker's, so there is
-no list to keep. A relay signs as `*`: it has told its callers apart by their tokens.
+A principal is the owner of agents: the part of an agent's name before the first colon. `support`, `support:1` and
+`support:2` are one principal and count once wherever agents are counted. A worker with a key accepts only records that
+a principal signed, with events of that principal's agents. Each principal's key is derived from the worker's, so there
+is no list to keep. A relay signs as `*`, because it has told its callers apart by their tokens.
+
+Senders choose session ids, and other agents may know or guess them. Every stage, row, count and erasure names a session
+by its principal and its id, so the events of a second principal under the same id are another session.
 """
 
 from __future__ import annotations
@@ -11,37 +14,53 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
 
 from fleetlore.errors import ConfigError, InvalidEvent
 
-__all__ = ["ANYONE", "SIGNED_BY", "Principals", "principal_of", "signer", "signs_as"]
+__all__ = ["ANYONE", "SIGNED_BY", "Principals", "principal_of", "review_key", "session_key", "signer", "signs_as"]
 
 SIGNED_BY: Final = "fleetlore-principal"
 ANYONE: Final = "*"
-# What a worker's setting says where agents are who they say.
+# A worker's setting that trusts the names which agents give.
 _SELF_DECLARED: Final = "self-declared"
 _LEAST_KEY: Final = 32
 _OF_ONE = re.compile(r"([0-9a-f]{64}):([^:\s]+)")
 
 
 def principal_of(agent: str) -> str:
-    """Whose word an agent speaks."""
+    """Return the principal of an agent's name."""
     return agent.partition(":")[0]
 
 
+@lru_cache(maxsize=16_384)
+def session_key(agent: str, session: str, part: int = 0) -> str:
+    """Return the key of a session of the agent's principal: 32 hex digits, and `#part` for a later part."""
+    # No name contains the separator, so two pairs never give the same text.
+    named = f"{principal_of(agent)}\x1f{session}".encode("utf-8", "surrogatepass")
+    key = blake2b(named, digest_size=16).hexdigest()
+    return key if part == 0 else f"{key}#{part}"
+
+
+def review_key(session: str) -> str:
+    """Return the key of what others said of an id: feedback names no agent, and counts for every session of the id."""
+    return f"review/{session_key('', session)}"
+
+
 class Principals:
-    """Knows every principal's key; `key` is that of a worker."""
+    """Derives every principal's key from `key`, a worker's."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
     @classmethod
     def of(cls, key: str) -> Principals | None:
-        """None where the setting `FLEETLORE_PRINCIPAL_KEY` of a worker leaves agents self-declared.
+        """Return None if a worker's setting `FLEETLORE_PRINCIPAL_KEY` leaves agents self-declared.
 
         Raises:
-            ConfigError: it is short, or that of one principal.
+            ConfigError: the key is short, or belongs to one principal.
         """
         if key in ("", _SELF_DECLARED):
             return None
@@ -53,17 +72,17 @@ class Principals:
         return cls(key)
 
     def key_of(self, principal: str) -> str:
-        """The key of one principal, with its name behind a colon."""
+        """Return the key of one principal, followed by a colon and its name."""
         made = f"{hmac.digest(self._key, principal.encode(), 'sha256').hex()}:{principal}"
         if not _OF_ONE.fullmatch(made):
             raise ConfigError(f"a principal's name has no blanks and no colon: {principal!r}")
         return made
 
     def signed_by(self, headers: Mapping[str, bytes | None], topic: str, value: bytes) -> str:
-        """Who signed a record.
+        """Return the principal that signed a record.
 
         Raises:
-            InvalidEvent: `unsigned`: nobody did whose key this worker can make.
+            InvalidEvent: `unsigned`, if no principal's key fits the signature.
         """
         name, _, mark = (headers.get(SIGNED_BY) or b"").decode("utf-8", "replace").rpartition(" ")
         if headers.get("ce_specversion"):
@@ -75,7 +94,7 @@ class Principals:
         return name
 
     def signed_again(self, headers: Mapping[str, bytes | None], topic: str, value: bytes, part: bytes) -> bytes:
-        """The header of a part of a record, by who signed the record.
+        """Return the header of a part of a record, signed as the record is.
 
         Raises:
             InvalidEvent: `unsigned`, see `signed_by`.
@@ -85,7 +104,7 @@ class Principals:
 
 
 def signs_as(key: str) -> str | None:
-    """The principal that a key signs for, `ANYONE` where it lends any name; None without a key.
+    """Return the principal that a key signs for, `ANYONE` for a worker's key, or None without a key.
 
     Raises:
         ConfigError: see `Principals.of`.
@@ -96,7 +115,7 @@ def signs_as(key: str) -> str | None:
 
 
 def signer(key: str) -> Callable[[str, bytes], tuple[str, bytes]] | None:
-    """What makes the header of a record of its topic and value; None without a key.
+    """Return a function that makes a record's header from its topic and value, or None without a key.
 
     Raises:
         ConfigError: see `Principals.of`.

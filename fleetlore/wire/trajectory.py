@@ -17,7 +17,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from fleetlore.wire.decode import json_reader
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 
 __all__ = [
     "MAX_SCHEMA",

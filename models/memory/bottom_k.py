@@ -23,7 +23,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from fleetlore.stats.hashing import HASHES, stable_hash
 
-__all__ = ["LatestSample", "SessionCounts", "even"]
+__all__ = ["FirstSeen", "LatestSample", "SessionCounts", "even"]
 
 T = TypeVar("T", bound="_OfAgent")
 _Kind = TypeVar("_Kind", bound=int | tuple[str, ...])
@@ -345,3 +345,32 @@ class CountSample(_BottomK[SessionCounts]):
     @classmethod
     def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> CountSample:
         return cls(k, [(session, SessionCounts(*seen)) for session, *seen in rows])
+
+
+class FirstSeen(dict[int, float]):
+    """The two agents (hashes of their principals) that met something first, each with its earliest event time.
+
+    A function of the set of sightings. One principal alone may date its events back, so the second one's time counts.
+    """
+
+    @classmethod
+    def among(cls, sightings: Iterable[tuple[int, float]]) -> FirstSeen:
+        found = cls()
+        for agent, moment in sightings:
+            found.note(agent, moment)
+        return found
+
+    def note(self, agent: int, moment: float) -> bool:
+        """Merge a sighting in; say whether anything changed."""
+        if moment >= self.get(agent, float("inf")):
+            return False
+        before = dict(self)
+        self[agent] = moment
+        if len(self) > 2:
+            del self[max(self, key=lambda each: (self[each], each))]
+        return self != before
+
+    @property
+    def moment(self) -> float:
+        """When the second one met it; the first one while it is alone, and 0 without any."""
+        return max(self.values(), default=0.0)

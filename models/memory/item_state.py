@@ -23,9 +23,8 @@ from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import cached_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
-from models.memory.bottom_k import LatestSample
+from models.memory.bottom_k import FirstSeen, LatestSample
 from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Side, votes, way, weigh
-from models.memory.first_seen import FirstSeen
 
 __all__ = ["ItemState"]
 

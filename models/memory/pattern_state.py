@@ -15,8 +15,7 @@ from msgspec.structs import asdict
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, Figures, Level, Pattern
 from fleetlore.wire.trajectory import Count, Hash, Moment
-from models.memory.bottom_k import CountSample, SessionCounts
-from models.memory.first_seen import FirstSeen
+from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
 
 __all__ = ["Observation", "PatternState", "Period", "Subject"]
 

@@ -12,7 +12,7 @@ import msgspec
 from fleetlore.errors import InvalidEvent
 from fleetlore.stats.intervals import newcombe
 from fleetlore.wire.decode import json_reader
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import Moment
 from fleetlore.wire.trajectory import Sequence as Number
 from fleetlore.words import count

@@ -22,7 +22,7 @@ from fleetlore.errors import ConfigError, StackError
 from fleetlore.lora.adapter import unpack
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.collections import list_versions
 from sinks.metrics import Metrics

@@ -15,8 +15,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats.hashing import stable_hash, user_hash
 from fleetlore.wire.incoming import FEEDBACK, STARTED, Incoming
-from fleetlore.wire.principals import principal_of
-from fleetlore.wire.session_key import review_key, session_key
+from fleetlore.wire.principals import principal_of, review_key, session_key
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge.session_state import SessionState
 from streams.stage.base import Effects, ListedStore, Record

@@ -22,7 +22,7 @@ from fleetlore.errors import FleetloreError
 from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.judge.session_state import SessionState
 from sinks.collections import COLLECTIONS, Found, drop_version, look_at_collections, make_live

@@ -23,8 +23,7 @@ from fleetlore.refusals import refused
 from fleetlore.stats.hashing import cached_hash, stable_hash
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
-from fleetlore.wire.principals import principal_of
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import encode
 

@@ -22,7 +22,7 @@ from msgspec.structs import asdict
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.session_key import review_key, session_key
+from fleetlore.wire.principals import review_key, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode
 from models.distil.distiller import distil

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.cloudevents import encode_record
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from streams.offline.erase_search import Wanted
 from streams.stage.operators import Erased
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline

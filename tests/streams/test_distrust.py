@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.wire.lore import DECISIONS, Decision
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from streams.offline.operator_word import contributed, known_to, requests
 from streams.stage.base import Outgoing

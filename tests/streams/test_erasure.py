@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
 from sinks.milvus import row_id

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from tests.streams.log_pipeline import LogPipeline
 

@@ -8,7 +8,7 @@ from benchmarks.replay import Knowledge
 from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from models.judge.session_state import SessionState
 from sinks.milvus import MilvusStore, row_id
 from streams.offline.erase import Erasing, erase

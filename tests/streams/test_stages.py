@@ -9,7 +9,7 @@ import pytest
 from benchmarks.replay import Knowledge
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from tests.streams.broker_pipeline import BrokerPipeline

@@ -14,8 +14,7 @@ from fleetlore.fingerprint.loops import LoopDetector, LoopPattern, mark_of
 from fleetlore.stats.hashing import cached_hash, stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
-from fleetlore.wire.principals import principal_of
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.trajectory import MAX_LOOPS, MAX_TEXT, Ending, LeftOut, Looped, Step, Trajectory
 from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter

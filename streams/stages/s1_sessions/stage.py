@@ -24,8 +24,7 @@ from math import inf
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.wire.incoming import FEEDBACK, Data, Incoming
-from fleetlore.wire.principals import Principals, principal_of
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import Principals, principal_of, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode
 from models.judge.session_state import SessionState

@@ -11,7 +11,7 @@ from fleetlore.emit.emitter import Emitter
 from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
 from streams.embedded.broker import free_port

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import CUT, Judgment, Label, Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate

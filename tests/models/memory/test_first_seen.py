@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.memory.first_seen import FirstSeen
+from models.memory.bottom_k import FirstSeen
 
 SIGHTINGS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9).map(float)), max_size=12)
 

@@ -15,7 +15,7 @@ from fleetlore.adapters.listing import AdapterListing
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.loopback import is_loopback
 from fleetlore.wire.lore import Decision, Pattern
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from models.judge.session_state import SessionState
 from streams.console.pages import Console
 from streams.console.sessions import SeenSession

@@ -26,7 +26,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, Decision
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import NAMES, topic
 from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics

@@ -12,7 +12,7 @@ from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.local_mirror import LocalMirror

@@ -11,7 +11,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.wire.session_key import session_key
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from models.llm.judge import LlmJudge
 from sinks.metrics import Metrics
