@@ -34,6 +34,9 @@ class LogConsumer:
         self._log, self._random = log, random
         self._positions = {TopicPartition(name, number): 0 for name in topics for number in range(PARTITIONS)}
 
+    def assign(self, parts: Iterable[TopicPartition]) -> None:
+        self._positions = dict.fromkeys(parts, 0)
+
     def assignment(self) -> set[TopicPartition]:
         return set(self._positions)
 
@@ -154,6 +157,7 @@ def test_it_ends_with_what_a_reader_from_the_beginning_knows(
             world.compact()
     monkeypatch.setattr(follower, "make_consumer", world.consumer)
     monkeypatch.setattr(follower, "connected", connected)
+    monkeypatch.setattr(follower, "observer", lambda _: connected(world.consumer("")))
     most_bytes = None if entries is None else entries * 2_500.0
     asyncio.run(_follow(world, live, most_bytes))
 
