@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.config import Settings
+from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import Trajectory
 from models.llm.judge import LlmJudge, recording
 from models.memory.candidate import SUCCESS_ABOVE
@@ -67,7 +68,7 @@ async def test_only_a_clear_answer_is_a_verdict(endpoint: ModelEndpoint, answer:
         assert opinion == judge.known(session)
     assert (opinion and opinion.verdict.label) == label
     if opinion is not None:
-        assert (opinion.session, opinion.events) == ("s", 4)
+        assert (opinion.session, opinion.events) == (session_key(session.agent, session.session), 4)
         assert opinion.verdict.version.startswith("llm/m1/judge-1:")
         assert opinion.verdict.probability < SUCCESS_ABOVE  # it teaches nothing until it was measured
 
