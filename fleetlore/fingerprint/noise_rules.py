@@ -1,4 +1,4 @@
-"""List what says nothing of its own in an error text: the wrappers of drivers, details of one row, advice."""
+"""List the words of an error text that do not tell its failure from others: wrappers, details of one row, advice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from fleetlore.fingerprint.template_rules import MASK, Rule
 
-__all__ = ["NOISE"]
+__all__ = ["CODES_BEFORE", "GLUE", "INSTANCES", "NOISE", "SENTENCE", "WRAPPERS"]
 
 
 def _said(match: re.Match[str]) -> str:
@@ -15,6 +15,50 @@ def _said(match: re.Match[str]) -> str:
 
 
 _TAG = re.compile(r"</?[A-Za-z][\w:-]*[^<>]*>")
+
+# Kinds of things that there are many of: a quoted word behind one is an instance.
+INSTANCES = frozenset(
+    """
+    pathspec branch tag ref remote commit user role account group host hostname server node pod container image
+    volume network namespace bucket instance cluster project repository repo job queue stream session device process
+    thread file directory folder path url request order item customer ticket entry value endpoint deployment service
+    worker address email
+    """.split()  # noqa: SIM905
+)
+# Words that lead to an instance and mean nothing without it.
+GLUE = frozenset(
+    """
+    for at from to of in on after with url id request trace character retry second seconds
+    """.split()  # noqa: SIM905
+)
+# Types that name the messenger and not the error; in lower case, without punctuation.
+WRAPPERS = frozenset(
+    """
+    agenttoolcallerror agenttoolexecutionerror baseexception error exception executionerror failed failure functionerror
+    functionexecutionerror mcperror modelretry other replyerror
+    responseerror toolcallerror toolerror toolexception toolexecutionerror toolfailed
+    toolfailederror toolinvocationerror toolretryerror unknown unknownerror
+    """.split()  # noqa: SIM905
+) | {""}
+# Codes in front of a sentence of four words or more that says the same. Only some senders write them.
+CODES_BEFORE = re.compile(
+    r"(?:(?:[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
+    r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
+    r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
+    r"(?: error)?|\d{1,4}(?=: )|ERR|(?i:error|fatal)(?=:)|\d{1,2} (?=[A-Z_]+: ))[: ]+(?:- )?)+"
+    r"(?=(?:\S+ +){3}\S)"
+)
+# Words of frameworks in front of the tool's own. Quoted arguments take at most 400 characters.
+SENTENCE = re.compile(
+    r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
+    r"(?:tool|function)\b(?:(?! with )[^:{}]){0,100}(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?"
+    r"(?: with error)?: +"
+    r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error): +"
+    r"|(?:uncaught|unhandled) (?=[A-Z])|error: +(?=(?-i:[A-Z])\w*Error\b)|(?:api error|caused by): +|\(error\) +"
+    r"|(?:\w+ )?error (?:in|processing|deploying|running|creating) "
+    r"(?:'[^']*'|[^:'\n]){1,80}: +(?=(?:\S+ +){3})",
+    re.I,
+)
 
 # Each rule removes words that say nothing, or gives one form to words that say the same. Later rules need that form.
 NOISE: tuple[Rule, ...] = (

@@ -25,7 +25,7 @@ from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from fleetlore.fingerprint.frames import head_line
-from fleetlore.fingerprint.noise_rules import NOISE
+from fleetlore.fingerprint.noise_rules import CODES_BEFORE, GLUE, INSTANCES, NOISE, SENTENCE, WRAPPERS
 from fleetlore.fingerprint.template_rules import LOOKS, MASK, PLACES, QUOTED, SYSTEM_SAYS, Rule
 
 __all__ = ["head_line", "is_sentence", "template"]
@@ -57,15 +57,6 @@ _ANY_QUOTED = re.compile(
 # What may be a name that the advice would give: a word with what holds names together, a few words in lower case, a
 # command.
 _NAME = re.compile(r"[A-Za-z_$@-][\w$@.:+#/-]{0,63}(?:\(\))?|[A-Za-z]+(?: [a-z]+){1,5}|[\w.-]+(?: --?[\w-]+){1,2}")
-# A kind of thing of which there are many: what is quoted behind it is an instance.
-_INSTANCES = frozenset(
-    """
-    pathspec branch tag ref remote commit user role account group host hostname server node pod container image
-    volume network namespace bucket instance cluster project repository repo job queue stream session device process
-    thread file directory folder path url request order item customer ticket entry value endpoint deployment service
-    worker address email
-    """.split()  # noqa: SIM905
-)
 _LEADING = frozenset({"the", "name", "named", "id", "with", "called"})
 _VALUES = re.compile(r"\[[\s,.;:<*>-]*\]|\([\s,.;:<*>-]*<\*>[\s,.;:<*>-]*\)|\{[\s,.;:<*>-]*\}")
 _WITH_MASK = re.compile(r"\[[^\[\]]*<\*>[^\[\]]*\]")
@@ -79,13 +70,6 @@ _ASIDE_ENDS = (")", ").", ")!")
 # What no sentence ends in. It is looked for in the last characters only.
 _INCOMPLETE = re.compile(r"\b(?:an?|the|this|that|existing|valid|needs?|requires?|missing|without) $", re.I)
 _LONGEST_INCOMPLETE = 16
-# Words that lead to an instance, and say nothing when it is gone.
-_GLUE = frozenset(
-    """
-    for at from to of in on after with url id request trace character retry second seconds
-    """.split()  # noqa: SIM905
-)
-
 # Characters of a template in which its code begins.
 _MAX_BEFORE_CODE = 48
 _PLAIN, _LETTERS = re.compile(r"\b[a-z]{2,}\b"), re.compile(r"[a-z]{2,}")
@@ -96,41 +80,13 @@ MAX_CLASS = 128
 _SEARCHED = 2_000
 _MAX_WRAPPERS = 4
 
-# Types that say who hands an error over and not which it is; in lower case, without punctuation.
-_WRAPPERS = frozenset(
-    """
-    agenttoolcallerror agenttoolexecutionerror baseexception error exception executionerror failed failure functionerror
-    functionexecutionerror mcperror modelretry other replyerror
-    responseerror toolcallerror toolerror toolexception toolexecutionerror toolfailed
-    toolfailederror toolinvocationerror toolretryerror unknown unknownerror
-    """.split()  # noqa: SIM905
-) | {""}
 # A code that names the failure, whatever the language of the words behind it.
 _CODED = re.compile(
     r"(\[(?:errno|winerror) \d+\])|((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):"
 )
-# Codes in front of a sentence of four words or more, which says the same. Who writes the code depends on the door.
-_CODES_BEFORE = re.compile(
-    r"(?:(?:[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
-    r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
-    r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
-    r"(?: error)?|\d{1,4}(?=: )|ERR|(?i:error|fatal)(?=:)|\d{1,2} (?=[A-Z_]+: ))[: ]+(?:- )?)+"
-    r"(?=(?:\S+ +){3}\S)"
-)
 # Compilers name the file in front, and what calls them may have cut it off.
 _POSITION = re.compile(r"<\*>:? (?:(?:fatal )?error:? )?(?=\S)")
 _QUOTES = str.maketrans('"`', "''")
-# What frameworks say in front of what the tool said; its arguments, where they are quoted, are at most 400 characters.
-_SENTENCE = re.compile(
-    r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
-    r"(?:tool|function)\b(?:(?! with )[^:{}]){0,100}(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?"
-    r"(?: with error)?: +"
-    r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error): +"
-    r"|(?:uncaught|unhandled) (?=[A-Z])|error: +(?=(?-i:[A-Z])\w*Error\b)|(?:api error|caused by): +|\(error\) +"
-    r"|(?:\w+ )?error (?:in|processing|deploying|running|creating) "
-    r"(?:'[^']*'|[^:'\n]){1,80}: +(?=(?:\S+ +){3})",
-    re.I,
-)
 _SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "Iteration")
 _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
@@ -267,7 +223,7 @@ def _quoted(match: re.Match[str]) -> str:
     if not words or words[-2:-1] == ["or"] or "depends" in words:
         return quoted
     kind = words[-1].partition(".")[0].strip("\"'(,")
-    return MASK if kind in _INSTANCES or kind.removesuffix("s") in _INSTANCES else quoted
+    return MASK if kind in INSTANCES or kind.removesuffix("s") in INSTANCES else quoted
 
 
 def _without_tail(line: str) -> str:
@@ -283,7 +239,7 @@ def _without_tail(line: str) -> str:
             line = before.rstrip(" ([#")
             continue
         before, _, last = line.rpartition(" ")
-        if not before or last.lower().lstrip("([") not in _GLUE:
+        if not before or last.lower().lstrip("([") not in GLUE:
             return line
         line = before
 
@@ -319,7 +275,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
         error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
     error_class, line = _without_wrappers(error_class, head)
     line = _unquoted(line)
-    codes = _CODES_BEFORE.match(line)
+    codes = CODES_BEFORE.match(line)
     text = template(line[codes.end() :] if codes else line)
     status = _HTTP.search(line) if _STATUS.search(line) else None
     stated = error_class
@@ -367,13 +323,13 @@ def _passes(said: str) -> bool:
 
 
 def _is_wrapper(error_class: str) -> bool:
-    return "".join(filter(str.isalnum, error_class)).lower() in _WRAPPERS
+    return "".join(filter(str.isalnum, error_class)).lower() in WRAPPERS
 
 
 def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
     """The class, as stated or as the line begins with it, and the line without it and without what wraps it."""
     for _ in range(_MAX_WRAPPERS):
-        if sentence := _SENTENCE.match(line):
+        if sentence := SENTENCE.match(line):
             line = line[sentence.end() :]
             continue
         named = _NAMED.match(line)
