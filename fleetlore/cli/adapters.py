@@ -154,6 +154,7 @@ def tools(
 ) -> None:
     """List what calls of tools need, and where it is looked up."""
     from fleetlore.advice.tool_facts import facts_of_tools
+    from fleetlore.calls.worlds import world_of
 
     model = _read_call_model(reader)
     known = facts_of_tools(model) if model is not None else []
@@ -162,7 +163,17 @@ def tools(
         raise typer.BadParameter(f"nothing is known of the tool {tool!r}", param_hint="TOOL")
     nothing = f"Agents of tenant {reader.tenant} run no version that says anything of tools yet."
     nothing = nothing if model is not None else f"{nothing} {_FIRST_VERSION}"
-    print_list(reader, "facts", facts, _TOOL_COLUMNS, nothing=nothing, limit=limit, as_json=asdict)
+    listed = reader.settings.closed_tools
+    columns: Columns = {**_TOOL_COLUMNS, "WORLD": lambda each: world_of(each.tool, listed)}
+    print_list(
+        reader,
+        "facts",
+        facts,
+        columns,
+        nothing=nothing,
+        limit=limit,
+        as_json=lambda each: asdict(each) | {"world": world_of(each.tool, listed)},
+    )
 
 
 @command

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fleetlore.calls.worlds import world_of
 from fleetlore.cli.options import Limit, Reader, command
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe, safe_lines
 from fleetlore.stats.health import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
@@ -71,6 +70,8 @@ def health(
         raise typer.BadParameter(
             "agents are counted over the last 14 days; no other window is available", param_hint="--by"
         )
+    from fleetlore.calls.worlds import world_of
+
     rows = health_of(read_lore(reader).patterns.values(), by, window)
     listed = reader.settings.closed_tools
     columns: Columns = {

@@ -41,6 +41,14 @@ def test_what_agents_are_told_of_tools_is_listed_the_best_backed_needs_first(mon
     assert refused.exit_code == 2 and "nothing is known of the tool 'none'" in refused.stderr
 
 
+def test_each_tool_is_listed_with_whose_texts_may_teach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_CLOSED_TOOLS", "find_*")
+    weights = document(needs=(NEED,), look_ups=(FOUND,)).to_bytes()
+    found = json.loads(run(monkeypatch, weights, "tools", "--json").stdout)["facts"]
+    assert [(each["tool"], each["world"]) for each in found] == [("exchange", "open"), ("find_by_email", "closed")]
+    assert "closed" in run(monkeypatch, weights, "tools", "find_by_email").stdout
+
+
 def test_before_the_first_version_nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no version that says anything of tools yet" in run(monkeypatch, None, "tools").stdout
 
