@@ -135,6 +135,11 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     call: str | None = None
     transient: bool = False
 
+    @property
+    def words(self) -> tuple[bool, str, str, str]:
+        """What may differ between subjects of one id, which comes from an error's code. The smallest is kept."""
+        return not self.transient, self.template, self.error_class, self.parent or ""
+
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A subject and what one session has seen of it: a value of the topic `observations`.
@@ -165,9 +170,10 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(slots=True)
 class PatternState:
-    """Single writer per id. The samples and times merge; all else follows from the id and never changes.
+    """Single writer per id. All of it merges, so it follows from the set of observations.
 
     Attributes:
+        subject: the one of those observed with the smallest `words`.
         sample: of all sessions.
         first_seen: when the first agents met it. last: event time of the newest observation.
         timelines: `hours` and `days` of a tool and of a family, where a session counts in the period of its first
@@ -188,20 +194,43 @@ class PatternState:
         if level in ("tool", "family"):
             self.timelines["hours"] = Timeline(_HOUR_SECONDS, HOURS, HOURS_SESSIONS)
             self.timelines["days"] = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
-        if level == "class" and self.subject.transient:
-            self.timelines["minutes"] = Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS)
+        self._time_minutes()
 
-    def add(self, session: int, seen: SessionCounts, first: float, last: float, agent_name: str = "") -> bool:
+    def _time_minutes(self) -> None:
+        if self.subject.level == "class" and self.subject.transient:
+            self.timelines.setdefault("minutes", Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS))
+
+    def add(
+        self,
+        session: int,
+        seen: SessionCounts,
+        first: float,
+        last: float,
+        agent_name: str = "",
+        subject: Subject | None = None,
+    ) -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
-        changed = self.sample.add(session, seen)
+        subject = subject or self.subject
+        changed = self._describe(subject)
+        changed |= self.sample.add(session, seen)
         for name, timeline in self.timelines.items():
-            changed |= timeline.add(session, seen, last if name == "minutes" else first)
+            if name != "minutes":
+                changed |= timeline.add(session, seen, first)
+            elif subject.transient:
+                changed |= timeline.add(session, seen, last)
         if last > self.last:
             self.last, changed = last, True
         changed |= self.first_seen.note(seen.agent, first)
         if agent_name and self.subject.level == "tool":
             changed |= self._name(seen.agent, agent_name[:_MAX_NAME])
         return changed
+
+    def _describe(self, subject: Subject) -> bool:
+        if subject.words >= self.subject.words:
+            return False
+        self.subject = subject
+        self._time_minutes()
+        return True
 
     @property
     def _samples(self) -> list[CountSample]:

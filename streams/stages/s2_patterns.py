@@ -67,7 +67,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         changed = False
         for seen in values:
             counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended)
-            changed |= state.add(seen.session, counts, seen.first, seen.last, seen.agent_name)
+            changed |= state.add(seen.session, counts, seen.first, seen.last, seen.agent_name, seen.subject)
             if seen.last > effects.newest:
                 effects.newest = seen.last
         return state, changed, new

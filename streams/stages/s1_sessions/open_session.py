@@ -220,6 +220,8 @@ class OpenSession(msgspec.Struct):
             if counts is None:
                 counts = known[subject.id] = _SubjectCounts(subject, time, time)
                 new = True
+            elif subject is not counts.subject and subject.words < counts.subject.words:
+                counts.subject = subject
             counts.calls += calls
             counts.failures += failed * calls
             counts.reported = False
