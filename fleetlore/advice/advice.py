@@ -45,9 +45,9 @@ class Advice(NamedTuple):
 
     Attributes:
         tips: the tips to show, the most important first.
-        health: calls and failures of this kind of call, transient errors included; None where it was never made.
-        risk: chance that the call fails, 0..1: the call model's, or as often as such calls failed (Jeffreys' estimate,
-            transient errors left out); None where nothing is known of such a call, or none was asked about.
+        health: calls and failures of this kind of call, transient errors included, or None if it was never made.
+        risk: chance that the call fails, 0..1, or None if it is unknown or no call was asked about. It comes from the
+            call model. Without one it is the failure rate of such calls (Jeffreys' estimate) without transient errors.
         withheld: ids of what the holdout withheld.
         nonce: of the fence around its text, which no text of others can know; one for a whole session.
         held: whether it answers a call that was not made.
@@ -72,8 +72,10 @@ class Advice(NamedTuple):
 
     @property
     def call(self) -> object:
-        """Arguments with the working names in place of the rejected ones, for the agent's code to send without asking
-        its model; None where that is not known."""
+        """Arguments with the working names in place of the rejected ones, or None if these are unknown.
+
+        The agent's code can send them without asking its model.
+        """
         return next((tip.call for tip in self.tips if tip.call is not None), None)
 
     @property
@@ -111,9 +113,10 @@ def advise(
     """Look up what the fleet knows.
 
     Args:
-        cautions: what the session itself gives cause to warn of.
-        holdout_share: share of what would be shown that is withheld, 0..1.
-        most: tips at the most, the withheld ones among them; max_chars: of their text, but for the first.
+        cautions: warnings that follow from the session itself.
+        holdout_share: share of the tips that is withheld, 0..1.
+        most: largest number of tips, withheld ones included.
+        max_chars: largest length of the text. The first tip is shown even if it is longer.
     """
     found = list(_told(cautions, index, moment))
     if moment.met.failed is not None and not moment.met.led_out:
@@ -137,7 +140,7 @@ def advise(
 
 
 def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice:
-    """What there is against the call that is asked about, and nothing else; the line of `advise` before a call."""
+    """Return only the warning of the call that is asked about: the line that `advise` gives before a call."""
     return _of(_first(BEFORE_CALL, index, moment), moment, holdout_share, 1)
 
 

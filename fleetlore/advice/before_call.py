@@ -1,6 +1,6 @@
 """Say before a call what it will fail for, and what works instead: one line, or nothing.
 
-Where the call model knows the tool, the model decides: it has seen how such calls end, those that worked as well. A
+If the call model knows the tool, the model decides: it has seen how such calls end, those that worked as well. A
 failure that is newer than the model, or of a tool that it does not know, is judged by counts: how often this kind of
 call fails. In free text the kind of a call says little, so there the failure must name something that the call holds.
 """
@@ -44,12 +44,12 @@ _LIKELIER = 0.5
 _MOST_MEMBERS = 12
 _MAX_NAMES = 3
 _NAME_MASK = "<name>"
-# Of the shape of a call: the host of a URL.
+# The host of a URL in the shape of a call.
 _HOST = re.compile(r"\burl\(([^)]+)\)")
 _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _ELSE = "…"
-# What the reader puts in: `pragma table_info(<name>)` is shown as `pragma table_info(NAME)`.
+# A placeholder that the reader fills: `pragma table_info(<name>)` is shown as `pragma table_info(NAME)`.
 _SLOT = re.compile(r"<([a-z ]{1,24})>")
 # A transient error counts its agents, halved every minute. Below this it has passed: one agent's after two minutes.
 _TRANSIENT_HALF_LIFE_SECONDS = 60.0
@@ -137,7 +137,7 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """A fault of a tool at hand that passes by itself: of the host that the call names, or else of the whole tool."""
+    """Yield a transient fault of a tool at hand: of the host that the call names, or else of the whole tool."""
     call, time = moment.asked.call, moment.known.now
     host = _HOST.search(call.shape) if call is not None else None
     if host is not None and call is not None:
@@ -159,7 +159,7 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def _are_most(health: Pattern | None, passing: Collection[Pattern]) -> bool:
-    """Whether half of the calls of the newest hour failed so, or all that is known of them are these failures."""
+    """Whether half of the calls of the newest hour failed so, or no other calls are known."""
     met = sum(each.failures for each in passing)
     if health is None or not health.hours or health.calls < met:
         return True
@@ -188,7 +188,7 @@ def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
 
 
 def need_tip(of: Need) -> Tip:
-    """What the thing that an argument names must be like: with which calls of the tool failed, and with which not."""
+    """Say which property of the thing that an argument names makes the call work, and which makes it fail."""
     id = pattern_id("need", of.tool, of.argument, of.field, of.value)
     fails = (of.failed + 0.5) / (of.held + 1.0)
     # A need is of what the asker's own results say of the thing, so all its words are the asker's.
@@ -245,7 +245,7 @@ def replacements(moment: Situation, rejected: Collection[str], call: str) -> tup
 
 
 def members_of(names: Iterable[str], place: PlaceNames) -> tuple[Part, ...]:
-    """What each of these names has at a place, where it has something."""
+    """List the members of these names at a place. Names without members are left out."""
     found: list[Part] = []
     for name in names:
         if members := place.members.get(name, ())[:_MOST_MEMBERS]:
@@ -276,8 +276,8 @@ class _Counted(NamedTuple):
     """A failure of a kind of call.
 
     Attributes:
-        mentioned: words of the error, one of which a call has to hold to be warned of it.
-        of_any_call: whether such calls fail so often that one without these words is warned of too.
+        mentioned: words of the error. A call is warned of the failure if it holds one of them.
+        of_any_call: whether such calls fail so often that a call without these words is warned of too.
         fails: P(the call fails), 0..1.
     """
 
@@ -291,7 +291,7 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
     """Failures of a kind of call that are worth a warning, the most frequent first."""
     of_tool, health, transient = index.health(tool_id(tool)), index.health(id), index.transient_of_call(id)
     found = []
-    before = 0  # calls that failed for what is passed over where this is said; they say nothing of how often this fails
+    before = 0  # calls that failed for a reason that is skipped here: they do not count towards this failure's rate
     for pattern in index.failures_of_call(id):
         if worth_showing(pattern, of_tool):
             failures, calls = lasting(health, (pattern,), transient)

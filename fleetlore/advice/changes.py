@@ -33,7 +33,7 @@ __all__ = [
 SURE_ONCE = 0.75
 _WORD = re.compile(r"[\w.-]+")
 _QUOTED = re.compile(r"`([^`]+)`")
-# `Table 'shop.cars'` says where; `Unknown column 'type'` is said at every table.
+# `Table 'shop.cars'` names its database. `Unknown column 'type'` may come from any table.
 _QUALIFIED = re.compile(r"\w[./:]\w")
 
 
@@ -76,8 +76,9 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
 
 
 def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
-    """What a recovery may have changed in a call, and whether it is a whole argument: the name and `name=value` of
-    each, those of nested objects too, and each word of a text.
+    """Yield each part of a call that a recovery may have changed, and whether the part is a whole argument.
+
+    Parts are the name and `name=value` of each argument, of nested objects too, and each word of a text.
     """
     values = _fields(arguments) if isinstance(arguments, Mapping) else [("", arguments)]
     for name, value in values:
@@ -99,7 +100,7 @@ def _fields(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def names_beside(item: MemoryItem) -> tuple[str, ...] | None:
-    """Names that stood beside the rejected one, of an item that says which names worked after an error; else None."""
+    """Names that the call held next to the rejected one, or None if the item does not list names that worked."""
     _, found, said = item.title.partition(INSTEAD_OF)
     return tuple(_QUOTED.findall(said.rpartition(": ")[0])) if found else None
 
@@ -115,7 +116,7 @@ def is_own(item: MemoryItem, key: str) -> bool:
 
 
 def is_of_argument(item: MemoryItem) -> bool:
-    """Whether a change is of an argument's value: it says by itself where it belongs."""
+    """Whether the item changes the value of a named argument, so that its place in a call is known."""
     return bool(item.was) and all("=" in part for part in item.was)
 
 
@@ -162,7 +163,7 @@ def _holds(arguments: object, part: str) -> bool:
 
 
 def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
-    """The arguments with each rejected part replaced by the working one; None where none of them is found."""
+    """The arguments with each rejected part replaced by the working one, or None if no rejected part is found."""
     changed = arguments
     for old, new in swaps.items():
         changed = _substituted(changed, old, new)

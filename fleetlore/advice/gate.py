@@ -1,16 +1,17 @@
-"""Decide what of others a model may read: the only way from the fleet's lore to a model's context.
+"""Decide which words of others a model may read: the only way from the fleet's lore to a model's context.
 
-Reading is not authorship: agents that met the same text are readers of one author. A string of others is shown
+Reading is not authorship: agents that met the same text are readers of one author. Words of others are shown under
+these conditions.
 
-error      runs of words that the asker's own call and error hold; verbatim once a quorum received it from a
-           tool of the closed world (`fleetlore.calls.worlds`)
-class      of an error: where it is made of words of `_CLASS_WORDS`, or as an error's text is
-call       from a quorum of principals whose calls with that very string worked, from three where such a call could do
-           harm; or where the asker's own error or results name each value that it brings
-name       from a quorum, or where the asker holds all its words
+error      Words that the asker's own call and error hold too are shown. The whole text is shown if a quorum received
+           it from a tool of the closed world (`fleetlore.calls.worlds`).
+class      The class of an error is shown if it consists of `_CLASS_WORDS`, or else under the conditions of an error.
+call       A call is shown if a quorum of principals made it with that very string and it worked (three principals if
+           such a call could do harm). It is also shown if the asker's own error or results name each value in it.
+name       A name is shown if a quorum used it, or if the asker holds all its words.
 
-What passes is cleaned (`clean`): it opens no tag, mark or link, and its lines stand behind a bar. That is no proof
-against instructions in plain words: those need their agents.
+A text that passes is cleaned (`clean`): it opens no tag, mark or link, and its lines begin with a bar. This does not
+stop instructions in plain words. The quorum is the only defence against those.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["INVISIBLE", "PROVEN", "Part", "Quote", "Reader", "Tip", "all_of", "c
 # Principals that must have made a call that could do harm. All that the call model holds has its quorum.
 PROVEN = 3
 _LEFT_OUT = "…"
-# An error of which no word may be shown.
+# An error whose words may not be shown.
 _UNSAID = re.compile(rf": {_LEFT_OUT}(?=[.)])")
 _UNNAMED = "an error"
 # Classes that are made of these words alone do not say what is wrong.
@@ -42,7 +43,7 @@ _VAGUE_WORDS = frozenset(
 # Fewer words that the asker holds, between words that it does not, are no part of a sentence.
 _LEAST_RUN = 2
 _STATUS = re.compile(r"(?:http|errno|exit|code|signal|sqlstate)_?(?:E[A-Z]{2,12}|(?=\w*\d)[0-9A-Z]{1,8})", re.ASCII)
-# Words of which programs make classes of errors. A class of other words may be a sentence.
+# Words that programs use in classes of errors. A class with other words may be a sentence.
 _CLASS_WORDS = frozenset(
     """
     access already api argument arguments arithmetic assertion attribute auth authentication authorization bad broken
@@ -62,8 +63,8 @@ _MAX_CLASS_WORDS = 4
 
 _MAX_CONTENT = 800
 _BAR = "  | "
-# What a reader does not see: control characters but line breaks and tabs, halves of surrogate pairs, and what Unicode
-# lets a display leave out.
+# Characters that a reader does not see: control characters except line breaks and tabs, halves of surrogate pairs, and
+# characters that a display may leave out by Unicode.
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc"
@@ -73,7 +74,7 @@ INVISIBLE = re.compile(
 _LESS = re.compile(r"[<\uff1c\ufe64]|[&\uff06\ufe60](?:lt|#0{0,8}60|#x0{0,8}3c)\b;?|\\(?:u003c|x3c)|%3c", re.IGNORECASE)
 _BRACKETS = str.maketrans("[]\uff3b\uff3d\ufe47\ufe48", "⟦⟧⟦⟧⟦⟧")
 
-# What the words of others are: an error's or a field's (the environment wrote them), the class of an error, a call or a
+# The sorts of words of others: an error or a field (the environment wrote them), the class of an error, a call or a
 # part of one, or a name of a place.
 Sort = Literal["error", "class", "call", "name"]
 
@@ -82,9 +83,10 @@ class Quote(NamedTuple):
     """Words of others in a tip.
 
     Attributes:
-        agents: how many principals produced this very string: by calls that worked, or, of an error, by meeting it.
-        danger: of a call: it could do harm (`MemoryItem.danger`).
-        brings: of a call: the values in it that are new to the asker.
+        agents: number of principals that produced this very string by calls that worked. For an error, the number that
+            met it.
+        danger: whether the call could do harm (`MemoryItem.danger`).
+        brings: values in the call that are new to the asker.
     """
 
     text: str
@@ -95,14 +97,14 @@ class Quote(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What the gate asks of the session that is shown a tip.
+    """The session that is shown a tip, as far as the gate needs it.
 
     Attributes:
         own: lower-case words that its own call and last error hold, and the names of its tools.
         error: its last error.
         seen: lower-case names in its own results.
-        quorum: principals that must have produced a string (`FLEETLORE_QUORUM`).
-        closed: whether its call is one to the closed world.
+        quorum: number of principals that must have produced a string (`FLEETLORE_QUORUM`).
+        closed: whether its call goes to the closed world.
     """
 
     own: Collection[str] = ()
@@ -120,20 +122,21 @@ class Tip(NamedTuple):
     """One thing that may be shown. `fleetlore.advice.gate.tell` alone makes its text.
 
     Attributes:
-        id: from a bounded set; outcomes name it, and the holdout draws by it.
-        source: which of `fleetlore.advice.sources` it comes from.
-        parts: what it says, in order; one imperative line, or a few where it lists calls or a place.
-        key: by it a session is shown the tip once; empty for one that is shown each time.
-        kind, rejected: of the failure that it warns of: the error without names, and the names of the call, lower-case.
+        id: comes from a bounded set. Outcomes name it, and the holdout draws by it.
+        source: name of its source in `fleetlore.advice.sources`.
+        parts: its content in order. It is one imperative line, or a few lines if it lists calls or a place.
+        key: a session is shown the tips of one key once. Tips with an empty key are shown each time.
+        kind: the failure that it warns of, without names.
+        rejected: names in the call that the failure is about, in lower case.
         brings: names, or parts of a call, that it says to use.
-        chance: P(the call fails), 0..1, of a tip before a call; None of others.
+        chance: P(the call fails), 0..1, or None if it is no warning before a call.
         sure: whether the call fails so surely that it may be held once (`Session.hold`).
-        agents: that back it, the fewest of any string in it.
-        call: arguments that the agent may send instead, as they are; None where that is not known.
-        item: that it is of; None of what the call model or a pattern says.
-        pattern: class-level id of the failure that it is about; None where it is about none.
+        agents: number of agents that back it: the smallest of any string in it.
+        call: arguments that the agent may send instead, unchanged, or None if these are unknown.
+        item: its memory item, or None if it comes from the call model or a pattern.
+        pattern: class-level id of the failure that it is about, or None if it is about no failure.
         tried: whether the holdout withholds it from some sessions.
-        text: what is shown; empty before the gate has made it.
+        text: the shown text, empty before the gate has made it.
     """
 
     id: str
@@ -159,7 +162,7 @@ class Tip(NamedTuple):
 
 
 def tell(tip: Tip, reader: Reader) -> Tip | None:
-    """The tip with the text that a model may read; None where a part of it may not be shown."""
+    """Return the tip with the text that a model may read, or None if a part of it may not be shown."""
     shown = []
     vague: list[bool] = []
     for part in tip.parts:
@@ -172,7 +175,7 @@ def tell(tip: Tip, reader: Reader) -> Tip | None:
             vague.append(text == _LEFT_OUT)
         shown.append(text)
     if vague and all(vague) and tip.pattern is not None and tip.chance is not None and not tip.rejected:
-        return None  # a warning of a failure of which it says nothing
+        return None  # a warning without words of its failure
     agents = min([quote.agents for quote in tip.quotes], default=tip.agents)
     return tip._replace(text=clean(_UNSAID.sub("", "".join(shown))), agents=agents)
 
@@ -249,5 +252,5 @@ def clean(text: str) -> str:
 
 
 def all_of(parts: Iterable[Part]) -> str:
-    """What a tip says with no gate before it: for a person who looks after the fleet."""
+    """Return the ungated text of a tip, for a person who looks after the fleet."""
     return "".join(part.text if isinstance(part, Quote) else part for part in parts)

@@ -1,4 +1,4 @@
-"""Hold all that advice depends on besides the lore: what is asked, what the session met, what the agent knows."""
+"""Hold the inputs of advice besides the lore: what is asked, what the session met, what the agent knows."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class FailedCall:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the session is about to do.
+    """The question of the session: about a call, or about the session as a whole.
 
     Attributes:
-        call: the call that is asked about; None for advice on the session as a whole.
-        tools: tools that the session may call next, if no call is asked about; empty if they are unknown.
-        outlook: what the call model foresees of the call; None without a call, or if the tool is unknown.
+        call: the call that is asked about, or None for advice on the session as a whole.
+        tools: tools that the session may call next, if no call is asked about. Empty if they are unknown.
+        outlook: the call model's outlook on the call, or None without a call or if the tool is unknown.
     """
 
     call: MadeCall | None = None
@@ -57,16 +57,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What the session has met so far.
+    """The history of the session.
 
     Attributes:
         session: its id, by which the holdout is drawn.
-        own_failures: ids of the exact patterns that it met; `own`: the same failures with their names.
+        own_failures: ids of the exact patterns that it met.
+        own: the same failures with their names.
         failed: the call that failed last, until a call of its tool works.
         led_out: a way out of that failure was shown. One is enough until the next failure.
         shown: keys of the tips that are not shown again.
-        context: what the call model reads of the session.
-        key: its key (`session_key`). What it alone has taught the fleet is left out.
+        context: the session's input to the call model.
+        key: its key (`session_key`). Lore that only this session contributed is left out.
     """
 
     session: str = ""
@@ -83,13 +84,13 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the agent knows besides the lore.
+    """The agent's knowledge besides the lore.
 
     Attributes:
         now: wall time in seconds since the Unix epoch, by which transient errors expire.
-        model: the call model; None before the first version.
-        place: where the session acts; None if unknown.
-        retrieval: ranks ways out; None if the agent does not follow that adapter.
+        model: the call model, or None before the first version.
+        place: where the session acts, or None if unknown.
+        retrieval: ranks ways out, or None if the agent does not follow that adapter.
         quorum, closed_tools: settings of the same names.
     """
 
@@ -103,7 +104,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Situation:
-    """The moment at which a session asks for advice: all that advice depends on besides the lore."""
+    """The moment at which a session asks for advice. Advice depends on it and on the lore, and on nothing else."""
 
     asked: Asked
     met: Met
@@ -111,7 +112,7 @@ class Situation:
 
     @cached_property
     def known_place(self) -> PlaceNames | None:
-        """What the call model knows of the place."""
+        """The call model's knowledge of the place."""
         model, place = self.known.model, self.known.place
         return model.places.get(place) if model is not None and place is not None else None
 
@@ -139,7 +140,7 @@ class Situation:
 
     @cached_property
     def reader(self) -> Reader:
-        """What the gate asks of this session."""
+        """This session as the gate reads it."""
         failed = self.met.failed
         error, seen = ("", ()) if failed is None else (failed.error, failed.seen)
         made = self._calls

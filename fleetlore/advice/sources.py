@@ -1,8 +1,8 @@
 """List the sources of tips, in the order in which they are asked. Each has its row in `docs/results/helps.md`.
 
-A source looks at the lore and at the session's situation and yields tips, the surest first. Nothing that it yields is
-shown before `fleetlore.advice.gate.tell` has let it pass. At the start of a session stands what it needs before its
-first choice, after a failure what leads past it; those before a call are in `fleetlore.advice.before_call`.
+A source reads the lore and the session's situation and yields tips, the surest first. Every tip passes
+`fleetlore.advice.gate.tell` before it is shown. Sources at the start of a session say what it needs for its first
+choice. Sources after a failure say what leads past it. Those before a call are in `fleetlore.advice.before_call`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "SOURCES", "WAYS_OUT", "S
 _MAX_CARD, _MAX_STRUCTURE = 600, 300
 _MOST_RECOVERIES = 2
 _MOST_NAMED = 3
-# Of one call: for each a name near it is looked for among all of the place.
+# Rejected names of one call. Each is compared with all names of the place, so their number is bounded.
 _MOST_REJECTED = 6
-# What Python says of a name that a thing has not. Of other errors the names are files, programs and types, or want a
-# definition.
+# Python's errors for a missing attribute or parameter. Names in its other errors are files, programs and types, or
+# lack a definition.
 _NO_SUCH_NAME = re.compile(r"\bno attribute\b|\bunexpected keyword\b")
 
 
@@ -206,13 +206,13 @@ def _look_up(moment: Situation, failed: FailedCall) -> LookUp | None:
 
 
 class Source(NamedTuple):
-    """What proposes tips.
+    """A source of tips.
 
     Attributes:
-        name: as `Tip.source` has it.
+        name: equals `Tip.source` of its tips.
         moment: when it is asked: at the start of a session, before a call, or after a failure.
         yields: its tips, the surest first.
-        repeats: it is asked again after a failure for which nothing new is left to show.
+        repeats: whether it is asked again after a failure with no new tips left.
     """
 
     name: str

@@ -13,11 +13,12 @@ __all__ = ["ToolFact", "facts_of_tools"]
 
 @dataclass(frozen=True, slots=True)
 class ToolFact:
-    """What agents are told of a tool, before a call or after it failed.
+    """A fact about a tool, shown to agents before a call or after it failed.
 
     Attributes:
-        about: `need`, what calls fail for; `look-up`, where what they lack is found.
-        agents, sessions: that it rests on; of each agent a few sessions.
+        about: `need` for a cause of failures, `look-up` for a call that finds missing names.
+        agents: number of agents that it rests on.
+        sessions: number of sessions that it rests on, a few of each agent.
     """
 
     tool: str
@@ -28,7 +29,7 @@ class ToolFact:
 
 
 def facts_of_tools(model: CallModel) -> list[ToolFact]:
-    """What a version says of tools: needs, then look-ups; of each the best backed first."""
+    """The facts that a version holds about tools: first needs, then look-ups, each with the best backed first."""
     needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
     look_ups = [
         ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up)}", of.agents, of.used)

@@ -15,14 +15,14 @@ from fleetlore.wire import events as names
 if TYPE_CHECKING:
     from fleetlore.agent.session import Session
 
-# A framework runs tools in tasks and threads of its own and copies the context into them, so whatever it runs finds the
-# session, and the call, of the agent that started it.
+# A framework copies the context into the tasks and threads in which it runs tools. So a tool finds the session and the
+# call of the agent that started it.
 OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", default=None)
 OPEN_ACTION: ContextVar[Action | None] = ContextVar("fleetlore_action", default=None)
 
 
 def current_session() -> Session | None:
-    """The session that this code runs in: the innermost one that was entered and not left; None where there is none."""
+    """The innermost session that this code runs in, or None outside of any session."""
     session = OPEN_SESSION.get()
     # A task may outlive the session that it was started in.
     return session if session is not None and session.is_open else None
@@ -44,15 +44,15 @@ class BegunCall(NamedTuple):
 
 
 class Action:
-    """One tool call: a context manager, `with` or `async with`; or what `Session.begin` gives, until `end`.
+    """One tool call: a context manager, `with` or `async with`. `Session.begin` returns one that lasts until `end`.
 
     Set `result`, or report an error that the tool gave without raising with `fail`. An exception inside is recorded as
-    the call's error (its class and its text) and goes on to the agent. A call that is cancelled has not failed: nothing
-    is recorded of how it ended.
+    the call's error (its class and its text) and goes on to the agent. A cancelled call has not failed, so its end is
+    not recorded.
 
     Attributes:
         error: kind and text of the error, as reported or raised.
-        raised: what the tool's own function was seen to raise, where whoever called it may have made a text of that.
+        raised: exception that the tool's own function raised. Its caller may have turned it into a text.
         rule: name of the rule that the call broke.
     """
 
@@ -82,7 +82,7 @@ class Action:
 
     @property
     def recorded(self) -> object:
-        """Its arguments as the events have them, without quotations of advice; None before it begins."""
+        """Its arguments as events hold them, without quotations of advice, or None before it begins."""
         return self._call.recorded if self._call is not None else None
 
     def fail(self, error_type: str, message: str = "") -> None:
@@ -120,10 +120,10 @@ class Action:
         """Record how the call ended. From any thread; only the first time counts.
 
         Args:
-            result: what the tool gave, where it worked.
-            error: what it raised. A cancellation or an interrupt says nothing of the tool: then nothing is recorded of
-                how it ended.
-            error_text: what it said of its failure without raising; the kind of error is found in it.
+            result: the tool's result, if it worked.
+            error: the exception that it raised. A cancellation or an interrupt is no fault of the tool, so the end of
+                the call is not recorded.
+            error_text: the text of a failure without an exception. The kind of error is found in it.
             duration_seconds: since the beginning by default.
         """
         call = self._closed()

@@ -1,8 +1,8 @@
-"""Hold what the doors share: what a model is given to read besides the answers to its calls, and sessions by name.
+"""Share code between the doors: the texts that a model reads besides its calls' answers, and sessions by name.
 
-A model reads at three moments. Before its first choice: a prefix of its prompt, the same in every turn. Providers cache
-a prompt by its prefix; a system message that changes is paid for again with all that follows it. What comes to be known
-later is said behind it: in place of a call that is sure to fail (`Session.hold`), and at the end of an answer.
+A model reads at three moments. Before its first choice it reads a prefix of its prompt, the same in every turn:
+providers cache a prompt by its prefix, and a changed system message is paid for again with everything after it. Later
+advice follows the prefix: in place of a call that is sure to fail (`Session.hold`), and at the end of an answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_NOTE = 300
 _MOST_SESSIONS = 1024
 # Sets of tools, and tools, whose texts are kept for a session. A client may name others in each request.
 _MOST_TEXTS = 256
-# After so long without a word a session is left; nobody says when it is over.
+# A session is left after this long without a request, because its end is not announced.
 _SILENT_SECONDS = 600.0
 
 _PREFIXES: WeakKeyDictionary[Session, dict[frozenset[str], str]] = WeakKeyDictionary()
@@ -88,7 +88,7 @@ class NamedSessions(dict[str, Session]):
         self._shares = Shares[str, Share](_MOST_SESSIONS, "open_sessions")
 
     def enter(self, name: str, make: Callable[[], Session], caller: Share = ("", "")) -> Session:
-        """Return the open session of this name; a new one of the caller's, made and entered, if there is none."""
+        """Return the open session of this name. If it does not exist, make one for the caller and enter it."""
         if name not in self:
             self[name] = make().__enter__()
             if (gone := self._shares.put(caller, name, caller)) is not None:
@@ -97,14 +97,14 @@ class NamedSessions(dict[str, Session]):
         return self[name]
 
     def heard(self, name: str) -> None:
-        """Note that something was heard of a session; those of which nothing was for long are left."""
+        """Note that a session is in use, and leave those that are silent for too long."""
         self[name] = session = self.pop(name)
         self._shares.get(name)  # it counts as used
         self._used[name] = now = session.fleet.clock.monotonic()
         self.leave_silent(now)
 
     def leave_silent(self, now: float) -> None:
-        """End those of which nothing was heard for long."""
+        """Leave the sessions that are silent for too long."""
         for name in list(self):
             if now - self._used[name] < _SILENT_SECONDS:
                 break

@@ -37,21 +37,20 @@ RECALLED = 5
 
 
 class Session:
-    """One attempt at a goal: a context manager, made by `Fleet.session`. Entering it sends its start, leaving it always
-    its end.
+    """One attempt at a goal: a context manager, made by `Fleet.session`. Entering it sends its start, and leaving it
+    always sends its end.
 
-    Nothing but `recall` waits for anything, so `with` does as well as `async with`, and any thread may record and ask.
-    Before it is entered, after it was left and in a process forked meanwhile every method that records or asks raises
-    NotOpen.
+    Only `recall` waits, so `with` works as well as `async with`, and any thread may record and ask. Before it is
+    entered, after it was left and in a process forked meanwhile every method that records or asks raises NotOpen.
 
-    It ends as the agent said (`succeed`, `fail`); else as a failure where an exception leaves it, and as unknown
-    otherwise, a cancellation included: who was interrupted has not failed.
+    It ends as the agent reported (`succeed`, `fail`). Without a report it ends as a failure if an exception leaves it,
+    and as unknown otherwise. A cancellation counts as unknown: an interrupted session has not failed.
 
     Attributes:
-        fleet: whose session it is.
-        id: of the session; of a further part (`resume`) the id of that part.
+        fleet: the fleet that made it.
+        id: id of the session, or of the part if it continues another (`resume`).
         goal, task, place: as given.
-        outcome, reward: as said so far; the outcome for good once the session is left.
+        outcome, reward: as reported so far. The outcome is final once the session is left.
     """
 
     def __init__(self, fleet: Fleet, options: SessionOptions) -> None:
@@ -153,7 +152,8 @@ class Session:
         action.end(result, error=error, error_text=error_text, duration_seconds=duration_seconds)
 
     def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
-        """Say what a step of the agent used, for the warnings of the session's budget. Time is counted by itself."""
+        """Report what a step of the agent used, for the warnings of the session's budget. Time is counted
+        automatically."""
         with self._locked():
             self._watchdog.spend(tokens, money)
 
@@ -206,9 +206,9 @@ class Session:
         """Send how a call ended and remember it. `Action` does this when it ends.
 
         Args:
-            cancelled: it was interrupted, by the agent's own time-out or by a person: how it would have ended is not
-                known, and nothing is said of it.
-            duration_seconds: since it began, where that is not what the clock says.
+            cancelled: whether the agent's own time-out or a person interrupted it. Its end is then unknown and is not
+                sent.
+            duration_seconds: its duration, if it differs from the clock's.
         """
         if not cancelled and not self.is_open:
             self.warn(f"a call of {action.tool} ended after the session, and how it ended is not recorded")
@@ -243,16 +243,17 @@ class Session:
         most: int = MAX_TIPS,
         max_chars: int = MAX_CHARS,
     ) -> Advice:
-        """What the fleet knows about a call that is about to be made, or without one about the task. No network.
+        """Return the fleet's advice about a call that is about to be made, or about the task if no tool is given. No
+        network.
 
-        Mostly nothing: before a call one line where it will likely fail; after a failure at most one way out, until a
-        call of the same tool works; at the start what `brief` says.
+        It is mostly empty. Before a call it has one line if the call will likely fail. After a failure it has at most
+        one way out, until a call of the same tool works. At the start it has the text of `brief`.
 
         Args:
-            call_id: of the call, as a model's API gives it, where several calls run side by side.
-            unseen: leave out what the session was shown before. An agent that keeps no context takes False.
-            most: tips at the most. More is not better: what is shown without need misleads.
-            max_chars: of the text; what is least important is left out.
+            call_id: the call's id in a model's API, if several calls run in parallel.
+            unseen: leave out tips that the session was shown before. An agent that keeps no context takes False.
+            most: largest number of tips. More is not better: tips without need mislead.
+            max_chars: largest length of the text. The least important tips are left out.
         """
         with self._locked():
             moment = self._advice.moment(tool, arguments, unseen=unseen)
@@ -263,21 +264,23 @@ class Session:
     def brief(
         self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_TIPS, max_chars: int = MAX_CHARS
     ) -> Advice:
-        """What to tell a model before it chooses a call: what the place has, what got others past the failures of its
-        tools, and the way that solved this very goal. The other arguments are those of `advise`.
+        """Return advice for a model before it chooses a call.
+
+        It covers the structure of the place, ways past the failures of its tools, and the way that solved this very
+        goal. The other arguments are those of `advise`.
 
         Args:
-            tools: names of the tools that it may call; of others nothing is said.
+            tools: names of the tools that it may call. Advice on other tools is left out.
         """
         with self._locked():
             moment = self._advice.moment(None, None, tuple(tools), unseen=unseen)
             return self._advice.advise(moment, self.cautions(), most, max_chars)
 
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
-        """What to answer in place of making a call that will fail, once a call; None where it is to be made.
+        """Return the answer to give in place of a call that will fail, or None if the call is to be made.
 
-        Never of a call that holds what a tip said to use. Which calls are held is the setting `hold`
-        (`FLEETLORE_HOLD`). A held call is not recorded: nothing happened.
+        Each call is held once at most, and never if it follows a tip. The setting `hold` (`FLEETLORE_HOLD`) chooses the
+        calls that are held. A held call is not recorded, because it was not made.
         """
         if self.fleet.settings.hold == "off":
             return None
@@ -285,15 +288,15 @@ class Session:
             return self._advice.hold(tool, arguments)
 
     async def recall(self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS) -> Advice:
-        """Search all that the fleet's store holds for a text: a goal, an error, a question. The best match first.
+        """Search the fleet's whole store for a text: a goal, an error, a question. The best match comes first.
 
-        Advice is looked up in what the agent's own memory holds; this asks Milvus (`FLEETLORE_MILVUS`, or that of
-        `data=`), for a tenant that knows more. Like other advice it leaves out what the session alone has taught,
+        Other advice comes from the agent's own memory. This asks Milvus (`FLEETLORE_MILVUS`, or that of `data=`), for a
+        tenant with more lore than fits there. Like other advice it leaves out lore that only this session contributed,
         withholds a share at random, and is credited with the outcome.
 
         Args:
-            most: items at the most, the withheld ones among them.
-            timeout_seconds: after so long it gives up.
+            most: largest number of items, withheld ones included.
+            timeout_seconds: time limit of the search.
 
         Raises:
             NotOpen: the session was not entered, was left, or was entered before a fork.
@@ -307,18 +310,17 @@ class Session:
             return self._advice.found([item for _, item in found], most)
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
-        """What the call model foresees of calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
+        """Return the call model's outlook on calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
 
-        None for a call that nothing can be told of.
+        A call that the model cannot judge gets None.
         """
         with self._locked():
             return self._advice.outlook(calls)
 
     def cautions(self) -> tuple[Tip, ...]:
-        """What the session itself gives cause to warn of now: a budget that runs out, a standstill. Also part of
-        advice.
+        """Return the warnings that follow from the session itself: a budget that runs out, a standstill.
 
-        For whoever watches over an agent that does not ask.
+        They are also part of advice. This method is for a supervisor of an agent that asks for no advice.
         """
         with self._locked():
             return self._watchdog.cautions(self.fleet.clock.monotonic())

@@ -32,13 +32,14 @@ _KEPT_CALLS = 32
 
 
 class CallHistory:
-    """What the calls of one session met, those that ended only: what advice is made of.
+    """The calls of one session that ended, as input for advice.
 
     Attributes:
-        calls, errors: how many calls ended so far, and how many of them failed.
+        calls: number of calls that ended so far.
+        errors: number of these that failed.
         failures: ids of the exact patterns that were met.
         failed: the call that failed last, as long as no call of its tool has worked since.
-        expected: what failed, as the call model names it.
+        expected: the failures, as the call model names them.
     """
 
     def __init__(self, goal: str) -> None:
@@ -53,7 +54,7 @@ class CallHistory:
 
         Args:
             said: the result as text, or the text of the error.
-            error: type and message; None if the call worked, as is `failure`.
+            error: type and message of the error, or None if the call worked. The same holds for `failure`.
         """
         self.calls += 1
         self.context.record(call, said, failure and failure.family)
@@ -73,14 +74,14 @@ class CallHistory:
 class SessionAdvice:
     """Give advice to one session, and foresee its calls. The caller holds the fleet's lock.
 
-    It does not know its `Session`: in a reference cycle all that a session held would stay until the garbage collector
-    finds it, which stops a process of many sessions for a tenth of a second.
+    It does not know its `Session`. A reference cycle would keep a session's objects until the garbage collector runs,
+    and that stops a process of many sessions for a tenth of a second.
 
     Args:
         session: id of the session.
 
     Attributes:
-        nonce: of the fence around its advice.
+        nonce: nonce of the fence around its advice.
     """
 
     def __init__(
@@ -89,19 +90,19 @@ class SessionAdvice:
         self._fleet, self._options, self._session = fleet, options, session
         self._history, self._ledger = history, ledger
         self.nonce = self._fleet.new_nonce()
-        # Calls that were held, what tips said to use, and the failure whose way out was shown.
+        # Calls that were held, names that tips brought, and the failure whose way out was shown.
         self._held: set[tuple[str, str]] = set()
         self._brought: set[str] = set()
         self._led_out: FailedCall | None = None
         self._recognised: tuple[CallModel, int, str | None] | None = None
 
     def moment(self, tool: str | None, arguments: object, tools: tuple[str, ...] = (), *, unseen: bool) -> Situation:
-        """Collect all that advice depends on besides the lore.
+        """Collect the inputs of advice besides the lore.
 
         Args:
-            tool, arguments: of the call that is asked about; None without one.
-            tools: that may be called next, without one.
-            unseen: leave out what was shown before.
+            tool, arguments: the call that is asked about, or None for the session as a whole.
+            tools: tools that may be called next, if no call is asked about.
+            unseen: leave out tips that were shown before.
         """
         fleet, options, history = self._fleet, self._options, self._history
         fleet.check_lore()
@@ -157,11 +158,12 @@ class SessionAdvice:
         if not advice or not (advice.sure or self._fleet.settings.hold == "always"):
             return None
         self._held.add((tool, text))
-        # Of the session as a whole: the call that is made next comes under another id.
+        # Advice on the session as a whole: the call that is made next has another id.
         return self._show(advice._replace(held=True), "")
 
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
-        """What a search of the store found, the best match first, without what the session may not be shown."""
+        """Advice from the items that a search of the store found, the best match first. Items that the session may not
+        be shown are left out."""
         replica = self._fleet.replica
         key = session_key(self._fleet.agent, self._session)
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
@@ -192,7 +194,7 @@ class SessionAdvice:
         return self._fleet.settings.holdout_share
 
     def _show(self, advice: Advice, about: str) -> Advice:
-        """Note what is shown, so that it is shown once, credited with the outcome and no evidence of its own."""
+        """Note the shown tips, so that each is shown once, credited with the outcome and not taken as evidence."""
         advice = advice._replace(nonce=self.nonce)
         lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
         self._ledger.show(about, advice.ids, advice.withheld, lines)

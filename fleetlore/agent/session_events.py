@@ -31,18 +31,18 @@ class SessionOptions:
     """The arguments of `Fleet.session`.
 
     Attributes:
-        goal: what is to be done, in words.
-        task: name of the kind of task; sessions of one task are compared with each other.
-        session_id: 1–256 printable characters, unique in the tenant; made up if not given. One that this fleet has
-            entered already is refused with ConfigError.
-        budget: what it may use; advice warns at 80 % and when it is used up, and nothing is ever stopped.
+        goal: the goal in words.
+        task: name of the kind of task. Sessions of one task are compared with each other.
+        session_id: 1–256 printable characters, unique in the tenant. By default it is generated. ConfigError if this
+            fleet has already entered a session with this id.
+        budget: limits of its use. Advice warns at 80 % and at 100 %, but the session is never stopped.
         stall_seconds: after this long without an event advice says that the session stands still.
-        place: where it acts: a database, a repository, a host, an account. What calls there can refer to is remembered
-            under this name, 1–256 printable characters.
-        user: whom it acts for, by any name that stays the same. Only a hash of it is sent, so that `fleetlore erase
-            --user` finds the session.
-        resume: `session_id` may have begun elsewhere or before: this is a further part of it, with an id of its own
-            that begins with `session_id`, and names it as its conversation.
+        place: where it acts: a database, a repository, a host, an account. Names that calls there can refer to are
+            remembered under this name of 1–256 printable characters.
+        user: whom it acts for, by any stable name. Only a hash of it is sent, so that `fleetlore erase --user` finds
+            the session.
+        resume: whether `session_id` may have begun elsewhere or before. This session is then a further part of it: its
+            own id begins with `session_id`, and it names that as its conversation.
     """
 
     goal: str
@@ -75,11 +75,11 @@ class SessionEvents:
     """The events of one session. The fleet's lock is held by the caller.
 
     Args:
-        ledger: what the session was shown: an event says `[fleet-memory]` in its place.
-        watchdog: is told of each event.
+        ledger: the advice that the session was shown. Events have `[fleet-memory]` in its place.
+        watchdog: receives each event.
 
     Attributes:
-        session: id of the session; of a further part (`resume`) the id of that part.
+        session: id of the session, or of the part if it continues another (`resume`).
     """
 
     def __init__(self, fleet: Fleet, options: SessionOptions, ledger: AdviceLedger, watchdog: Watchdog) -> None:
@@ -130,7 +130,7 @@ class SessionEvents:
                 sent at once: others may be about to make the same call.
         """
         data: dict[str, Any] = {names.TOOL: action.tool, names.ARGUMENTS: call.recorded}
-        if duration_seconds:  # nothing where nobody said when it began
+        if duration_seconds:  # 0 if its beginning is unknown
             data[names.DURATION] = round(duration_seconds, 6)
         if action.rule:
             action.error = names.guarded(action.rule)
@@ -138,7 +138,7 @@ class SessionEvents:
         failure = None
         if action.error is not None:
             error_type, message = action.error
-            # As workers will read it, or what the fleet knows of this failure would have another name.
+            # Read it as workers do. Otherwise this failure would not match the fleet's patterns.
             recorded, message, personal = call.recorded, redact_fenced(message), self._fleet.personal
             if personal is not None:
                 recorded, message = personal.masked_text(arguments_text(recorded)), personal.masked_text(message)

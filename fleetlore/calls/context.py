@@ -3,10 +3,10 @@
 The agent keeps one for each session that is under way; the learner builds the same from the log. Whatever is kept is
 bounded, and recording a call takes time linear in texts that are cut first.
 
-A result that is JSON tells of each object in it, by its id, its fields that are one word (`"status": "pending"`). A
-call that takes the id is then about an order that is pending; and it comes after the calls that took the id before it.
-No tool and no field is known beforehand. What a field says is told to other agents (`models.calls.needs`), so those
-that name a person or a place are left out. A result may be cut. The part before the cut is read.
+From a JSON result each object's one-word fields are kept by its id (`"status": "pending"`). A call that takes the id is
+then about an order that is pending, and it comes after the calls that took the id before it. The code knows no tool and
+no field beforehand. Other agents see the values of fields (`models.calls.needs`), so fields that name a person or a
+place are left out. A result may be cut. The part before the cut is read.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ __all__ = [
 ]
 
 _MAX_RESULT = 3_000
-# Of a session: more are those of a listing, and the newest say most.
+# Objects kept of one session. More come only from a listing, and the newest matter most.
 _KEPT_OBJECTS = 512
 _MAX_FIELDS = 12
 # A longer value is a sentence.
 _MAX_WORDS = 3
 _MAX_AFTER = 6
-# Of one argument, and of a call.
+# Elements read of one list argument, and marks of one call.
 _MAX_OF_LIST = 4
 _MAX_MARKS = 24
 
@@ -59,7 +59,7 @@ _PART = re.compile(
 )
 _ID_KEY = re.compile(r"(?:^|_|\b)(?:id|uuid|number|code|key|path|name)$|[a-z]I[dD]$", re.IGNORECASE)
 _FIELD = re.compile(r"[A-Za-z][A-Za-z _()-]{0,39}")
-# What names one thing among many: a digit in it, and no sentence.
+# An id names one thing among many: it holds a digit and no space.
 _ID = re.compile(r"(?=.*\d)[^\s]{3,64}")
 
 Ids = npt.NDArray[np.uint32]
@@ -69,7 +69,7 @@ _GOAL_WORDS = 40
 RESULT_CHARACTERS = 3_000
 ERROR_CHARACTERS = 600
 _LAST_CHARACTERS = 300
-# Of a session: more names or calls than that are those of a loop or a dump, and the newest say most.
+# Names and calls kept of one session. More come only from a loop or a dump, and the newest matter most.
 KEPT_NAMES = 4_096
 KEPT_CALLS = 64
 
@@ -80,10 +80,10 @@ _Known = TypeVar("_Known")
 
 
 class Mark(NamedTuple):
-    """What is known of the thing that an argument names: `status` is `pending`; or an earlier call took it.
+    """A known property of the thing that an argument names: `status` is `pending`, or an earlier call took it.
 
     Attributes:
-        field: of the thing; empty where `value` is the tool of an earlier call that took it and worked.
+        field: name of the property. Empty if `value` is the tool of an earlier call that took the thing and worked.
     """
 
     argument: str
@@ -96,7 +96,7 @@ class Mark(NamedTuple):
 
 
 class KnownObjects:
-    """What one session knows of the things that its calls may take, by their ids."""
+    """The known properties of the things that a session's calls may take, by id."""
 
     __slots__ = ("_after", "_fields")
 
@@ -115,7 +115,7 @@ class KnownObjects:
             _keep(self._fields, id, fields)
 
     def marks(self, arguments: str) -> list[Mark]:
-        """What is known of the things that these arguments name; each mark once, at most `_MAX_MARKS`."""
+        """The marks of the things that these arguments name, without repeats, at most `_MAX_MARKS`."""
         if not self._fields and not self._after:
             return []
         found: dict[Mark, None] = {}
@@ -190,16 +190,19 @@ def hashes_of(tokens: list[str]) -> Ids:
 
 
 class CallContext:
-    """What one session has shown.
+    """The history of one session.
 
     Attributes:
-        goal: hashes of the goal's first words; `goal_words` are the words.
-        seen: names in results; `worked`: in calls that worked; `failed`: that an error named and the call held.
+        goal: hashes of the goal's first words.
+        goal_words: the words of `goal`.
+        seen: names in results.
+        worked: names in calls that worked.
+        failed: names that an error and its call both held.
         last: class of the last error after `E`, `ok`, `empty`, or `first` before any call.
         tried: how often a call has failed since it last worked, by the call.
         run: failures in a row.
-        place: that an error named (`place_in`), the newest; None before one did.
-        objects: what is known of the things that calls take.
+        place: the place that the newest such error named (`place_in`), or None before there was one.
+        objects: known properties of the things that calls take.
     """
 
     __slots__ = (
@@ -253,8 +256,8 @@ class CallContext:
         """Add a call that ended.
 
         Args:
-            result: or the error's text, if the call failed.
-            error_class: class of the failure; None if the call worked.
+            result: the call's result, or the error's text if the call failed.
+            error_class: class of the failure, or None if the call worked.
         """
         tool, text = call.tool, call.text
         names = names_of(text[:CALL_CHARACTERS])

@@ -1,7 +1,7 @@
 """Hash a call that is about to be made into features: its words, the names in it, and what the session has shown.
 
-Each group of features is scaled by the root of its size, so that a long call does not weigh more than a short one. As
-in Vowpal Wabbit the crosses are hashed too (Weinberger et al., Feature Hashing for Large Scale Multitask Learning,
+Each group of features is scaled by the root of its size, so that a long call does not weigh more than a short one. The
+crosses are hashed too, as in Vowpal Wabbit (Weinberger et al., Feature Hashing for Large Scale Multitask Learning,
 2009). The outcome of the call is not read.
 """
 
@@ -51,7 +51,7 @@ def mixed(ids: Ids, salt: Ids | np.uint32) -> Ids:
     return ids
 
 
-# Of one group: its hashes, its weight.
+# One group of features: its hashes, its weight.
 _Group = tuple[Ids, float]
 
 
@@ -59,8 +59,8 @@ def features(call: MadeCall, context: CallContext, known: PlaceNames | None = No
     """Features of a call in a session.
 
     Args:
-        known: names of the place that the session is at; None where that is not known. One where nobody was yet is
-            as good as none.
+        known: names of the place that the session is at, or None if the place is unknown. A place without sessions
+            counts as unknown.
     """
     tokens = hashes_of(call.tokens or [""])
     names = hashes_of(call.names[:_MAX_NAMES])
@@ -107,7 +107,7 @@ _TRIANGLES = [np.triu_indices(size, 1) for size in range(_MAX_NAMES + 1)]
 
 
 def _overlap(names: list[str], context: CallContext) -> Ids:
-    """Where the session has met each name before, and how many names it has met where."""
+    """Features of where the session has met each name before, and of how many names it has met there."""
     found: list[str] = []
     counts = [0] * 5
     for name in names:

@@ -30,11 +30,11 @@ from fleetlore.calls.document import (
 from fleetlore.calls.features import Features, features, mixed
 from fleetlore.calls.places import PlaceNames, Places
 
-# Of a tool with fewer calls nothing can be told.
+# The model has no outlook on a tool with fewer calls.
 LEAST_CALLS = 20
-# A name is said where calls with it fail at least so often, by Jeffreys' estimate.
+# A warning names a name if calls with it fail at least this often, by Jeffreys' estimate.
 _NAMED_RATE = 0.5
-# A kind without a name is said where it is so likely: of less likely ones every third was the one that came.
+# A warning gives a kind of failure without names if it is this likely. Only a third of less likely kinds came true.
 _SURE_KIND = 0.9
 _CALL_MASK = np.uint32(2**CALL_BITS - 1)
 _KIND_MASK = np.uint32(2**KIND_BITS - 1)
@@ -43,11 +43,11 @@ _KIND_SALT = np.uint32(7)
 
 
 class Outlook(NamedTuple):
-    """What is foreseen of a call.
+    """The model's forecast of a call.
 
     Attributes:
         fails: P(the call fails), 0..1.
-        threshold: of the tool in this state; None where its calls are not to be warned of.
+        threshold: bar for a warning of the tool in this state, or None if its calls get no warnings.
     """
 
     fails: float
@@ -63,10 +63,11 @@ class Expected:
     """The failure that a call would likely end with.
 
     Attributes:
-        kind: the error without the names in it.
-        names: of the call, which the error would be about; empty where none stands out.
-        failed, held: sessions in which a call with the names failed so, of those in which one held them; 0 without.
-        agents: that met the kind of failure.
+        kind: the error without its names.
+        names: the names in the call that the error would be about. Empty if no name is likely enough.
+        held: number of sessions in which a call held the names, or 0 without names.
+        failed: number of those sessions in which such a call failed like this, or 0 without names.
+        agents: number of agents that met this kind of failure.
     """
 
     kind: str
@@ -80,10 +81,10 @@ class CallModel:
     """One version; see `from_bytes`.
 
     Attributes:
-        places: by name.
+        places: known places by name.
         until: end of the newest session that it has learned, in seconds since the Unix epoch.
-        look_ups: by tool and kind of failure.
-        needs: by tool, and by argument, field and value of a mark.
+        look_ups: look-ups by tool and kind of failure.
+        needs: needs by tool, and by argument, field and value of a mark.
     """
 
     def __init__(self, document: Document) -> None:
@@ -119,10 +120,10 @@ class CallModel:
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: MadeCall, context: CallContext, place: str | None = None) -> Outlook | None:
-        """Chance that the call fails; None where the tool is not known. No network; 0.1 ms.
+        """Chance that the call fails, or None if the tool is unknown. No network; 0.1 ms.
 
         Args:
-            place: that the session is at; None where that is not known.
+            place: the session's place, or None if it is unknown.
         """
         if not self.knows(call.tool):
             return None
@@ -134,10 +135,10 @@ class CallModel:
     def expected(
         self, call: MadeCall, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
     ) -> Expected | None:
-        """The failure that the call would likely end with; None where none is known, or it may be any of some.
+        """The failure that the call would likely end with, or None without a single likely one.
 
         Args:
-            own: failures of this session with names, the newest last: what failed here before fails again.
+            own: failures of this session with names, the newest last: a name that failed here before fails again.
         """
         held = frozenset(call.names) - call.bound
         for mine in reversed(list(own)):
@@ -151,7 +152,7 @@ class CallModel:
         }
         likely = max(of_tool, key=lambda kind: of_tool[kind], default=None)
         best, score = None, 0.0
-        # What is missing elsewhere may well be at a place of which nothing is known.
+        # A name that is missing at other places may exist at an unknown place.
         somewhere_new = place is not None and place not in self.places
         for named in () if somewhere_new else self._held(call, held):
             rate = self._rate(named, place)
@@ -182,7 +183,7 @@ class CallModel:
 
 
 class KindScores:
-    """Chances of the kinds of failure, by one table in which each kind has hashed weights of its own.
+    """Chances of the kinds of failure. One table holds separate hashed weights for each kind.
 
     Args:
         weights: float32 (2 ** 16,).

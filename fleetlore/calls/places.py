@@ -1,5 +1,7 @@
-"""Remember places (a database, a repository, a host, an account) by their names, and how calls with them ended; and
-choose what a session most likely needs next of one: what has what, and the one name near a wrong one.
+"""Remember places: their names, and how calls with these ended.
+
+A place is a database, a repository, a host or an account. From a place's names the module chooses those that a session
+most likely needs next: owners with their members, and the one name near a wrong one.
 """
 
 from __future__ import annotations
@@ -28,20 +30,20 @@ QUERY_WORDS = KEYWORDS.union(
     unique update using values view when
     """.split()  # noqa: SIM905
 )
-# A place is recognised where what speaks for it is so many natural logarithms above the next one, and at least this
-# share of what was said at all: sure enough that the goal alone tells most places, and hardly ever a wrong one.
+# A place is recognised if its log-evidence (natural logarithm) exceeds the next place's by this much, and if it has at
+# least this share of all evidence. The goal alone then gives most places, and hardly ever a wrong one.
 _SURE = 3.0
 _SURE_SHARE = 0.5
 # A word of more than this share of the places is a word of none.
 _COMMON = 1 / 3
 _LEAST_WORD = 3
-# Of one owner; and owners that one call names.
+# Members shown of one owner, and owners read from one call.
 _MOST_MEMBERS, _MOST_OWNERS = 16, 8
-# Of an owner that is shown: one of which less is known has mostly more.
+# Known members of an owner that is shown. An owner with fewer known members mostly has more than are known.
 _LEAST_MEMBERS = 2
 # Letters from which names that differ in one are alike, and in two.
 _LONG_ENOUGH, _LONG = 6, 9
-# Of the parts of a name: that the goal has too, and that the call that failed has.
+# Weights of a name's parts that the goal holds too, and that the failed call holds too.
 _IN_GOAL, _IN_CALL = 0.75, 0.5
 # Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
 _STEM = 5
@@ -64,14 +66,16 @@ _NEVER = Ended(0, 0)
 
 
 class PlaceNames:
-    """What is known of one place.
+    """Knowledge of one place.
 
     Attributes:
-        sessions: how many were there.
-        names: lower-case names, with how calls with them ended; `spelled`: those that are not written so, as they are.
-        words: of the goals that agents had there.
-        members: by name as it is spelled, what it has.
-        look_up, look_up_by: the call by which sessions found names there, and its tool; empty where none is known.
+        sessions: number of sessions there.
+        names: lower-case names, with how calls with them ended.
+        spelled: the original spelling of names that are not in lower case.
+        words: words of the goals that agents had there.
+        members: members of each name, in their original spelling.
+        look_up: the call by which sessions found names there, or "" if none is known.
+        look_up_by: the tool of `look_up`.
     """
 
     def __init__(
@@ -127,11 +131,11 @@ class Places(dict[str, PlaceNames]):
                 self._of_word[word].add(place)
 
     def recognise(self, context: CallContext) -> str | None:
-        """The place that a session is at: that an error told, or else by the words of its goal and of its calls that
-        worked; None if not sure.
+        """The place that a session is at, or None if it is unsure.
 
-        What is recognised by words is for reading only: what a session teaches is kept under the place that it states
-        or that an error told.
+        An error names the place, or else the words of the session's goal and of its calls that worked decide. A place
+        that words decided is used for reading only. Lessons of the session are kept under the place that it states or
+        that an error named.
         """
         if context.place is not None:
             return context.place
@@ -157,11 +161,11 @@ class Places(dict[str, PlaceNames]):
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
-    """What has what at a place: the owners nearest to the goal and the call first, and as much as fits.
+    """Owners at a place with their members, those nearest to the goal and the call first.
 
-    One that the call names comes before all; others are near by the parts that they and their members share with goal
-    and call. Of an owner with many members those that share a part come first. One line each, `owner(member, member)`,
-    takes at most `most_chars` together.
+    An owner that the call names comes before all others. The others are ordered by the parts that they and their
+    members share with the goal and the call. Members that share a part come first. The lines, one for each owner
+    (`owner(member, member)`), take at most `most_chars` together.
     """
     in_goal, in_call = _stems(names_of(goal[:GOAL_CHARACTERS])), _stems(names_of(call[:CALL_CHARACTERS]))
 
@@ -196,11 +200,11 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
 
 @lru_cache(maxsize=64)  # after a failure two sources ask for the same; a place of a version is never written to
 def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
-    """The one name that works at a place and is spelled nearly like a rejected one; None where none is, or several are.
+    """The one name that works at a place and is spelled nearly like a rejected one, or None without a single such name.
 
-    Alike are names that differ in case, in `_` or in a plural's ending, and long ones that differ in one letter, or
-    from nine letters on in two; the first letter is the same. Else it is the one member of what the call names that
-    has all parts of the rejected name: `departure_time` for `departure`.
+    Names are alike if they differ in case, in `_` or in a plural's ending. Long names are also alike if they differ in
+    one letter (in two from nine letters on) and have the same first letter. If no name is alike, the result is the one
+    member of an owner in the call that has all parts of the rejected name: `departure_time` for `departure`.
     """
     asked = rejected.lower()
     first = asked[0]
@@ -223,19 +227,19 @@ def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
 
 
 def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str]:
-    """Names in a call that are none of a place whose structure is known, as they are spelled, in order.
+    """Names in a call that do not exist at a place whose structure is known, in their spelling and order.
 
     Words in quotes, in capitals or before a bracket are no names, nor are those that the call defines itself
     (`orders AS o`) or qualifies others with (`o.total`).
 
     Args:
-        named: lower-case, of the call, by the error: these come first, and may be any word.
+        named: lower-case names in the call that the error names. They come first, and may be any word.
     """
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
     own = _own(text)
     there = {name.lower() for owner, members in known.members.items() for name in (owner, *members)}
     spelled = {name.lower(): name for name in _NAME.findall(text) if not name.isupper() and len(name) > 2}
-    # A name of something else there is no wrong name (`missing`), and what is called is none.
+    # A name of another thing at the place is not wrong, and neither is a function that the text calls.
     is_none = own | there | ({name.lower() for name in _CALLED.findall(text)} - spelled.keys())
     first = [name for name in named if known.rejects(name) and name not in is_none]
     rest = [name for name in spelled if name not in there and name not in QUERY_WORDS and known.rejects(name)]
@@ -251,8 +255,10 @@ def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
 
 
 def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
-    """Whether the structure of a place covers what a call is about: something that it takes from is rejected itself, or
-    the place is known to have all of it. Where only a member is rejected, its owner is there, known or not.
+    """Whether the structure of a place covers the things that a call takes from.
+
+    It does if one of them is rejected itself, or if the place is known to have all of them. If only a member is
+    rejected, its owner exists, known or not.
     """
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
     asked = {name.lower() for name in _FROM.findall(text)} - _own(text)
@@ -268,8 +274,9 @@ def _spelled(known: PlaceNames, name: str) -> str:
 
 
 def _distance(one: str, other: str) -> int | None:
-    """In how many letters two lower-case names of one first letter differ, a plural's ending counting as none; None
-    where not near.
+    """In how many letters two lower-case names with the same first letter differ, or None if they are not near.
+
+    A plural's ending does not count as a difference.
     """
     (bare, singular, letters), (bare_other, singular_other, letters_other) = _bare(one), _bare(other)
     if singular == singular_other or bare == bare_other:

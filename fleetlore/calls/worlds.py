@@ -2,7 +2,7 @@
 
 A call is closed where it is one statement of SQL, so it asks a database, or where the operator lists its tool in
 `FLEETLORE_CLOSED_TOOLS`. Everything else is the open world: pages, mail, files, shell output and MCP servers hold texts
-of authors whom nobody knows.
+of unknown authors.
 """
 
 from __future__ import annotations

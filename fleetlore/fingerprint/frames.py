@@ -206,7 +206,7 @@ _TRACEBACK = ("Traceback (most recent call last)", "During handling of the above
 _EXCEPTION = re.compile(r"(?:Exception in thread \"[^\"]*\" )?((?:[A-Za-z_$][\w$]*\.)*[A-Z]\w*(?:Error|Exception))\b")
 # Lines that name a failure hold a colon or wide blanks, begin with a sign or are one word. Most lines do not.
 _MAY_SPEAK = re.compile(r"[^:]*:|[^\w\s]|\S+(?:$|  )").match
-# A line that is only a name: what is said about it stands on the next one.
+# A line that is only a name. The next line says what is wrong with it.
 _LISTED = re.compile(r"[-*•] \S|[\"'`]|Because ").match
 _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 

@@ -1,9 +1,9 @@
 """Mask the literals of calls and errors: ids, names, addresses, paths, numbers and quoted texts become placeholders.
 
-A literal belongs to one task or one person. What helped there is told to others, so it is shown as the kind of thing
-that it was: `<order id>` after the argument's key, else `<email>`, `<path>`, `<number>`, `<text>`. What belongs to a
-language, a tool or a schema stays: keywords, functions, options, modules, tables, columns, and values that are one
-plain word ("full", "--now"). So does what is `known` to the reader anyway, above all the words of the same failure.
+A literal belongs to one task or one person, but other agents see the call that helped. So they see the kind of the
+literal: `<order id>` after the argument's key, or else `<email>`, `<path>`, `<number>`, `<text>`. Words of a language,
+a tool or a schema stay: keywords, functions, options, modules, tables, columns, and values that are one plain word
+("full", "--now"). Words that are `known` to the reader stay too, above all those of the same failure.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fleetlore.fingerprint.fingerprint import parsed
 _MAX_WORD = 32
 _MAX_LABEL = 24
 _REMEMBERED = 4096
-# Of a text; nobody shows more of one.
+# Only this much of a text is masked: longer texts are never shown in full.
 _MAX_MASKED = 32 * 1024
 
-# What a literal looks like in a text; all else is words and punctuation. Without a bound, a text of many quotes that
-# are never closed would take time quadratic in its length. Nearly all begin where no word goes on, which is asked
-# first: a look into the middle of each word would take as long as all the rest.
+# The forms of literals in a text. Everything else is words and punctuation. Without a bound, a text of many quotes that
+# are never closed would take time quadratic in its length. Nearly all literals begin at a word boundary, which is
+# checked first: trying the middle of each word would double the time.
 _STRING = (
     r"""[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])"""
     r"""(?P<inner>(?:\\.|(?!(?P=quote))[^\\]){0,500}+)(?P=quote)(?!\w)"""
@@ -60,7 +60,7 @@ _TOKENS = re.compile(
 _NAMES = re.compile(r"[^\s'\"`(){}\[\],;:=<>]+|\w+")
 # One plain word, as an option of a tool is written.
 _OPTION = re.compile(r"[+-]{0,2}[a-z][a-z_+-]*(?:\.[a-z_]+)?")
-# The key of what names a person, a place or a thing of which there are many.
+# A key whose value names a person, a place or one of many things.
 _IDENTITY = re.compile(
     r"(?:^|[_\W])(?:ids?|uuid|number|name|user|username|login|owner|customer|client|passenger|person|author|e?mail|"
     r"phone|address\d?|street|city|state|country|zip|postcode|account|card|payment|password|token|birth|dob|host|"
@@ -74,7 +74,7 @@ _CODE = re.compile(r"[=(){};|$`\\]|(?:^|\s)--?\w|^[A-Z]{3,}\s|\n\s")
 
 @lru_cache(maxsize=_REMEMBERED)
 def names(text: str) -> frozenset[str]:
-    """What a text names: its words, numbers and quoted texts, in lower case; for `known`."""
+    """The words, numbers and quoted texts of a text, in lower case, for `known`."""
     text = text[:_MAX_MASKED].casefold()
     quoted = [match["inner"] or match["value"] or "" for match in _LITERALS.finditer(text)]
     return frozenset(each.strip(".,!?") for each in (*_NAMES.findall(text), *quoted) if each)
@@ -128,7 +128,7 @@ def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> 
 
 @lru_cache(maxsize=_REMEMBERED)  # keys repeat
 def is_identity(key: str) -> bool:
-    """Whether a key names a person, a place or a thing of which there are many."""
+    """Whether the values of a key name a person, a place or one of many things."""
     return _IDENTITY.search(_JOINT.sub("_", key).casefold()) is not None
 
 
@@ -169,6 +169,6 @@ def _masked(match: re.Match[str], known: frozenset[str]) -> str:
 
 
 def _placeholder(key: str, kind: str) -> str:
-    """`<order id>` for `order_id`; the kind of the value where the key is none."""
+    """`<order id>` for `order_id`, or the kind of the value if the key gives no placeholder."""
     label = _JOINT.sub(" ", key.rstrip("0123456789")).strip().casefold()[:_MAX_LABEL]
     return f"<{label if label and not any(map(str.isdigit, label)) else kind}>"

@@ -1,7 +1,7 @@
 """Identify the kind of failure that an error is, and the names in the call that it is about.
 
-The pattern counts a failure; to speak of it before the next call takes less and more: the error without its names, and
-the names that stand in the call too (a table, a module, a command, an option).
+A pattern counts a failure. A warning before the next call needs a different identity: the error without its names, and
+the names that the call holds too (a table, a module, a command, an option).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BARE = re.compile(
     re.I,
 )
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
-# Of the text of a kind, in which a name is a mask.
+# A word in the text of a kind of failure, where each name is a mask.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
 _FILE_ENDING = re.compile(rf"\.{FILE}$", re.I)
 _VERSION = re.compile(r"v\d{1,3}")  # `/v2/accounts`: most calls of an API hold it
@@ -81,7 +81,7 @@ def mentioned_names(error: str) -> tuple[str, ...]:
 
 
 def folded(call: str) -> str:
-    """What is read of a call's text, in lower case."""
+    """The part of a call's text that is read, in lower case."""
     return call[:_MAX_CALL].lower()
 
 

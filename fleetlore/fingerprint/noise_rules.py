@@ -78,7 +78,7 @@ NOISE: tuple[Rule, ...] = (
     ),
     (("[type=",), re.compile(r" ?\[type=.*"), ""),
     (("[-w",), re.compile(r" ?\[-W[\w=,-]+\]$"), ""),
-    # What a database adds about the one row or statement.
+    # A database's details about the one row or statement.
     (("detail:", "[sql:", "(sql:"), re.compile(r"[ .]+(?:DETAIL: |[\[(]SQL: ).*"), ""),
     (
         ("error", "prepare, ", "sqlite", "near line"),

@@ -5,11 +5,11 @@ the text, as a `repr`, in a sentence of the framework, or as a traceback. Its fo
 the template of the line that says what went wrong, without that class. Codes (HTTP status, errno, exit) stay in it,
 except those in front of a sentence of four words or more.
 
-The template is that line with what differs from one instance to the next masked as `<*>`. Two texts shall have one
-template where one piece of advice would serve both. So instances are masked: paths, files, hosts, users, branches, ids,
-addresses, times, sizes, values; by what they look like, or else by where they stand (`pathspec '…'`, `…: No such file
-or directory`). What the advice would name is kept: commands, packages, modules, functions, options, tables, columns,
-keys; and so are codes. The rules are in `fleetlore.fingerprint.template_rules` and `noise_rules`.
+The template is that line with the parts that differ from one instance to the next masked as `<*>`. Two texts shall have
+one template if one piece of advice would serve both. So instances are masked: paths, files, hosts, users, branches,
+ids, addresses, times, sizes, values. A rule finds them by their form or by their position (`pathspec '…'`, `…: No such
+file or directory`). Names that advice would give are kept: commands, packages, modules, functions, options, tables,
+columns, keys. Codes are kept too. The rules are in `fleetlore.fingerprint.template_rules` and `noise_rules`.
 
 Everything is masked alike, because the same place holds a number here and a word there: `got 3`, `got []`; `host
 10.0.0.7`, `host build-7`. Measured against labels by `python -m benchmarks patterns`.
@@ -31,14 +31,14 @@ from fleetlore.fingerprint.template_rules import LOOKS, MASK, PLACES, QUOTED, SY
 __all__ = ["head_line", "is_sentence", "template"]
 
 _Instead = str | Callable[[re.Match[str]], str]
-# Texts of which one is in what the patterns match, in lower case; and the patterns' `sub` with what comes instead.
+# Lower-case texts and the patterns' `sub` with its replacement. Every match of the patterns holds one of the texts.
 _Masks = tuple[tuple[str, ...], tuple[tuple[Callable[..., str], _Instead], ...]]
 
 MAX_TEMPLATE = 240
-# Of the head line: what comes later says little, and every mask looks at all of it.
+# Characters read of the head line. Later ones matter little, and every mask scans the whole line.
 _MAX_LINE = 600
 
-# What was searched for in vain: there it is not the instance but the failure.
+# A text that was searched for in vain. It is the failure and not an instance, so it is kept.
 _SOUGHT = re.compile(
     rf"\bno (?:match(?:es)?|occurrences?|references?)(?: \w+)? (?:for|of):? ({QUOTED}|.{{1,80}}?)(?= in |$)"
     r"|\bprovides package ([^\s;:]+)|\bto perform (?:the )?(?:action )?('[^']*'|\S+)",
@@ -54,8 +54,7 @@ QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _ANY_QUOTED = re.compile(
     r"['\"`‘“](?<!\w.)(?:(?<=')[^']*'|(?<=\")[^\"]*\"|(?<=`)[^`']*[`']|(?<=‘)[^’]*’|(?<=“)[^”]*”)(?!\w)"
 )
-# What may be a name that the advice would give: a word with what holds names together, a few words in lower case, a
-# command.
+# A possible name for advice: a word with the characters that join names, a few words in lower case, or a command.
 _NAME = re.compile(r"[A-Za-z_$@-][\w$@.:+#/-]{0,63}(?:\(\))?|[A-Za-z]+(?: [a-z]+){1,5}|[\w.-]+(?: --?[\w-]+){1,2}")
 _LEADING = frozenset({"the", "name", "named", "id", "with", "called"})
 _VALUES = re.compile(r"\[[\s,.;:<*>-]*\]|\([\s,.;:<*>-]*<\*>[\s,.;:<*>-]*\)|\{[\s,.;:<*>-]*\}")
@@ -67,7 +66,7 @@ _LINE_MASK = f"line {MASK}"
 # In brackets at the end, with a mask in it: of this one instance.
 _ASIDE = re.compile(rf" ?\((?![^()]*(?:{SYSTEM_SAYS}))[^()]*<\*>[^()]*\)[.!]?$", re.I)
 _ASIDE_ENDS = (")", ").", ")!")
-# What no sentence ends in. It is looked for in the last characters only.
+# Words that cannot end a sentence. Only the last characters are searched for them.
 _INCOMPLETE = re.compile(r"\b(?:an?|the|this|that|existing|valid|needs?|requires?|missing|without) $", re.I)
 _LONGEST_INCOMPLETE = 16
 # Characters of a template in which its code begins.
@@ -116,7 +115,8 @@ _EXIT = re.compile(
     r"['\"]?[ :=(]{1,3}(-?\d{1,10})\b",
     re.I,
 )
-# What nearly always passes by itself: the network's time-outs too, but no tool's own, which the next call meets again.
+# Faults that are nearly always transient. The network's time-outs are, but a tool's own are not: the next call meets
+# them again.
 _PASSING = re.compile(
     r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporar(?:y|ily)|rate.?limit"
     r"|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)"
@@ -169,7 +169,7 @@ def _template(line: str) -> str:
     line, sought = _without_sought(line)
     line = _masked(line, line.lower(), _NOISE)
     line = _masked(line, line.lower(), _PLACES)
-    # The dot that ends a sentence is none of a file, a host or an address.
+    # A dot at the end of a sentence does not belong to a file, a host or an address.
     line = _masked(line, line.lower().replace(". ", " ").rstrip("."), _LOOKS)
     line = _ANY_QUOTED.sub(_quoted, line)
     if MASK in line:
@@ -212,7 +212,7 @@ def _without_sought(line: str) -> tuple[str, str]:
 
 
 def _quoted(match: re.Match[str]) -> str:
-    """What is in quotes is kept where it may be a name, and no kind of instance stands before it."""
+    """Keep a quoted text if it may be a name and no kind of instance precedes it. Otherwise mask it."""
     quoted, start = match.group(), match.start()
     if not _NAME.fullmatch(quoted[1:-1]):
         return MASK
@@ -227,8 +227,8 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def _without_tail(line: str) -> str:
-    """What ends in nothing but masks, with the words that lead to them, ends before them; what lacks its object without
-    the mask (`needs a <*>`) keeps it."""
+    """Cut masks at the end, with the words that lead to them. A line that is incomplete without its mask
+    (`needs a <*>`) keeps it."""
     while True:
         line = line.rstrip(" .,;:!")
         bare = line.rstrip(")]")
@@ -249,8 +249,8 @@ class _NormalForm(NamedTuple):
 
     Attributes:
         error_class: at most `MAX_CLASS` characters.
-        transient: a fault that, by its words, will pass by itself; whether it does is not measured.
-        identity: what its patterns are made of. Neither the driver nor the language of a coded error is part of it.
+        transient: whether its words name a transient fault. Whether it really passes is not measured.
+        identity: the input of its patterns' ids. For a coded error it includes neither the driver nor the language.
     """
 
     error_class: str
@@ -261,11 +261,11 @@ class _NormalForm(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def normal_form(error_type: str, message: str) -> _NormalForm:
-    """The form of an error. Of its own class and the same message the form is the same.
+    """The form of an error. Its own class with the same message gives the same form again.
 
     Args:
-        error_type: OpenTelemetry's `error.type`; empty where there is none.
-        message: what the environment said.
+        error_type: OpenTelemetry's `error.type`, empty if there is no type.
+        message: the environment's text.
     """
     head = head_line(message)[:_SEARCHED]
     error_class = error_type.strip().rpartition(".")[2]
@@ -371,7 +371,7 @@ def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: 
     for name in reversed(found):
         if not _is_wrapper(own := str(name).rpartition(".")[2]):
             return own
-    # Of the same line as the template: what a tool says further down differs from one version to the next.
+    # The code comes from the template's own line: lines further down differ from one version of a tool to the next.
     if status is not None:
         return f"http_{_group(status)}"
     folded, has_digit = line.lower(), _DIGIT.search(line) is not None

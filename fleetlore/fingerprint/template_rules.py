@@ -1,7 +1,6 @@
 """List what is masked in an error text.
 
-What looks like an instance is masked: paths, files, hosts, addresses, ids, times, numbers; and what stands where an
-instance stands.
+Instances are masked by their form (paths, files, hosts, addresses, ids, times, numbers) or by their position.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _CODE_BEFORE = re.compile(
     r"[^\w\n]{0,3}(?:code |status )?$",
     re.I,
 )
-# One of these stands in what `_CODE_BEFORE` matches.
+# Every match of `_CODE_BEFORE` holds one of these.
 _CODE_WORD = re.compile("code|status|err|exit|rc|http|signal", re.I)
 _MAX_CODE_DIGITS = 6
 _STATUS = re.compile(r"[1-5]\d\d|-\d{1,3}")
@@ -57,7 +56,8 @@ def _token(match: re.Match[str]) -> str:
     token, text = match.group(), match.string
     if _ID_PREFIX.fullmatch(token) or _ID.fullmatch(token):
         return MASK
-    # Not where codes stand: at the start, or before a colon or a bracket (`ORA-00942:`, `error TS2304:`, `E0382]`).
+    # A code is kept in its usual positions: at the start, before a colon or a bracket (`ORA-00942:`, `error TS2304:`,
+    # `E0382]`).
     before, behind = text[max(0, match.start() - 6) : match.start()], text[match.end() : match.end() + 1]
     if (
         behind in (":", "]")
@@ -83,7 +83,7 @@ def _number(match: re.Match[str]) -> str:
     return number if (coded and len(number) <= _MAX_CODE_DIGITS) or named or said else MASK
 
 
-# What an instance looks like; the longer form first, so that a part of it is not masked on its own.
+# The forms of instances. The longer form comes first, so that a part of it is not masked separately.
 LOOKS: tuple[Rule, ...] = (
     (("://",), re.compile(r"\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+", re.I), MASK),
     (
@@ -158,9 +158,9 @@ _NAMED_BARE = frozenset(
 )
 _NUMBERED = ("reservation", "booking", "order", "ticket", "flight", "invoice", "case", "customer", "item")
 
-# Where an instance stands.
+# The positions of instances.
 PLACES: tuple[Rule, ...] = (
-    # What a file system says stands before or behind the file's name.
+    # A file's name comes before or after a file system's message.
     (
         _SYSTEM,
         re.compile(
@@ -180,7 +180,7 @@ PLACES: tuple[Rule, ...] = (
         ),
         rf"\1{MASK}",
     ),
-    # A kind of thing of which there are many, and a bare name.
+    # The kind of one of many things, and its bare name.
     (
         tuple(sorted(_NAMED_BARE)),
         re.compile(
@@ -217,8 +217,8 @@ PLACES: tuple[Rule, ...] = (
     (("expected lines",), re.compile(r"(find expected lines in) .*"), r"\1"),
     (("invalid ",), re.compile(r"(\binvalid [\w ]{1,30}: )\S+$", re.I), rf"\1{MASK}"),
     (("to host ",), re.compile(r"(to host )[\w.-]+", re.I), rf"\1{MASK}"),
-    # What was expected and what came instead; what could not be converted; where a parser stopped; what was searched
-    # for.
+    # Expected and actual values, values that could not be converted, positions of a parser, and texts that were
+    # searched for.
     (
         ("expected",),
         re.compile(r"(\bexpected:?) .+?(,? (?:but )?(?:got|received|found|was|actual)\b:?) .+", re.I),
@@ -234,14 +234,14 @@ PLACES: tuple[Rule, ...] = (
     (("near ",), re.compile(r"(\bnear )(?=\W).*", re.I), rf"\1{MASK}"),
     ((": `",), re.compile(r"(?<=: )`.* .*'$"), MASK),
     (("find [",), re.compile(r"(\bfind )\[.*", re.I), rf"\1{MASK}"),
-    # What was run, of which only how it ended counts.
+    # A command that was run: only its exit counts.
     (
         ("command",),
         re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))", re.I),
         rf"\1{MASK}",
     ),
-    # Words of single tools. curl's own code says what its words say in several ways; but 22 stands for every HTTP
-    # status.
+    # Words of single tools. curl's code replaces its words, which vary for one code. Code 22 means any HTTP status, so
+    # its words are kept.
     (("curl: (",), re.compile(r"(curl: \()(\d+\)) (?!The requested URL).*"), r"\1code \2"),
     ((" -> ",), re.compile(r"(?<!\S)\S+\s+-> +\S+"), MASK),
     (("conflict (",), re.compile(r"(?<=\bin )\S+?(?=\.? )|(?<=\bversion )\S+(?= of )", re.I), MASK),
