@@ -44,7 +44,7 @@ _OWNERS = re.compile(
 )
 _OWNER = re.compile(rf"(?i){_THING}")
 _IMPORT = re.compile(r"\bimport\b")
-# What a call names so itself, it alone knows by that name.
+# A name that a call defines for itself. It means nothing outside of the call.
 _ALIAS = re.compile(r"(?i)(?:\bwith|,)\s+([a-z_]\w*)(?=\s+as\s*\()|\bas\s+[`\"\[]?([a-z_]\w*)")
 _CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _TYPE = (
@@ -78,13 +78,13 @@ _Pair = tuple[str, str]
 
 
 class Told(NamedTuple):
-    """What a session tells of its place, names as they were spelled.
+    """The names that a session shows of its place, in their original spelling.
 
     Attributes:
-        names: of calls that worked, and of results that say what there is.
-        listed: words that stood alone in a line or a row of such results: names, if they are used elsewhere.
+        names: names in calls that worked, and in results that list a schema.
+        listed: words that were alone in a line or a row of such results. They are names if they are used elsewhere.
         failed: lower-case names that calls failed for.
-        members: (owner, member).
+        members: pairs (owner, member).
     """
 
     names: frozenset[str]
@@ -94,11 +94,11 @@ class Told(NamedTuple):
 
 
 def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_tools: Iterable[str] = ()) -> Told:
-    """What the calls of a session tell of the place where they were made; what passes by itself tells nothing.
+    """Collect the names of a place from the calls that a session made there. Transient failures are ignored.
 
     Args:
-        identities: texts that name an end user; none of their words is a name.
-        closed_tools: as in `Settings`.
+        identities: texts that name an end user. Their words are never names of the place.
+        closed_tools: the setting of this name (`Settings`).
     """
     names: dict[str, None] = {}
     listed: dict[str, None] = {}
@@ -144,11 +144,11 @@ def shows_schema(result: str) -> bool:
 
 
 class _Read(NamedTuple):
-    """The names of a call that worked, and what holds what in it.
+    """The names of a call that worked, and the owners of members in it.
 
     Attributes:
-        owner: the one thing that the call is about; empty where there is none, or several.
-        own: lower-case words that the call alone knows: its aliases and the keys of its arguments.
+        owner: the one thing that the call is about, or "" without a single such thing.
+        own: lower-case words that only the call knows: its aliases and the keys of its arguments.
     """
 
     names: list[str]
@@ -166,7 +166,7 @@ class _Read(NamedTuple):
 
     @classmethod
     def _of_text(cls, text: str, keys: frozenset[str]) -> _Read:
-        # What `from x import y` takes from is a module.
+        # In `from x import y`, `x` is a module and no owner.
         imports = _IMPORT.search(text) is not None
         owners, aliases = ({}, {}) if imports else _owners(text)
         made = {name.lower() for found in _ALIAS.findall(text) for name in found if name} | aliases.keys()
@@ -182,7 +182,7 @@ class _Read(NamedTuple):
                 pairs.append((owner, member))
         qualifiers -= owners.keys()
         tokens = [token for token in dict.fromkeys(_WORD.findall(text)) if len(token) > 1]
-        # Where something is asked of a thing, what is called is a function of the language.
+        # In a call with owners (a query), a called name is a function of the language.
         called = {name.lower() for name in _CALLED.findall(text)} - owners.keys() if owners else set()
         no_names = own | qualifiers | called
         names = [each for each in tokens if each.lower() not in no_names] if len(tokens) > 1 else []

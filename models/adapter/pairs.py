@@ -1,8 +1,8 @@
-"""Find what contrastive learning is fed with: calls that failed, and calls of *other* sessions that got past the like.
+"""Find pairs for contrastive learning: calls that failed, and calls of *other* sessions that got past such failures.
 
-A case is a call that failed and the next call of its tool that worked, where that call holds words which the session
-had not met before: what it lacked. Another session's case answers it if its working call holds all of these words. What
-a session did itself is no answer: that pairs an error with itself.
+A case is a call that failed and the next call of its tool that worked, if that call holds words which the session had
+not met before: the words that it lacked. Another session's case answers it if its working call holds all of these
+words. A session's own call is no answer, because that would pair an error with itself.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Memory:
                 self._holding[case.tool, word].add(place)
 
     def holding(self, case: Case) -> set[int]:
-        """Places of all that hold it, the case itself among them where it is here."""
+        """Places of the cases that hold the lacked words, the case itself included if it is in the list."""
         return set.intersection(*(self._holding.get((case.tool, word), set()) for word in case.lacked))
 
     def answers(self, case: Case) -> set[int]:

@@ -19,19 +19,19 @@ from fleetlore.fingerprint.names import FailureKind, failure_kind
 __all__ = ["FAILED", "WORKED", "Call", "CallLog", "Heard", "Shown", "Told", "Turn", "plain_text", "told"]
 
 
-# What a log holds as a call and is none: the end of a session, a verdict on it, a call that its agent never made.
+# Entries that logs hold as calls but are no calls: the end of a session, a verdict on it, a call that was never made.
 PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solution", "your_code_here"})
 FIRST, WORKED, FAILED = "first", "worked", "failed"
 
 
 class Shown(NamedTuple):
-    """One thing that an advice showed.
+    """One tip of an advice.
 
     Attributes:
-        source: that it comes from (`fleetlore.advice.sources.SOURCES`).
-        text: what a model reads of it, without the fence.
-        names: that it brings, lower case.
-        warns: it speaks against the call that is about to be made.
+        source: its source (`fleetlore.advice.sources.SOURCES`).
+        text: its text for a model, without the fence.
+        names: names that it brings, in lower case.
+        warns: whether it speaks against the call that is about to be made.
     """
 
     source: str
@@ -41,15 +41,15 @@ class Shown(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What one advice said.
+    """The content of one advice.
 
     Attributes:
-        risk: P(the call fails); None where the fleet cannot tell, and without a call.
-        warned: it speaks against the call.
+        risk: P(the call fails), or None if it is unknown or there is no call.
+        warned: whether it speaks against the call.
         named: the failure that it warns of.
-        way_out: how others got past the last failure; empty for nothing.
-        text: all of it, as a model reads it.
-        shown: the single things in it.
+        way_out: how others got past the last failure, or "".
+        text: the whole text, as a model reads it.
+        shown: its single tips.
     """
 
     risk: float | None
@@ -61,7 +61,7 @@ class Told(NamedTuple):
 
 
 def told(advice: Advice) -> Told:
-    """What an advice says."""
+    """Return the content of an advice."""
     warning = next((tip for tip in advice.tips if tip.chance is not None), None)
     way_out = next((tip for tip in advice.tips if tip.source in WAYS_OUT and tip.chance is None), None)
     return Told(
@@ -81,8 +81,8 @@ class Call:
 
     Attributes:
         text: its arguments as text.
-        said: what came back: the result, or what the error said.
-        failure: None where it worked.
+        said: its result, or the text of its error.
+        failure: its failure, or None if it worked.
         before: messages since the call before it, one a line.
     """
 
@@ -94,13 +94,13 @@ class Call:
 
     @property
     def kind(self) -> FailureKind | None:
-        """Kind of its failure and the names that it failed for; None where it worked."""
+        """Kind of its failure and the names that it failed for, or None if it worked."""
         failure = self.failure
         return failure and failure_kind(failure.error_class, failure.template, self.said, text_of(self.text))
 
     @property
     def passes(self) -> bool:
-        """Whether it failed for a reason that passes by itself: neither a failure to be warned of nor a success."""
+        """Whether it failed for a transient reason. It is then neither a success nor a failure to warn of."""
         return self.failure is not None and self.failure.transient
 
     @property
@@ -114,7 +114,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
-    """A session with its calls. `failed`: how it ended; None if the log does not say."""
+    """A session with its calls. `failed` says how it ended, or is None if the log does not say."""
 
     session: str
     source: str
@@ -150,13 +150,13 @@ class Turn:
 
     @property
     def after(self) -> str:
-        """What came before it: nothing, a call that worked, a call that failed."""
+        """The state before it: no call yet, or a last call that worked or failed."""
         return FIRST if self.last is None else WORKED if self.last.failure is None else FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What an agent was told in a session: at its start, before each call, and after each that failed (by place)."""
+    """Advice shown in a session: at its start, before each call, and after each call that failed (by place)."""
 
     log: CallLog
     start: Told
@@ -165,7 +165,7 @@ class Heard:
 
     @property
     def characters(self) -> int:
-        """Of all that was told."""
+        """Number of characters of all advice."""
         return sum(len(each.text) for each in (self.start, *self.before, *self.after.values()))
 
 

@@ -30,7 +30,7 @@ Slice = Literal["A", "T", "AT", "K", "S"]
 
 
 class Logged(Protocol):
-    """What a session is grouped by."""
+    """The fields by which sessions are grouped."""
 
     @property
     def source(self) -> str: ...
@@ -112,15 +112,15 @@ _Asked = tuple[Turn, Told]
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """None of nothing."""
+    """Return the mean, or None without values."""
     return sum(values) / len(values) if values else None
 
 
 class WayOut(NamedTuple):
-    """What was told after a failure, and the words of the way out that the session had not seen.
+    """The advice shown after a failure, and the words of the way out that the session had not seen.
 
-    A way out is the next call of the same tool that worked. It counts where it has words that the session had not seen:
-    those an agent could not guess. What is told holds it if it holds all of them.
+    A way out is the next call of the same tool that worked. It counts if it has words that the session had not seen,
+    because an agent could not guess those. The advice holds the way out if it holds all of these words.
     """
 
     told: str
@@ -145,7 +145,7 @@ def ways_out(heard: Heard) -> Iterator[WayOut]:
                 taken.add(found.place)
                 new = names_of(found.call.text) - seen - KEYWORDS
                 if new:
-                    # What was told before the call is not told again after it.
+                    # Advice shown before the call is not shown again after it.
                     said = heard.after[turn.place].way_out or heard.before[turn.place].way_out
                     yield WayOut(said, frozenset(new))
 
@@ -172,7 +172,7 @@ def asked(heard: Sequence[Heard]) -> list[_Asked]:
 
 
 def advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any]:
-    """Figures of what was shown in some sessions, over some of their calls; None where undefined.
+    """Figures of the advice shown in some sessions, over some of their calls. An undefined figure is None.
 
     calls; failed, warned: shares of them. fail_warned, fail_unwarned: P(fails) of the calls that were warned of, and of
     the others. way_out_said: share of the ways out before or after which something was said. way_out: share of these

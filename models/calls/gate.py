@@ -1,9 +1,9 @@
-"""Decide whether a version of the call model may take the place of the published one, and when it warns of a call.
+"""Decide whether a version of the call model may replace the published one, and when it warns of a call.
 
-Each call was foreseen by the candidate before it learned it (prequential evaluation, Dawid 1984), so no call is held
-out. The candidate must foresee better than the failure rate of the tool in the same state of a session, and no worse
-than the published version does the calls that neither had seen. The same calls set from the fleet's own log when to
-warn: seldom, and where it makes a difference.
+The candidate foresaw each call before it learned it (prequential evaluation, Dawid 1984), so no call is held out. It
+must predict better than the failure rate of the tool in the same state of a session. On calls that neither had seen it
+must be no worse than the published version. The same calls set the thresholds of warnings, so that warnings are seldom
+and make a difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from models.cases import said_by
 
 _Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published"]
 
-# Of the calls of a tool in one state, at most.
+# Largest share of the calls of a tool in one state that are warned of.
 _WARNED = 0.2
 # By which calls that are warned of fail more often than all do, at the lower end of the interval. And whatever the
 # share, a call is warned of only where it rather fails than not.
@@ -45,11 +45,11 @@ _TOLERANCE = 0.02
 
 
 class Foreseen(NamedTuple):
-    """A call, and what was said of it before it was learned.
+    """A call with its prediction before it was learned.
 
     Attributes:
-        number: of calls that were learned before it.
-        position: among the calls of its session.
+        number: number of calls that were learned before it.
+        position: its position among the calls of its session.
     """
 
     number: int
@@ -91,8 +91,9 @@ class Trial:
 def thresholds(
     foreseen: Mapping[tuple[str, State], Iterable[Foreseen]], trials: Mapping[tuple[str, State], Trial]
 ) -> tuple[Threshold, ...]:
-    """Of each tool and state with calls that are worth a warning, and whose warnings were not in vain. Elsewhere
-    nothing is said.
+    """Return the thresholds of the tools and states whose calls are worth a warning.
+
+    A tool and state gets no threshold, and so no warnings, if its warnings were in vain.
     """
     found = (
         _threshold(*key, list(calls))
@@ -136,8 +137,8 @@ def judge_candidate(
     """Compare a candidate with failure rates, and with the published version on the sessions since that one.
 
     Args:
-        foreseen: by the candidate, the newest calls in order.
-        published: the version in service; None where there is none.
+        foreseen: the newest calls in order, with the candidate's predictions.
+        published: the version in service, or None before the first one.
         since: sessions that the candidate learned and the published version did not.
     """
     judged = [each for each in foreseen if each.state != "after_failure"]
@@ -159,7 +160,7 @@ def judge_candidate(
 
 
 def _by_rate(calls: Sequence[Foreseen]) -> list[tuple[float, bool]]:
-    """What the failure rate of the tool in this state said of each call before it."""
+    """Predict each call by the failure rate of its tool in its state so far."""
     failed: Counter[tuple[str, str]] = Counter()
     made: Counter[tuple[str, str]] = Counter()
     said = []

@@ -1,11 +1,11 @@
 """Learn by which calls sessions look up the names and ids that they lack, after a call failed.
 
-A look-up is a call that worked, right after a failure or as the first of its session, and whose result held names or
-ids, unseen so far, that a later call held, or said what there is (`models.place_names.shows_schema`). Which words
-and literals of it belong to the call and which to the session is told by how many look-ups of the tool hold them, and
-by whether their sessions had been shown them: `SHOW`, `COLUMNS` and `FROM` are the call's, a table is not. Of arguments
-that are no free text the names belong to the call, the values to the session. No tool and no command is known
-beforehand. A look-up is shown whole: a part of one means something else, and may well run.
+A look-up is a call that worked, right after a failure or as the first of its session. Its result held names or ids,
+unseen so far, that a later call held, or it listed a schema (`models.place_names.shows_schema`). A word or literal
+belongs to the call, and not to the session, if enough look-ups of the tool hold it and their sessions had mostly not
+been shown it. `SHOW`, `COLUMNS` and `FROM` belong to the call, a table does not. In arguments that are no free text the
+names belong to the call and the values to the session. The code knows no tool and no command beforehand. A look-up is
+shown whole: a part of one means something else, and may well run.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from models.calls.evidence import Evidence, Fleet, Who
 from models.cases import worked_after
 from models.place_names import shows_schema
 
-# Of failures and of what worked next, the newest.
+# Failures kept with the calls that worked next, the newest ones.
 KEPT = 4_000
 # Words and literals of this share of a tool's look-ups, by at least so many agents, are the call's own.
 _SHARED = 0.05
-# Of the sessions that met the kind of failure, so many surely made the look-up next.
+# Share of the sessions with this kind of failure that surely made the look-up next.
 _LEAST_RATE = 0.1
 _MAX_TEXT = 80
 _MOST = 200
@@ -70,12 +70,13 @@ class _Met(NamedTuple):
 def failures_met(
     session: Trajectory, kinds: Sequence[tuple[str, tuple[str, ...]] | None], place: str = ""
 ) -> Iterator[_Met]:
-    """Failures with what worked next, of each kind the first of a session; and its first call, where that worked. Free
-    text that failed for none of its names lacks none.
+    """Yield a session's first failure of each kind with the call that worked next, and its first call if that worked.
+
+    Free text that failed without naming one of its words lacks no names, so it is left out.
 
     Args:
-        kinds: by call, the kind of failure and its names; None of one that worked.
-        place: where the session was; empty where that is not known.
+        kinds: the kind of failure of each call and its names, or None if the call worked.
+        place: where the session was, or "" if that is unknown.
     """
     calls, told, who = session.calls, set[tuple[str, str]](), Who.of(session)
     if calls and not calls[0].failed:
@@ -144,7 +145,7 @@ def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:
 
 
 class LookUps:
-    """What sessions did after failures for names."""
+    """The calls by which sessions found names after failures."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -155,7 +156,7 @@ class LookUps:
         self._met.extend(met)
 
     def said(self) -> tuple[LookUp, ...]:
-        """Of each kind of failure the look-up that most sessions made, where that is surely often enough."""
+        """Return the most frequent look-up after each kind of failure, if it is surely frequent enough."""
         own = self.own_words()
         met: defaultdict[tuple[str, str], list[_Met]] = defaultdict(list)
         for each in self._met:

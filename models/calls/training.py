@@ -37,12 +37,12 @@ __all__ = ["CallTraining", "TrainedCalls", "train"]
 _REPLAYED = 10_000
 # Calls that are learned again for a version, about 30 ms of CPU.
 _BALANCING = 1_024
-# Of calls of one tool in one state, the newest.
+# The newest calls kept of one tool in one state.
 _FORESEEN = 4_000
 # Names of places in a version; a failure with the names in it takes five times as much room as a name of a place.
 MOST_NAMES = 8_192
 _NAMES_A_FAILURE = 5
-# Of the weights, the greatest, that a version keeps at least: names say more than the small ones.
+# A version keeps at least this share of the weights, the greatest ones. Names matter more than the small weights.
 _LEAST_SHARE = 1 / 8
 # Failures that named something in the call: those kept, and how often one must fail to be in a version.
 _KEPT_NAMED = 50_000
@@ -118,7 +118,7 @@ class TrainedCalls:
 
 
 def train(sessions: Iterable[Trajectory], *, quorum: int = 2) -> TrainedCalls:
-    """Learn a version from a set of sessions. Of several revisions of a session the newest counts. 0.2 ms a call."""
+    """Learn a version from a set of sessions. Only the newest revision of a session counts. 0.2 ms a call."""
     newest: dict[str, Trajectory] = {}
     for session in sessions:
         known = newest.get(session.id)
@@ -134,8 +134,8 @@ class _Made(NamedTuple):
     """A call of a session.
 
     Attributes:
-        position: among the calls of its session.
-        failure: tool, kind and names of its failure; None if the call worked.
+        position: its position among the calls of its session.
+        failure: tool, kind and names of its failure, or None if the call worked.
         found, state: features and state of the session before the call.
     """
 
@@ -190,7 +190,7 @@ class CallTraining:
         self._fleet.agents.add(who.agent)
         made = list(self._made(session, context))
         place, kinds = _place(session, context), [each.failure[1:] if each.failure else None for each in made]
-        # What passes by itself says nothing of the call.
+        # A transient failure is not caused by the call.
         lasting = [each for each in made if not each.step.transient]
         for each in lasting:
             self._made_by[each.step.tool][who.agent] += 1
@@ -285,8 +285,10 @@ class CallTraining:
             self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
 
     def _weight(self, tool: str, agent: str) -> float:
-        """How much a call of an agent counts, 0..1: calls beyond those that the median agent made of the tool fade, so
-        that all of them together count as much as the first ones did.
+        """How much a call of an agent counts, 0..1.
+
+        Calls beyond the number that the median agent made of the tool fade. All of these together count as much as the
+        first ones did.
         """
         made = self._made_by[tool]
         usual = max(_FREE_CALLS, sorted(made.values())[(len(made) - 1) // 2])
@@ -315,6 +317,6 @@ def _identities(session: Trajectory) -> list[str]:
 
 
 def _place(session: Trajectory, context: CallContext) -> str:
-    """Where the session was; empty where nobody knows, and of an address or an account, which names somebody."""
+    """Return the session's place, or "" if it is unknown or would identify a person (an address, an account)."""
     place = session.place or context.place or ""
     return "" if "@" in place or "://" in place else place

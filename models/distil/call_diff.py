@@ -22,14 +22,14 @@ from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, ma
 __all__ = ["distance", "is_route"]
 
 _MAX_TOKENS = 300
-# Of equal words in two texts.
+# Pairs of equal words in two texts. Texts with more are not compared.
 _MAX_PAIRS = 40_000
 # Share of words that two attempts at the same thing have in common.
 _RELATED = 0.5
 # A change in more places, or in more characters, is not quoted.
 _MAX_RUNS = 3
 _MAX_SAID = 200
-# Of a value of an argument.
+# Characters shown of an argument's value.
 _MAX_VALUE = 48
 _MAX_ROUTE = 80
 
@@ -95,8 +95,9 @@ def _name(key: str) -> str:
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """How to turn one sequence into the other, as `SequenceMatcher` has it; all of it at once where they repeat
-    themselves too much to be compared within milliseconds.
+    """Operations that turn one sequence into the other, in the form of `SequenceMatcher`.
+
+    Sequences that repeat themselves too much to be compared within milliseconds give one replacement.
     """
     counts, others = Counter(old), Counter(new)
     if sum(count * others[each] for each, count in counts.items()) > _MAX_PAIRS:
@@ -106,10 +107,10 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int,
 
 @lru_cache(maxsize=4096)
 def distance(failed: str, worked: str) -> int | None:
-    """How much was changed between two calls of a tool: tokens removed and added; 0 for the same call.
+    """Count the tokens removed and added between two calls of a tool: 0 for the same call.
 
-    None if the later call is no second attempt at the same thing: the calls share less than half of their words, or
-    differ in numbers and ids only (the same call about another thing).
+    The result is None if the later call is no second attempt at the same thing: the calls share less than half of
+    their words, or differ in numbers and ids only (the same call about another thing).
 
     Args:
         failed, worked: arguments as JSON or text.
@@ -137,13 +138,14 @@ def is_of_one_value(failed: str, worked: str) -> bool:
 
 
 class Difference(NamedTuple):
-    """What was changed between two calls, literals as placeholders: equal for the same change in other calls.
+    """The change between two calls, with placeholders for literals: equal for the same change in other calls.
 
     Attributes:
-        text: on one line: "`cars` → `cars_data`, add `import math`".
-        was, now: the parts that are gone and those that came, as the text has them; of an argument `name=value`.
-        value: of a change of one argument's value and nothing else: (name, value that failed, value instead). It may
-            hold for one task only.
+        text: the change on one line: "`cars` → `cars_data`, add `import math`".
+        was: the parts that are gone, as `text` shows them. An argument is `name=value`.
+        now: the parts that came, in the same form.
+        value: (name, value that failed, value instead), if only one argument's value was changed. It may hold for one
+            task only.
     """
 
     text: str
@@ -159,15 +161,15 @@ _Edit = tuple[str, str]  # what is gone, what came
 def masked_difference(
     failed: str, worked: str, known: frozenset[str] = frozenset(), named: frozenset[str] = frozenset()
 ) -> Difference | None:
-    """What was changed, or None.
+    """Return the change between two calls, or None.
 
-    None if the calls are alike once their literals are masked, if too much was changed to say, or if an argument got
-    another value that is not plain. White space is shown where nothing else was changed.
+    The result is None if the calls are alike once their literals are masked, if too much was changed to show, or if an
+    argument got another value that is not plain. White space is shown only if nothing else was changed.
 
     Args:
         failed, worked: arguments as JSON or text, not cut.
         known: words that are no literals to the reader (`fleetlore.fingerprint.literals.names`).
-        named: words that the error names as wrong: of several changes in a text those of them are shown.
+        named: words that the error names as wrong. If a text has several changes, those of these words are shown.
     """
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
@@ -273,7 +275,7 @@ def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozense
     if not edits:
         same = "".join(failed.split()) == "".join(worked.split())
         return _white_space(failed, worked, known) if same else []
-    # What the error names was wrong; what else was changed may be for another reason.
+    # Words that the error names were wrong. Other changes may have another reason.
     of_error_alone = [edit for edit, of_error in edits.items() if of_error]
     return of_error_alone or [edit for edit in edits if edit[0].casefold() != edit[1].casefold()] or list(edits)
 

@@ -1,15 +1,16 @@
 """Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
-recovery    a call failed, and worked once it was changed, or once another call had been made
-            (`models.distil.recovery`); a name that was looked up after an error had rejected another (`_looked_up`)
-strategy    the calls that solved a task, an item once several agents solved it by the very same
-            (`models.memory.candidate`). A session that failed says nothing here: where an error tells why, that is
-            a recovery's business, and where none does, the way of those that succeeded is what is missing
+recovery    A call failed, and worked once it was changed, or once another call had been made
+            (`models.distil.recovery`). A name that was looked up after an error had rejected another is one too
+            (`_looked_up`).
+strategy    The calls that solved a task. They become an item once several agents solved it by the very same calls
+            (`models.memory.candidate`). A failed session contributes no strategy: if an error explains the failure, a
+            recovery covers it, and otherwise only the calls of successful sessions would help.
 
-Whole calls are compared, and none that was cut. What others read of them has no literals
-(`fleetlore.fingerprint.literals`). Transient errors teach nothing, nor do errors that say only that the call failed
-(`models.cases.telling`), nor a success whose last call failed. Pure and deterministic: an item's id is made
-of what was learned, so contributions of many sessions meet in one item in any order (`models.memory.item_state`).
+Whole calls are compared, and none that was cut. Other agents read them without literals
+(`fleetlore.fingerprint.literals`). Transient errors teach nothing. Neither do errors that say only that the call failed
+(`models.cases.telling`), nor a success whose last call failed. The module is pure and deterministic. An item's id is
+made of its content, so contributions of many sessions meet in one item in any order (`models.memory.item_state`).
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ from models.distil.recovery import recoveries
 from models.memory.candidate import SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
 from models.memory.quality import ERROR
 
-# Of a strategy: calls that its outline keeps.
+# Calls that the outline of a strategy keeps.
 _MAX_OUTLINE = 24
 _MAX_OUTLINE_BYTES = 3_000
 THOUGHT = "thought"
-# Of arguments that are cut, or spelled as Python does: they cannot be parsed.
+# Finds a thought in arguments that cannot be parsed, because they are cut or written as Python.
 _THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
-# Of a session that looked a name up: names of its later calls.
+# Names read of the later calls of a session that looked a name up.
 _MAX_NAMES = 12
-# Of an error: names, and names beside each.
+# Names read of an error, and names shown with each.
 MAX_TOLD, MAX_BESIDE = 4, 3
 
 
@@ -108,8 +109,9 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
 
 
 def _is_thought(call: Step) -> bool:
-    """Whether a call only takes down what the agent thinks, as tools of that kind name it (`think(thought=…)`, the MCP
-    server `sequentialthinking`): nobody else is to repeat that.
+    """Whether a call only notes a thought of the agent (`think(thought=…)`, the MCP server `sequentialthinking`).
+
+    Other agents need not repeat such a call.
     """
     values = object_of(call.arguments)
     return THOUGHT in values if values is not None else _THOUGHT.match(call.arguments) is not None
@@ -180,7 +182,7 @@ def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
 
 
 def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
-    """What stands in the failed call and in the next one of its tool that worked: they are about the same thing."""
+    """Names that the failed call and the next working call of its tool share: both are about the same thing."""
     failed = calls[place]
     later = [calls[at] for at in worked_after(calls, place, failed.tool) if is_shown_to_work(judgment, calls[at])]
     kept = {name for call in later if not set(_names(call)).isdisjoint(_names(failed)) for name in _names(call)}

@@ -1,10 +1,10 @@
-"""Merge what is known of one session into the state behind its judgment.
+"""Merge the records of one session into the state behind its judgment.
 
 Its trajectory, corrections and opinions arrive in any order and more than once. Merging keeps the one of each that
-counts, so the final judgment follows from the set of what arrived. If a principal used an id again, the session that
-began first counts. The state also remembers everything that the session
-ever taught: a later verdict may have to withdraw it, also after a crash between writing the state and sending the
-withdrawals. What a model says comes on the topic `trajectories` later than the session, like feedback.
+counts, so the final judgment follows from the set of records. If a principal used an id again, the session that began
+first counts. The state also remembers everything that the session ever taught: a later verdict may have to withdraw it,
+also after a crash between writing the state and sending the withdrawals. A model's opinion comes on the topic
+`trajectories` later than the session, like feedback.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Single writer per session.
 
     Attributes:
-        trajectory: None while only a correction has arrived; cut to its digest once it was stored.
+        trajectory: the session, or None while only a correction has arrived. Once stored it is cut to its digest.
         feedback: the newest correction.
         votes: the judges' verdicts on the whole trajectory.
         opinion: a model's later verdict.
@@ -62,7 +62,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         """Merge a value in; say whether it was the whole session, with all events known of it."""
         if isinstance(value, Opinion):
             known = self.opinion
-            # Of two on the same events either counts, but always the same one.
+            # Two opinions on the same events are equally good, but always the same one must win.
             if known is None or (value.events, value.to_json()) > (known.events, known.to_json()):
                 self.opinion = value
             return False
@@ -85,7 +85,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return (*self.votes, self.opinion.verdict)
 
     def teach(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The contributions under the current verdict, and withdrawals of all earlier ones beside them."""
+        """The contributions under the current verdict, and withdrawals of all other earlier ones."""
         assert self.trajectory is not None, "nothing is taught by a session that has not come"
         now = {each.item_id: each for each in candidates}
         gone = [_withdrawal(id, kind, self.trajectory) for id, kind in self.taught.items() if id not in now]
@@ -95,7 +95,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return [*now.values(), *gone]
 
     def to_json(self, trajectory: bytes | None = None) -> bytes:
-        """As stored; `trajectory` is its own, if already encoded: most of the work."""
+        """Encode it for the store. Pass its trajectory if that is already encoded, which saves most of the work."""
         if trajectory is None:
             return encode(self)
         # The newest correction is in the trajectory.

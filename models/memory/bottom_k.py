@@ -1,13 +1,13 @@
-"""Count sessions without ever counting one twice, and without one agent filling the place of all: a bounded sample.
+"""Count sessions in a bounded sample that counts no session twice and that no single agent can fill.
 
 A count that is incremented is wrong as soon as a record is processed twice. So a count is kept as a *set* of sessions,
 each with its own cumulative value. Merging takes the union, and joins the two values of one session: it commutes, and
 repeating it changes nothing. Of the sessions of one agent those with the smallest hashes are kept (a bottom-k or KMV
 sketch: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every agent, then up to `TURN` more of every
-agent, until there are `k`. So an agent that sends much takes only the places that no other needs. Which sessions are
-kept depends on the set alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are
-exact. Above, sums are estimates, agent by agent; of one agent alone with a relative standard error of about
-1/sqrt(k - 2). Calls and failures come from the same sessions, so a rate never exceeds 1.
+agent, until there are `k`. So an agent that sends much takes only the places that no other needs. The kept sessions
+depend on the set alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are exact.
+Above, sums are estimates for each agent. With one agent alone their relative standard error is about 1/sqrt(k - 2).
+Calls and failures come from the same sessions, so a rate never exceeds 1.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class _BottomK(ABC, Generic[T]):
     def __init__(self, k: int = K, kept: Iterable[tuple[int, T]] = ()) -> None:
         self.k = k
         self.kept: dict[int, T] = dict(kept)
-        # Of a full sample: the sessions of each agent, sorted; and the turn and hash of each agent's last one, with the
-        # agent, sorted: the last of these would go next.
+        # Indexes of a full sample. `_of_agent` holds the sorted sessions of each agent. `_order` holds the turn and
+        # hash of each agent's last session with the agent, sorted: the last of these goes next.
         self._of_agent: dict[int, list[int]] = {}
         self._order: list[tuple[int, int, int]] = []
 
@@ -131,7 +131,7 @@ class _BottomK(ABC, Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        """Whether it may stand for more sessions than it keeps: then sums are estimates."""
+        """Whether it may represent more sessions than it keeps, so that sums are estimates."""
         return len(self.kept) >= self.k
 
     def _make_room(self, session: int, agent: int) -> None:
@@ -169,8 +169,8 @@ class _BottomK(ABC, Generic[T]):
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions out as if they had never been; say whether any was there.
 
-        In a full sample placeholders keep the places, each under another hash below the greatest of the agent: without
-        them the sample would seem to hold all sessions there are, and would count 256 where it stood for thousands.
+        In a full sample placeholders keep the places, each under another hash below the greatest of the agent. Without
+        them the sample would seem complete, and would count 256 sessions instead of thousands.
         """
         gone: defaultdict[int, list[int]] = defaultdict(list)
         for session in sessions:
@@ -191,7 +191,7 @@ class _BottomK(ABC, Generic[T]):
 
     @property
     def scales(self) -> dict[int, float]:
-        """How many sessions a kept session of each agent stands for: 1 while all of that agent are kept."""
+        """How many sessions a kept session of each agent represents: 1 while all sessions of that agent are kept."""
         if not self.is_full:
             return dict.fromkeys({value.agent for value in self.kept.values()}, 1.0)
         if not self._of_agent:
@@ -204,7 +204,7 @@ class _BottomK(ABC, Generic[T]):
         if len(own) < TURN * turn:
             return 1.0  # a further one would have been kept
         if len(own) < TURN * (turn + 1) and own[-1] < greatest:
-            return HASHES / greatest  # all that have a hash below that were kept
+            return HASHES / greatest  # every session with a smaller hash was kept
         return max(1.0, (len(own) - 1) / len(own) * HASHES / max(own[-1], 1))
 
     def sorted(self) -> list[tuple[int, T]]:
@@ -213,18 +213,18 @@ class _BottomK(ABC, Generic[T]):
 
 
 def _rank(agent: int, own: list[int]) -> tuple[int, int, int]:
-    """Of an agent's last session its turn and hash, by which the greatest would go next, and the agent."""
+    """Turn and hash of an agent's last session, and the agent. The greatest of these goes next."""
     return (len(own) - 1) // TURN, own[-1], agent
 
 
 def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> defaultdict[_Kind, float]:
-    """How many sessions there are of each kind, of an agent no more in all than of the median agent.
+    """Count the sessions of each kind. An agent counts for no more sessions than the median agent.
 
-    What many sessions of one agent say may be that agent's own, or a lie.
+    Many sessions of one agent may report that agent's own peculiarity, or a lie.
 
     Args:
         kinds: agent and kind of each session.
-        scales: how many sessions each one of an agent stands for; 1 where it is not said.
+        scales: how many sessions each session of an agent represents, by agent. The default is 1.
     """
     kept, of_agent = Counter(kinds), Counter[int]()
     for (agent, _), count in kept.items():
@@ -258,10 +258,10 @@ class LatestSample(_BottomK[_Ordered]):
 
 
 class SessionCounts(NamedTuple):
-    """What one session saw, cumulative: joining takes the maximum of each figure.
+    """Cumulative counts of one session: joining takes the maximum of each figure.
 
     Attributes:
-        ended: how the session ended: 0 not known, 1 well, 2 badly.
+        ended: how the session ended: 0 unknown, 1 well, 2 badly.
     """
 
     agent: int
@@ -275,12 +275,12 @@ class SessionCounts(NamedTuple):
 
 
 class SampleTotals(NamedTuple):
-    """What all sessions of a sample saw together.
+    """Sums over all sessions of a sample.
 
     Attributes:
-        agents: exact below `k` sessions, a lower bound above.
-        ended, failed: sessions of which it is known how they ended; those that ended badly. No agent counts for more of
-            them than the median one, however many it has.
+        agents: number of agents: exact below `k` sessions, a lower bound above.
+        ended: number of sessions whose end is known. No agent counts for more of them than the median agent.
+        failed: number of those that ended badly.
     """
 
     sessions: int
@@ -292,7 +292,7 @@ class SampleTotals(NamedTuple):
 
 
 class CountSample(_BottomK[SessionCounts]):
-    """What sessions saw of one thing: a tool, a call, a failure pattern."""
+    """Counts of one subject by session: of a tool, a call or a failure pattern."""
 
     __slots__ = ()
 
@@ -305,7 +305,7 @@ class CountSample(_BottomK[SessionCounts]):
 
     @property
     def seen(self) -> list[SessionCounts]:
-        """What the kept sessions saw."""
+        """The counts of the kept sessions."""
         return [seen for seen in self.kept.values() if seen.agent >= 0]
 
     @property
@@ -320,7 +320,7 @@ class CountSample(_BottomK[SessionCounts]):
 
     @property
     def calls_and_failures(self) -> tuple[int, int]:
-        """Of all sessions, as in `totals`."""
+        """Calls and failures of all sessions, as in `totals`."""
         return self._sums(self.seen)[1:]
 
     def _sums(self, known: list[SessionCounts]) -> tuple[int, int, int]:

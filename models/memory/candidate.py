@@ -1,10 +1,10 @@
-"""Define what one session contributes to a memory item, and weigh it.
+"""Define the contribution of one session to a memory item, and weigh it.
 
-near-duplicates   meet in one id, made of what was learned and not of its wording
-contradictions    count on the item itself; the newer and better backed side wins
-age               halves a session's weight every half-life of event time
-harm              what could do some waits until several agents have done that very thing
-ways              solved one goal of one task, and are shown once `QUORUM_AGENTS` agents made exactly these calls
+near-duplicates   Contributions with the same lesson share one id, whatever their wording.
+contradictions    They count on the item itself, and the newer and better backed side wins.
+age               A session's weight halves every half-life of event time.
+harm              A call that could do harm is shown only after several agents have made it.
+ways              A way solved one goal of one task. It is shown once `QUORUM_AGENTS` agents made exactly these calls.
 
 All are functions of the set of contributions: no order of arrival, no clock.
 """
@@ -40,12 +40,12 @@ Side = Literal["success", "failure", "withdrawn"]
 # A session teaches the way of its task where its probability of success is greater.
 SUCCESS_ABOVE = 0.8
 
-# What may hold for one task only is told once sessions with so many goals back it.
+# A lesson that may hold for one task only is shown once sessions with this many goals back it.
 SEVERAL_GOALS = 2
 
 # Pattern ids are hexadecimal, so none begins like this: an agent reports both in one list.
 _ITEM_PREFIX = "item"
-# Agents that must have made a call before others are told of it, where it could do harm.
+# Number of agents that must have made a call that could do harm before others are shown it.
 QUORUM_AGENTS = 3
 # Steps of a half-life; a session younger than one step counts as new.
 _AGE_STEPS = 32
@@ -58,17 +58,18 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """One session's contribution to the memory item `item_id`; those of many sessions merge into an `ItemState`.
 
     Attributes:
-        item_id: `_ITEM_PREFIX` and 28 hex digits, made of what was learned, so that sessions agree on it independently.
-        side: successes back an item, and failures contradict a recovery. `withdrawn`: the session, judged again, no
-            longer teaches this.
+        item_id: `_ITEM_PREFIX` and 28 hex digits, derived from the lesson, so that sessions agree on it independently.
+        side: successes back an item, and failures contradict a recovery. `withdrawn` means that the session, judged
+            again, no longer teaches this.
         session: key of the trajectory that contributes (`Trajectory.id`).
-        revision: `Trajectory.revision`; the greatest of a session counts.
+        revision: `Trajectory.revision`. The greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
-        goal: hash of the session's goal; of its task, or of itself, where it has none.
-        is_open: the session goes on: this counts until its contribution of the same or a greater revision arrives.
+        goal: hash of the session's goal. A session without a goal has the hash of its task, or else of itself.
+        is_open: whether the session goes on. This counts until its contribution of the same or a greater revision
+            arrives.
         delayed: whether the session got there only after another failure or look-up, and not by its next call.
-        least_goals: of how many goals the sessions must be that back the item before it is one.
-        calls: of a strategy: the session's calls in order, one text each; its `title` is then the session's goal.
+        least_goals: number of different goals that the backing sessions need before the item is published.
+        calls: the session's calls in order, one text each, if this is a strategy. The `title` is then its goal.
         title, description, content, when, tool, pattern, task, remedy, was, now, danger, version:
             as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
@@ -109,7 +110,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class Shown(JsonStruct, frozen=True, kw_only=True, gc=False, tag="shown"):
-    """A session was shown an item. Earlier releases sent these beside the contributions; they are ignored."""
+    """A session was shown an item. Earlier releases sent these along with contributions. They are ignored."""
 
     item_id: str
     session: str
@@ -149,8 +150,8 @@ class Contributor(NamedTuple):
     """The newest verdict on one session; the greater of two counts.
 
     Attributes:
-        way: hash of all that its contribution says.
-        form: not used; it keeps the place of a field that stored rows have.
+        way: hash of the whole content of its contribution.
+        form: unused. It keeps the position of a field that stored rows have.
         goal: hash of its goal.
         delayed: as in `Candidate`.
         danger: whether a call of it could do harm.
@@ -168,7 +169,7 @@ class Contributor(NamedTuple):
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:
-    """Weight of a session beside the newest one, 0..1: half for each half-life that it is older.
+    """Weight of a session relative to the newest one, 0..1: it halves for each half-life that the session is older.
 
     Age counts in whole steps: hours must not decide between sessions of the same weight, or their order would.
     """
@@ -186,9 +187,9 @@ def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict
 
 
 def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) -> list[tuple[Contributor, float]]:
-    """Each with its weight: all sessions of an agent together weigh as much as its newest one.
+    """Weigh the contributors: all sessions of an agent together weigh as much as its newest one.
 
-    What many sessions of one agent say may be that agent's own, or a lie: it outweighs no second agent.
+    Many sessions of one agent may report that agent's own peculiarity, or a lie. They do not outweigh a second agent.
     """
     contributors = list(contributors)
     newest = max((each.seen for each in contributors), default=0.0)
@@ -201,7 +202,7 @@ def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) ->
 
 
 def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: float) -> dict[int, tuple[int, float]]:
-    """Of each way: the agents that succeeded by it, and its weight.
+    """Return the number of agents that succeeded by each way, and its weight.
 
     A consistent environment lets all sessions of one way succeed or fail, so a way weighs its successes less its
     failures, and a wrong verdict is outvoted.

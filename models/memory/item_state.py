@@ -58,7 +58,7 @@ class ItemState:
         """Merge a contribution in; return whether anything changed.
 
         Args:
-            distrusted: agents (hashes of their names) whose examples stand behind those of all others.
+            distrusted: agents (hashes of their names) whose examples rank after those of all others.
 
         Raises:
             ValueError: `other` belongs to another item.
@@ -150,7 +150,7 @@ class ItemState:
         }
 
     def without(self, agents: Collection[int]) -> ItemState:
-        """Return the state without the contributions of some agents; itself if there are none."""
+        """Return the state without the contributions of some agents, or itself if they contributed nothing."""
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self
@@ -186,10 +186,10 @@ class ItemState:
         return next((each.item_id for each in known), "")
 
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
-        """The item as agents read it: what most agents say, with the evidence of those who say that very thing.
+        """The item as agents read it: the content that most agents contributed, with the evidence of those agents.
 
-        None if too few agents or goals back it, or if contradictions outweigh it. An item that existed is then to be
-        withdrawn.
+        The result is None if too few agents or goals back it, or if contradictions outweigh it. An item that existed is
+        then to be withdrawn.
         """
         if self.open:
             return self._with_open().to_item(half_life_seconds)

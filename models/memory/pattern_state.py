@@ -50,10 +50,11 @@ class Timeline:
     equal room, so that a young timeline counts exactly what an old one has to estimate.
 
     Attributes:
-        width_seconds: of a period.
-        kept: how many periods with a call it keeps, the newest.
-        room: how many sessions all periods keep together.
-        k: how many of them each keeps: it falls as periods are added, and never grows, for what is gone is gone.
+        width_seconds: length of a period.
+        kept: number of periods with a call that it keeps, the newest ones.
+        room: number of sessions that all periods keep together.
+        k: number of them that one period keeps. It falls as periods are added and never grows, because dropped
+            sessions cannot come back.
     """
 
     width_seconds: float
@@ -106,7 +107,7 @@ class Timeline:
         return any(sample.is_full for sample in self.samples.values())
 
     def seen(self, since: float = 0.0) -> Iterator[SessionCounts]:
-        """What the kept sessions saw in the periods that end after `since`."""
+        """The counts of the kept sessions in the periods that end after `since`."""
         for number, sample in self.samples.items():
             if (number + 1) * self.width_seconds > since:
                 yield from sample.seen
@@ -123,7 +124,7 @@ class Timeline:
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """What is observed: the identity of a row on the `patterns` topic."""
+    """The subject of an observation: the identity of a row on the `patterns` topic."""
 
     id: str
     level: Level
@@ -137,12 +138,12 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
 
     @property
     def words(self) -> tuple[bool, str, str, str]:
-        """What may differ between subjects of one id, which comes from an error's code. The smallest is kept."""
+        """The words that may differ between subjects of one id, which comes from an error's code. The smallest wins."""
         return not self.transient, self.template, self.error_class, self.parent or ""
 
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A subject and what one session has seen of it: a value of the topic `observations`.
+    """A subject with the counts of one session: a value of the topic `observations`.
 
     The counts are cumulative: merged by maximum, they stay right however often a record is processed.
 
@@ -264,7 +265,7 @@ class PatternState:
         return {session for sample in self._samples for session, seen in sample.kept.items() if seen.agent in agents}
 
     def without(self, agents: Collection[int]) -> PatternState:
-        """What is left where some agents have seen nothing: this state itself where they have not."""
+        """The state without the counts of some agents, or this state itself if they have none."""
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self
@@ -348,7 +349,7 @@ class PatternState:
         return restored
 
     def hidden_json(self) -> str:
-        """As `state_json`, and what it is of, for a row without a public form."""
+        """Return `state_json` with the subject added, for a row without a public form."""
         shown = replace(self.to_pattern(""), hours=(), days=(), by_agent=())
         return self._json({"hidden": shown.to_json().decode()})
 
