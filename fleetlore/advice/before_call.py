@@ -179,10 +179,11 @@ def _transient_weight(pattern: Pattern, now: float) -> float:
 def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
     """Class and text of a failure, or the text alone if the class is made of its words."""
     text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
-    class_ = Quote(pattern.error_class, pattern.agents, "class")
+    agents = pattern.agents - pattern.other_words
+    class_ = Quote(pattern.error_class, agents, "class")
     if not text:
         return (class_,)
-    quote = Quote(text, pattern.agents, "error")
+    quote = Quote(text, agents, "error")
     is_of_text = pattern.error_class.islower() and all(part in text.lower() for part in pattern.error_class.split("_"))
     return (quote,) if is_of_text else (class_, ": ", quote)
 

@@ -50,6 +50,8 @@ class Pattern:
             of an agent no more than of the median agent.
         first_seen, last_seen: event times in seconds since the Unix epoch: when a second agent saw it (the first one
             while it is alone), and when it was seen last.
+        other_words: how many agents met it in other words than these, as far as is known: an error with a code is the
+            same one in any words.
         agents_lately: of a transient pattern: how many agents met it in the two minutes before `last_seen`.
         estimated: which figures are estimates, because more sessions were met than are kept: `all` (of calls, failures
             and sessions), `hours`, `days` (and `by_agent`). The others are exact.
@@ -78,6 +80,7 @@ class Pattern:
     sessions_failed: Count = 0
     first_seen: Moment = 0.0
     last_seen: Moment = 0.0
+    other_words: Count = 0
     agents_lately: Count = 0
     estimated: tuple[Figures, ...] = ()
     hours: tuple[tuple[int, Count, Count], ...] = ()

@@ -11,11 +11,13 @@ import msgspec
 import orjson
 from msgspec import Meta
 from msgspec.structs import asdict
+from msgspec.structs import replace as replace_fields
 
 from fleetlore.stats.intervals import wilson
-from fleetlore.wire.lore import NAMED_BACKERS, Figures, Level, Pattern
+from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
+from models.memory.wordings import Wordings, Words
 
 __all__ = ["Observation", "PatternState", "Period", "Subject"]
 
@@ -137,9 +139,15 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
     transient: bool = False
 
     @property
-    def words(self) -> tuple[bool, str, str, str]:
-        """The words that may differ between subjects of one id, which comes from an error's code. The smallest wins."""
+    def words(self) -> Words:
+        """The fields that may differ between subjects of one id: an error with a code has one id in any words."""
         return not self.transient, self.template, self.error_class, self.parent or ""
+
+    def in_words(self, words: Words) -> Subject:
+        lasting, template, error_class, parent = words
+        return replace_fields(
+            self, transient=not lasting, template=template, error_class=error_class, parent=parent or None
+        )
 
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -174,12 +182,13 @@ class PatternState:
     """Single writer per id. All of it merges, so it follows from the set of observations.
 
     Attributes:
-        subject: the one of those observed with the smallest `words`.
+        subject: in the words of most agents, so that one of them cannot speak for all.
         sample: of all sessions.
         first_seen: when the first agents met it. last: event time of the newest observation.
         timelines: `hours` and `days` of a tool and of a family, where a session counts in the period of its first
             observation; `minutes` of a class of transient errors, where it counts in every minute of its last one.
         names: of a tool: agents by hash, those with the smallest hashes.
+        wordings: of a failure: the words of its agents.
     """
 
     subject: Subject
@@ -188,6 +197,7 @@ class PatternState:
     last: float = field(default=0.0, init=False)
     timelines: dict[str, Timeline] = field(default_factory=dict, init=False)
     names: dict[int, str] = field(default_factory=dict, init=False)
+    wordings: Wordings = field(default_factory=Wordings, init=False)
 
     def __post_init__(self) -> None:
         level = self.subject.level
@@ -195,10 +205,11 @@ class PatternState:
         if level in ("tool", "family"):
             self.timelines["hours"] = Timeline(_HOUR_SECONDS, HOURS, HOURS_SESSIONS)
             self.timelines["days"] = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
-        self._time_minutes()
+        if self.subject.transient:
+            self._time_minutes()
 
     def _time_minutes(self) -> None:
-        if self.subject.level == "class" and self.subject.transient:
+        if self.subject.level == "class":
             self.timelines.setdefault("minutes", Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS))
 
     def add(
@@ -212,7 +223,7 @@ class PatternState:
     ) -> bool:
         """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
         subject = subject or self.subject
-        changed = self._describe(subject)
+        changed = self._describe(subject, seen.agent, session)
         changed |= self.sample.add(session, seen)
         for name, timeline in self.timelines.items():
             if name != "minutes":
@@ -226,12 +237,19 @@ class PatternState:
             changed |= self._name(seen.agent, agent_name[:_MAX_NAME])
         return changed
 
-    def _describe(self, subject: Subject) -> bool:
-        if subject.words >= self.subject.words:
-            return False
-        self.subject = subject
-        self._time_minutes()
-        return True
+    def _describe(self, subject: Subject, agent: int, session: int) -> bool:
+        if subject.transient:
+            self._time_minutes()
+        if subject.level not in PATTERN_LEVELS:
+            return False  # its words follow from its id
+        changed = self.wordings.note(agent, session, subject.words)
+        if changed:
+            self._choose_words()
+        return changed
+
+    def _choose_words(self) -> None:
+        words = self.wordings.of_most
+        self.subject = replace_fields(self.subject, template="") if words is None else self.subject.in_words(words)
 
     @property
     def _samples(self) -> list[CountSample]:
@@ -240,18 +258,24 @@ class PatternState:
     @property
     def size(self) -> int:
         """How many values of sessions it keeps, those of all periods included."""
-        return sum(len(sample) for sample in self._samples)
+        return len(self.wordings) + sum(len(sample) for sample in self._samples)
 
     @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
-        return {session for sample in self._samples for session in sample.kept}
+        return self.wordings.sessions.union(*(sample.kept for sample in self._samples))
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions out as if they had never been, with the names of agents of whom no other is kept; say whether
         any was there.
+
+        Their words go too. If no other words are known, the template is empty until the failure is met again.
         """
-        if not any([self.sample.discard(sessions), *(each.discard(sessions) for each in self.timelines.values())]):
+        is_worded = self.wordings.discard(sessions)
+        if is_worded:
+            self._choose_words()
+        samples = [self.sample.discard(sessions), *(each.discard(sessions) for each in self.timelines.values())]
+        if not is_worded and not any(samples):
             return False
         agents = {seen.agent for sample in self._samples for seen in sample.kept.values()}
         self.names = {agent: name for agent, name in self.names.items() if agent in agents}
@@ -262,7 +286,8 @@ class PatternState:
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
         """Hashes of the sessions of some agents (hashes of their names) that it knows."""
-        return {session for sample in self._samples for session, seen in sample.kept.items() if seen.agent in agents}
+        kept = {session for sample in self._samples for session, seen in sample.kept.items() if seen.agent in agents}
+        return kept | self.wordings.sessions_of(agents)
 
     def without(self, agents: Collection[int]) -> PatternState:
         """The state without the counts of some agents, or this state itself if they have none."""
@@ -301,6 +326,7 @@ class PatternState:
             sessions_failed=figures.failed,
             first_seen=self.first_seen.moment,
             last_seen=self.last,
+            other_words=self.wordings.others(self.subject.words),
             agents_lately=len({seen.agent for seen in lately}),
             hours=timelines["hours"].periods if "hours" in timelines else (),
             days=timelines["days"].periods if "days" in timelines else (),
@@ -343,6 +369,9 @@ class PatternState:
         restored = cls(Subject(*(getattr(pattern, name) for name in Subject.__struct_fields__)))
         restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
         restored.first_seen, restored.last = FirstSeen(kept["first"]), pattern.last_seen
+        restored.wordings = Wordings.from_rows(kept.get("words", ()))
+        if "minutes" in kept:
+            restored._time_minutes()
         for name, timeline in restored.timelines.items():
             timeline.restore(kept.get(name, ()), kept.get("k", {}).get(name, timeline.room // timeline.kept))
         restored.names = dict(kept.get("names", ()))
@@ -362,6 +391,8 @@ class PatternState:
         kept |= {name: timeline.to_rows() for name, timeline in self.timelines.items()}
         if self.timelines:
             kept["k"] = {name: timeline.k for name, timeline in self.timelines.items()}
+        if self.wordings:
+            kept["words"] = self.wordings.to_rows()
         if self.names:
             kept["names"] = sorted(self.names.items())
         return orjson.dumps(kept).decode()
