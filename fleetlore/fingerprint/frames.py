@@ -101,7 +101,7 @@ FRAMES = tuple(
         # Tracebacks of Python.
         ("mark", r"E {2,}", "==== FAILURES ====\nE   boom"),
         # Stacks of other languages.
-        ("drop", r"at (?:.*[:(]\S*\d+\)?$|[\w.$<>/ ]+\()", "at main (/a.js:3:1)\nboom"),
+        ("drop", r"at (?:(?:.*\s)?+[^\s:(]*+[:(]\S*\d\)?$|[\w.$<>/ ]+\()", "at main (/a.js:3:1)\nboom"),
         ("drop", r"\.\.\. \d+ (?:more|common)", "... 3 more\nboom"),
         ("drop", r"(?:node:|file:/|/|[A-Z]:\\)[^\s:]*:\d+(?::\d+)?$", "node:internal/loader:1148\nboom"),
         ("drop", r"throw \w+;?$", "throw err;\nboom"),
@@ -217,6 +217,8 @@ _WORDS = ("message", "msg", "detail", "details", "error_description", "error_mes
 _FIELDS = frozenset((*_CODES, *_NAMES, *_WORDS, "errors"))
 _OUTPUTS = ("stderr", "output", "aggregated_output", "stdout")
 _DECODER = json.JSONDecoder()
+# Python never writes these escapes, and its parser would print a warning of each.
+_NO_REPR = re.compile(r"(?<!\\)(?:\\\\)*+\\[^\\'\"nrtxuU]")
 # The place within a line at which JSON begins, and the status in front of it, which its fields repeat.
 _EMBEDDED = re.compile(r"(?:[:>-] |\d |\n)(?=\{ ?['\"]|\[\{ ?['\"])")
 _STATUS_BEFORE = re.compile(
@@ -326,7 +328,7 @@ def _unpacked(text: str) -> str:
         return _without_html(text) if "<" in text else text
     try:
         value, end = _decoded(text, start)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # no JSON, or cut
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # no JSON, no value of Python, or cut
         return " ".join(text.split()) if start == 0 and text[:1] == "{" else text
     codes: list[str] = []
     words: list[str] = []
@@ -342,6 +344,8 @@ def _decoded(text: str, start: int) -> tuple[Any, int]:
     if text[start + 1 : start + 2] != "'":
         return _DECODER.raw_decode(text, start)
     end = text.rfind("}") + 1
+    if _NO_REPR.search(text, start, end):
+        raise ValueError("no value that Python wrote")
     return ast.literal_eval(text[start:end]), end
 
 

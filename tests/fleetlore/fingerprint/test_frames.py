@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 import unicodedata
+import warnings
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -217,12 +219,30 @@ def test_a_class_that_an_earlier_version_made_of_the_words_is_made_again() -> No
         "{" * 8_000, "[" * 8_000, '{"error":' * 1_000, "{\n" * 4_000, "<html>" * 1_300, "<title>" * 1_100, "│ " * 4_000,
         "a.b" * 2_600, "a" * 8_000 + ":", "Error: A" + " b" * 4_000, "Caused by: " * 800, "Caused by:\n" * 800,
         "a:1: " * 1_600, "\x1b[" * 4_000, "\x1b]" * 4_000, "[a] " * 2_000, "at " * 2_600, "x\n" * 4_000, "=" * 8_000,
+        "at " + ":" * 7_900 + "\nboom", "at main (/a.js" + ":1" * 3_900 + ":\nboom", "at " + "a(" * 3_900 + "\nboom",
     ],
 )  # fmt: skip
 def test_no_frame_takes_long(text: str) -> None:
     began = time.process_time()
     failure_of("run", {}, None, text)
     assert time.process_time() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'error': {[1]: 2}}", "{'error': {{}}}", "{'error': {{'a': 1}: 'gone'}}", "{'error': {*[[]]}}",
+        "{'a': " + "-" * 7_000 + "1}", "{'a': " + "[" * 3_000 + "}", "{'a': " + "9" * 5_000 + "}",
+        "{'error': '\\d'}", "{'path': 'C:\\windows'}", "{'a': '\\x'}", "{'a': '\x00'}", "{'a': '\ud800'}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("before", ["", "boom: "])
+def test_no_dictionary_of_python_that_cannot_be_read_raises_or_warns(text: str, before: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = warned = Mock()
+        assert failure_of("run", {}, None, before + text).template
+    assert not warned.called
 
 
 # The output of a shell as coding agents frame it; # differs from call to call.
