@@ -1,9 +1,9 @@
 """Count the sessions and calls of real logs that are lost, in every form and with every damage that reports show.
 
 Real sessions of other people's agents are written in each form that an importer knows, whole and damaged, and read
-back. What goes in is counted here, without the importers: each session and each call is either an event, a call that
-the log leaves without a result, or a part that was passed over and counted with its reason. What is none of these is
-lost in silence. The logs are no part of this repository.
+back. This module counts the input without the importers. Each session and each call must come back as an event, as a
+call without a result in the log, or as a skipped part with a reason. Any other is lost in silence. The logs are not in
+this repository.
 """
 
 from __future__ import annotations

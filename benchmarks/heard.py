@@ -1,8 +1,8 @@
 """Count what advice shows in sessions of logs, by its source: `python -m benchmarks heard --data DIR`.
 
 A fifth of the agents (whole models) and of the tasks of each log are held out by the seed. The fleet learns from the
-other sessions through the stages in memory. Then agents make the calls of held-out sessions. Every line that they are
-shown is counted by its source (`fleetlore.advice.sources`) and by log.
+other sessions through the stages in memory. Then agents make the calls of held-out sessions. Every line shown to them
+is counted by its source (`fleetlore.advice.sources`) and by log.
 
 *Right* is counted where the log can tell:
 
@@ -71,10 +71,12 @@ class Count:
     """The lines of one source.
 
     Attributes:
-        right, of: how often it was right, and how often the log can tell.
-        kind_right, kinds: of warnings of calls that failed: of the right kind of failure, and all.
-        failing: calls that failed before or after which it was shown.
-        characters: of its texts.
+        right: how often it was right.
+        of: how often the log can tell.
+        kind_right: number of warnings of failed calls that named the right kind of failure.
+        kinds: number of all warnings of failed calls.
+        failing: number of failed calls before or after which it was shown.
+        characters: number of characters of its texts.
     """
 
     shown: int = 0

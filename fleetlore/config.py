@@ -291,7 +291,7 @@ class Settings:
         environ = embedded_environ()
         if "fetch_wait_ms" in stack and "FLEETLORE_FETCH_WAIT_MS" not in os.environ:
             found["fetch_wait_ms"] = stack["fetch_wait_ms"]
-        if "FLEETLORE_STATE_DIR" not in environ:  # each stack signs with a key of its own
+        if "FLEETLORE_STATE_DIR" not in environ:  # each stack signs with its own key
             found["state_dir"] = str(folder.data / "agents")
         found |= {name: value for name, value in overrides.items() if value is not None}
         return cls.from_env(environ, unknown_refused=unknown_refused, **found)
@@ -299,7 +299,7 @@ class Settings:
     def to_env(self) -> dict[str, str]:
         """The environment that gives these settings again in another process."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        # Where that process inherits the name of a secret's file, the secret itself is what counts.
+        # An inherited file name of a secret is cleared, so that the secret itself counts.
         files = {f"FLEETLORE_{f.name.upper()}_FILE": "" for f in fields(self) if f.metadata["secret"]}
         return files | {
             f"FLEETLORE_{name.upper()}": ",".join(value) if isinstance(value, tuple) else str(value)

@@ -131,10 +131,11 @@ class Found:
     """The live collections, compared with this release's.
 
     Attributes:
-        missing, other: names of missing collections, and of those with another schema or encoder.
-        versions: versions behind the aliases; several after an interrupted switch.
+        missing: names of missing collections.
+        other: names of collections with another schema or encoder.
+        versions: versions behind the aliases. There are several after an interrupted switch.
         made_by: maker of the first of `other`.
-        target: name of this release's version: one for a schema and an encoder.
+        target: name of this release's version. Each schema and encoder has its own.
     """
 
     missing: tuple[str, ...]
@@ -158,7 +159,7 @@ def look_at_collections(client: MilvusClient, encoder: Encoder) -> Found:
             made_by = made_by or found
             other.append(collection.name)
     names = [f"s{_SCHEMA}p{PATTERNS}_{encoder.sha256[:8]}{end}" for end in ("", "_again")]
-    # Missing collections need a new version beside the live one. An interrupted switch continues.
+    # Missing collections need a new version in addition to the live one. An interrupted switch continues.
     target = next((each for each in names if each not in versions), names[-1]) if missing else names[0]
     return Found(tuple(missing), tuple(other), frozenset(versions), made_by, target)
 

@@ -78,8 +78,8 @@ class MilvusStore:
     """The three collections. Calls run in threads, because pymilvus blocks.
 
     Args:
-        metrics: counts writes; None to count none.
-        version: version of the collections; None for the live one.
+        metrics: counts writes, if given.
+        version: version of the collections, or None for the live one.
         write_seconds: deadline of a write.
         check: called directly before each write; its errors propagate.
 

@@ -2,16 +2,16 @@
 
 An agent has proposals and chooses among them by its own weights. What it has read changes the weight of each:
 
-* a chance p that the proposal fails, stated for it: × (1 - p);
-* the very same call told to have failed: × 0.1; told as the last one of a session that succeeded: × 20;
-* a name in it that an error named more often than a call that worked held it: × 0.1. Otherwise × (1 + the share of its
-  names that worked).
+* If the text states a chance p that the proposal fails: × (1 - p).
+* If the text reports that the very same call failed: × 0.1. If it was the last call of a session that succeeded: × 20.
+* If errors named one of its names more often than working calls held it: × 0.1. Otherwise × (1 + the share of its names
+  that worked).
 
-A text tells stories. A line of a story tells of a failure if it says so (failed, error, in vain, does not exist …),
-and there the names are those in quotes outside of the call; or it tells of what works (worked, known here, `-> ok`, a
-numbered step), and there the names are all in the line. A line without a verdict has the verdict of its heading. A line
-that tells of neither is passed over. A call is the text in the brackets after a tool's name. An agent reads the first
-6,000 characters (`benchmarks.evaluate.recall`).
+A text is read line by line. A line reports a failure if it says so (failed, error, in vain, does not exist …). Its
+names are then those in quotes outside of the call. A line reports a success by its words too (worked, known here,
+`-> ok`, a numbered step). Its names are then all names in the line. A line without a verdict has the verdict of its
+heading, and is skipped if that has none. A call is the text in the brackets after a tool's name. An agent reads the
+first 6,000 characters (`benchmarks.evaluate.recall`).
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def health(
 ) -> None:
     """Show how often calls fail, with intervals, errors and trend.
 
-    WORLD says whose texts may teach other agents: of a `closed` tool (FLEETLORE_CLOSED_TOOLS) what a quorum received,
-    of an `SQL` tool the same where the call is one statement, of an `open` tool only what agents used themselves.
+    WORLD says which texts of a tool may teach other agents. `closed` (FLEETLORE_CLOSED_TOOLS): texts that a quorum
+    received. `SQL`: the same, if the call is one statement. `open`: only words that agents used themselves.
     """
     if hours is not None and days is not None:
         raise typer.BadParameter("give --hours or --days, not both")

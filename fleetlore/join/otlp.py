@@ -1,7 +1,7 @@
 """Receive OpenTelemetry's OTLP over HTTP and gRPC, hold spans until their trace has ended, and send it as a session.
 
-What cannot be held is answered so that the exporter or the Collector sends it again: by 429 and Retry-After over HTTP,
-by UNAVAILABLE over gRPC.
+If there is no room for an export, the exporter or the Collector is asked to send it again: by 429 and Retry-After over
+HTTP, by UNAVAILABLE over gRPC.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLACE_BYTES = 2_000
 _MAX_RUNS = 16
 _MAX_CLOSED = 10_000
 _SPANS_AT_ONCE = 256
-# Reading an export raises these if it is none.
+# Reading a body that is no export raises these.
 _NO_OTLP = (ValueError, DecodeError, RecursionError)
 # Spans of a trace come children first, from several processes and in batches of some seconds.
 _SILENT_SECONDS = 15.0
@@ -82,7 +82,7 @@ class Traces:
             session, runs = self._closed[span.trace]
             succeeded = evaluation_of(span, runs)
             if session and succeeded is not None:
-                # The agent may have ended too, and then nobody can be told.
+                # The agent may have ended too, and then it cannot be informed.
                 with suppress(NotOpen):
                     self._fleet.feedback(session, "success" if succeeded else "failure")
             else:
@@ -181,7 +181,7 @@ def receiving_app(traces: Traces) -> Starlette:
 
 
 def _why(error: Exception) -> str:
-    """Count an export that is none; return why."""
+    """Count a body that is no export, and return the reason."""
     refused("no_otlp", str(error))
     return f"no OTLP: {error}"
 
@@ -201,7 +201,7 @@ def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
 
 
 async def _body(request: Request, encoding: str) -> bytes | None:
-    """The body, unpacked; None where it is too large, which is known before all of it is here.
+    """The unpacked body, or None if it is too large, which shows before the whole body has arrived.
 
     Raises:
         ValueError: it is not packed as it says.

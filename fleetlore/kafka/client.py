@@ -59,7 +59,7 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
         "enable_auto_commit": False,
         "isolation_level": "read_committed",
         "auto_offset_reset": "earliest",
-        # The fetching task wakes by itself for all that it waits for. The default is a look every 200 ms.
+        # The fetching task wakes on every event that it waits for. By default it also polls every 200 ms.
         "consumer_timeout_ms": 5_000,
         **settings,
     }

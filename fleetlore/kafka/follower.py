@@ -166,7 +166,7 @@ class Follower:
     async def _present_ends(self, consumer: Any) -> dict[TopicPartition, int]:
         if isinstance(consumer, RelayConsumer):
             return await _ends(consumer)
-        # On a connection of its own: Kafka answers the follower's only after the fetch that waits there.
+        # Use a separate connection: on the follower's, Kafka answers only after the fetch that waits there.
         async with observer(self._bootstrap) as asking:
             return await end_offsets(asking, consumer.assignment())
 

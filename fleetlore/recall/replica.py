@@ -60,16 +60,17 @@ class LoreReplica:
 
     Args:
         bootstrap: Kafka bootstrap servers.
-        fetch_wait_ms: how long the broker may hold a fetch open; lower is sooner and costs more requests.
-        most_bytes: of memory that the index may take, estimated; None for all lore, as a command shows it.
-        lock: is held while the index changes, for readers on other threads.
+        fetch_wait_ms: how long the broker may hold a fetch open. Lower values reduce latency and cost more requests.
+        most_bytes: bytes of memory that the index may take, estimated, or None for all lore, as commands show it.
+        lock: held while the index changes, for readers on other threads.
 
     Attributes:
         index: all lore known so far.
         topics: followed.
         newest_records: it begins so many records before the ends of all partitions together.
         awaited_records: older records that are read before it is `loaded`, or all if there are fewer.
-        pause_seconds: between two fetches of older records once it is loaded: a quarter of a core at the most.
+        pause_seconds: pause between two fetches of older records once it is loaded. They then take at most a quarter
+            of a core.
     """
 
     newest_records = 15_000

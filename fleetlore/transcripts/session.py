@@ -1,4 +1,4 @@
-"""Hold one session as somebody else's log has it, collect it call by call, and make the events that it becomes."""
+"""Hold one session of a foreign log, collect it call by call, and turn it into events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetlore.wire.events import Event, Kind
 
 # Seconds between two events if the log has no times.
 _TICK_SECONDS = 0.001
-#: What reading a log raises that is not of its form: no JSON, or JSON of another shape.
+#: Reading a log of another form raises these: it is no JSON, or JSON of another shape.
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 _MAX_GOAL = 2_000
@@ -40,13 +40,13 @@ class LoggedSession:
 
     Attributes:
         events: (kind, data) in order, without its start and end.
-        times: of the events, in seconds since the Unix epoch; empty where the log has none.
+        times: times of the events, in seconds since the Unix epoch, or empty if the log has none.
         source: where it was logged: a benchmark, a product, a team.
-        place: where it acted: a database, a repository, a host; empty where the log does not say.
-        conversation: that it is a part of; empty where the log does not say.
-        written: when its file was written, in seconds since the Unix epoch; 0 where it has none.
-        unanswered: calls of which the log has no result; they are no events.
-        left_out: how many other parts of the log are no events, by reason.
+        place: where it acted (a database, a repository, a host), or "" if the log does not say.
+        conversation: the conversation that it is a part of, or "" if the log does not say.
+        written: when its file was written, in seconds since the Unix epoch, or 0 without a file.
+        unanswered: number of calls without a result in the log. They are no events.
+        left_out: number of other parts of the log that are no events, by reason.
     """
 
     session: str
@@ -76,7 +76,7 @@ class LoggedSession:
         return [("session.started", started), *self.events, ("session.ended", ended)]
 
     def end(self, reward: float | None, succeeded: bool | None = None) -> None:
-        """Note how it ended: with a reward of which more than half is a success, or as the log says."""
+        """Note how it ended: as the log says, or else by the reward. A reward above one half is a success."""
         self.reward = reward
         if succeeded is None and reward is not None:
             succeeded = reward > 0.5
@@ -98,9 +98,9 @@ class Conversation:
     Args:
         form: name of the log's form.
         parts: texts that tell the session from others of its form.
-        goal: the first message of a person by default.
-        seen: calls and messages of the sessions that were read before; those of this one are added. A copy of one is
-            history and counts only where it was seen first.
+        goal: the goal. By default it is the first message of a person.
+        seen: calls and messages of the sessions that were read before. Those of this one are added. A copy is history,
+            and counts only in the session where it was seen first.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Conversation:
         self._ended: list[object] = []
 
     def say(self, role: str, text: str, time: float = 0.0) -> None:
-        """A message; the empty one is none."""
+        """Add a message. An empty one is ignored."""
         if text.strip():
             if role == "user":
                 self.session.goal = self.session.goal or text[:_MAX_GOAL]
@@ -156,8 +156,8 @@ class Conversation:
         """A call's result. It is counted and left out if the log does not have the call.
 
         Args:
-            marked: whether the log marks it as failed; None if the log does not say.
-            tool: its name, if the result states it.
+            marked: whether the log marks it as failed, or None if the log does not say.
+            tool: name of the tool, if the result states it.
         """
         if id in self._history and id not in self._open:
             return

@@ -1,7 +1,7 @@
 """Read the spans of an OTLP export, and map those of agents and tools to the events of a session.
 
-The names of `gen_ai.*` are in development and differ between emitters, so each fact has a list of names of which the
-first that is there counts.
+The names of `gen_ai.*` are in development and differ between emitters, so each fact has a list of names. The first name
+that the span has counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AGENT_KINDS = {("gen_ai.operation.name", "invoke_agent"), ("openinference.span.
                 ("traceloop.span.kind", "workflow"), ("traceloop.span.kind", "agent")}  # fmt: skip
 #: The store that a `search_memory` span names where it is the fleet's own lore.
 MEMORY_STORE, OURS = "gen_ai.memory.store.id", "fleetlore"
-#: What was made of an answer: an event of the agent's span, or a record of its own below that.
+#: The evaluation of an answer: an event of the agent's span, or a separate record below that span.
 _EVALUATION = "gen_ai.evaluation.result"
 _PASSED, _FAILED = ("pass", "passed", "correct"), ("fail", "failed", "incorrect")
 _TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
@@ -49,7 +49,7 @@ _GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
 _CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")
 _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
-# As protobuf's own JSON has it, and as OTLP's.
+# The status in protobuf's JSON, and in OTLP's.
 _STATUS_OK, _STATUS_ERROR = ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)
 _TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords")
 # Reading a record raises these if it is malformed; the last two for numbers and nesting that no exporter writes.
@@ -66,11 +66,12 @@ class Span(NamedTuple):
     """A span that ended.
 
     Attributes:
-        trace, id, parent: in hex; the parent is empty for a root.
-        start, end: in seconds since the Unix epoch.
-        attributes: with those of its resource.
-        failed, worked: its status is ERROR, or OK; mostly it is neither.
-        events: names and attributes.
+        trace, id, parent: ids in hex. The parent is empty for a root.
+        start, end: times in seconds since the Unix epoch.
+        attributes: its attributes and those of its resource.
+        failed: whether its status is ERROR.
+        worked: whether its status is OK. Most spans have neither status.
+        events: names and attributes of its events.
     """
 
     name: str
@@ -87,7 +88,7 @@ class Span(NamedTuple):
 
 
 def session_of(spans: Sequence[Span]) -> LoggedSession | None:
-    """Make the session that the spans of a trace describe; None if no tool was called."""
+    """Make the session that the spans of a trace describe, or return None if no tool was called."""
     called = (each for each in spans if _is(each, _TOOL_KINDS) and each.attributes.get(MEMORY_STORE) != OURS)
     tools = sorted(called, key=lambda span: (span.end, span.start, span.id))
     if not tools:
@@ -133,8 +134,9 @@ def is_agent(span: Span) -> bool:
 
 
 def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
-    """Whether a run succeeded, as the labels of its evaluations say; None where a span has none, or is of something
-    else. Nothing says how a score is to be read.
+    """Whether a run succeeded by the labels of its evaluations, or None if a span has none or is no agent's run.
+
+    Scores are not read, because their scale is not stated.
 
     Args:
         runs: ids of the spans that are agents' runs.
@@ -147,13 +149,13 @@ def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
 
 
 def _is_unknown(span: Span) -> bool:
-    """Whether it was cancelled, so that nobody knows how it would have ended."""
+    """Whether it was cancelled, so that its end is unknown."""
     kinds = [str(attributes.get("exception.type", "")) for name, attributes in span.events if name in _EXCEPTIONS]
     return any(kind.rpartition(".")[2] in _CANCELLED for kind in (*kinds, str(span.attributes.get("error.type", ""))))
 
 
 def _error(span: Span) -> str | None:
-    """The class and the text of a span's error; None if it has no error."""
+    """The class and the text of a span's error, or None if it has no error."""
     for name, attributes in span.events:
         if name in _EXCEPTIONS:
             kind, text = str(attributes.get("exception.type", "")), str(attributes.get("exception.message", ""))
@@ -185,13 +187,14 @@ def _said(value: Any) -> str:
 
 
 def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | ValueError]:
-    """Spans of an export in the form `application/json` or `application/x-protobuf`; an error for each that is none.
+    """Yield the spans of an export in the form `application/json` or `application/x-protobuf`. A malformed span gives
+    an error.
 
     Args:
-        logs: it is one of logs, of which those that evaluate a span are taken for spans below it.
+        logs: whether it is an export of logs. A log record that evaluates a span is read as a span below that.
 
     Raises:
-        ValueError, DecodeError: it is no export at all.
+        ValueError, DecodeError: the body is no export at all.
     """
     if form == "application/json":
         export = read_json(body)

@@ -49,8 +49,8 @@ class Verdict(NamedTuple):
     """How a call ended.
 
     Attributes:
-        error: text of its error; None if it worked.
-        made: whether the tool was called at all. If not, nothing is known of the tool.
+        error: text of its error, or None if it worked.
+        made: whether the tool was called at all. If not, the call says nothing about the tool.
     """
 
     error: str | None = None
@@ -61,8 +61,8 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
     """Decide how a call ended.
 
     Args:
-        marked: whether its maker marked it as failed; None without a mark. Only a field of the result that marks it as
-            failed overrules a mark of success.
+        marked: whether its maker marked it as failed, or None without a mark. Only a field of the result that marks it
+            as failed overrules a mark of success.
     """
     error = _stated_error(result, 0, weak=marked is not False)
     if error is None and marked:
@@ -75,7 +75,7 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
 
 
 def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
-    """The error that the fields of a result state; None if they state none.
+    """The error that the fields of a result state, or None if they state none.
 
     Args:
         weak: whether fields that also occur in what a tool found (`error`, `status`) are looked at.
@@ -108,7 +108,7 @@ def _text_of(result: object) -> str:
 
 
 def json_or_text(value: object) -> Any:
-    """The value that JSON in a text stands for; the text itself if it is no JSON."""
+    """Decode JSON in a text. Return the text itself if it is no JSON."""
     if isinstance(value, str):
         try:
             return read_json(value)
@@ -118,7 +118,7 @@ def json_or_text(value: object) -> Any:
 
 
 def text_of_content(content: object) -> str:
-    """The text of a message's content: a text, or a list of parts of which some are texts."""
+    """The text of a message's content. The content is a text, or a list of parts with texts among them."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -1,8 +1,8 @@
 """Parse shell text into the commands it would run, for rules that look at what is done to which argument.
 
-Not a shell: it expands nothing. It tells words from quoted text, one command from the next, and what runs inside
-another (`sudo`, `bash -c`, `$(…)`), so that `rm -rf / tmp/x` and `rm -rf /tmp/x` are two things and `echo "rm -rf /"`
-is a third.
+It is no shell and expands nothing. It separates words from quoted text, one command from the next, and a command from
+the one that it runs inside (`sudo`, `bash -c`, `$(…)`). So it tells apart `rm -rf / tmp/x`, `rm -rf /tmp/x` and
+`echo "rm -rf /"`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shlex import shlex
 from typing import NamedTuple
 
 MAX_TEXT = 3 * 1024
-# Words and operators that are looked at: what is more stands in a loop that a machine wrote.
+# Words and operators that are read. Only loops that a machine wrote have more.
 _MAX_TOKENS = 512
 # Characters read in all, with what runs inside another command; each text counts for so many more.
 _MAX_READ, _PER_TEXT = 2 * MAX_TEXT, 64
@@ -40,9 +40,9 @@ class Command(NamedTuple):
     """One simple command.
 
     Attributes:
-        words: program and arguments, unquoted; the program without its folder.
+        words: program and arguments, unquoted. The program has no folder.
         into: files that it writes to by redirection.
-        reads: program of the command whose output it reads through a pipe or substitution; empty where there is none.
+        reads: program of the command whose output it reads through a pipe or substitution, or "".
     """
 
     words: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Decode what anybody may have written: bytes that cannot be read raise msgspec.DecodeError, a ValueError.
+"""Decode untrusted bytes: those that cannot be read raise msgspec.DecodeError, a ValueError.
 
-msgspec itself also raises RecursionError for what is nested too deep, and UnicodeDecodeError for what is no UTF-8. A
-follower of a topic that expects neither would meet the same record again after every restart.
+msgspec itself also raises RecursionError for values that are nested too deep, and UnicodeDecodeError for bytes that are
+no UTF-8. A follower of a topic that expects neither would meet the same record again after every restart.
 
 Our own records are read by `json_reader`. JSON that other makers wrote is read by `read_json`, which loses nothing.
 """

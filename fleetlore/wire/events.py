@@ -13,7 +13,7 @@ twice is the same event.
 | `session.ended` | success, failure or unknown, and a reward where the environment gave one |
 | `feedback` | a later correction of the verdict, on a topic of its own; the agent is the one who gives it |
 
-What is an event and what is none `fleetlore.wire.incoming` says, as a type.
+`fleetlore.wire.incoming` defines, as a type, which values are events.
 
 A Kafka record is one event, or a JSON array of events of one partition, because a stream processor pays per record.
 CloudEvents' Kafka binding has no batch mode; an array therefore has a content type of its own.
@@ -58,7 +58,7 @@ MAX_SEQUENCE = 1_000_000
 MAX_ID_LENGTH = 256
 MAX_FUTURE_SECONDS = 300.0
 
-# Of a record.
+# Bounds of a record.
 MAX_EVENTS = 64
 MAX_BYTES = 256 * 1024
 MAX_EVENT_BYTES = 256 * 1024
@@ -148,7 +148,7 @@ def fitting_name(name: str, default: str = "unnamed") -> str:
 
 
 def finite(value: Any) -> float | None:
-    """Return a reward or a duration as every stage accepts it: a finite number, or None if it is none."""
+    """Return a reward or a duration as every stage accepts it: a finite number, or None for any other value."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,6 +1,6 @@
-"""Say what an event is, as a type, and why a text or a dictionary is none.
+"""Define an event as a type, and give the reason why a text or a dictionary is no event.
 
-Every reader of events, a worker's first stage or a relay, takes the same ones and gives a bad one the same reason.
+Every reader of events, a worker's first stage or a relay, accepts the same ones and gives a bad one the same reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STARTED, ACTION, OUTCOME, MESSAGE, ENDED, FEEDBACK = ev.EventType
 
 
 class Data(msgspec.Struct, kw_only=True, gc=False):
-    """What the stages read of an event's `data`; the names are those of `fleetlore.wire.events`."""
+    """The fields of an event's `data` that the stages read. Their names come from `fleetlore.wire.events`."""
 
     tool: _Name | None = field(default=None, name=ev.TOOL)
     arguments: Any = field(default=None, name=ev.ARGUMENTS)
@@ -93,7 +93,7 @@ def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> In
 
 
 def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | None:
-    """What the type does not say: why it is none of `tenant`, or of now; None where it is good."""
+    """Check the rules that the type does not cover. Return why the event is refused, or None if it is good."""
     kind, tool = event.type, event.data.tool
     if event.tenant is not UNSET and event.tenant != tenant:
         return InvalidEvent("foreign_tenant", f"the event claims tenant {event.tenant!r} on a topic of {tenant!r}")
@@ -112,7 +112,7 @@ def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | No
 
 
 def invalid(error: msgspec.ValidationError) -> InvalidEvent:
-    """What the type does not take, with the reason that its dead letter gets."""
+    """Turn an error of the type's check into the reason of a dead letter."""
     text = str(error)
     said, at, field = text.rpartition(" - at `$.")
     if not at:

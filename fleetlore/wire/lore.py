@@ -20,14 +20,14 @@ Figures = Literal["all", "hours", "days"]
 Level = Literal["tool", "call", "family", "class", "exact"]
 ItemKind = Literal["recovery", "strategy"]
 
-# Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls none of which need have failed.
+# Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls, even if all of them worked.
 LOOP = "loop"
 
-# Agents of a pattern that are told apart: what more have seen does not hang on the word of a few.
+# A pattern lists the agents that saw it up to this number. With more, a few false reports do not matter.
 NAMED_BACKERS = 8
-# Before the names, in the title of a recovery, that worked where an error had rejected another.
+# The title of a recovery has this before the names that worked in place of a rejected one.
 INSTEAD_OF = " — instead"
-# Of a way that solved a task: before the goal in its title.
+# The title of a way that solved a task has this before the goal.
 HOW_TO = "How to: "
 
 PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
@@ -42,24 +42,24 @@ class Pattern:
         level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too.
         parent: the next coarser row: exact → class → family; call → tool.
         call: of an `exact` pattern: the kind of call that met it, whose health row says how often it works.
-        transient: a fault that passes by itself (503, time-out, rate limit): never a lesson.
-        calls: how many calls (of a failure pattern: the same as `failures`; of a loop: those in it).
-        failures: how many of them failed; of a loop 0, for it says nothing of how often calls fail.
-        sessions, agents: how many distinct ones saw it.
-        sessions_ended, sessions_failed: of those sessions, how many are known to have ended well or badly, and badly;
-            of an agent no more than of the median agent.
-        first_seen, last_seen: event times in seconds since the Unix epoch: when a second agent saw it (the first one
-            while it is alone), and when it was seen last.
-        other_words: how many agents met it in other words than these, as far as is known: an error with a code is the
-            same one in any words.
-        agents_lately: of a transient pattern: how many agents met it in the two minutes before `last_seen`.
-        estimated: which figures are estimates, because more sessions were met than are kept: `all` (of calls, failures
-            and sessions), `hours`, `days` (and `by_agent`). The others are exact.
-        hours, days: of a tool or a family: (number of the hour or day since the epoch, calls, failures), newest first;
-            a session counts where it first saw it. Periods without a call are left out.
-        by_agent: of a tool: (agent, calls, failures) over the days, the surest to be failing first; at most a few
-            agents.
-        seen_by: hashes of the names of all agents that saw it; empty where there are more than `NAMED_BACKERS`.
+        transient: whether it is a transient fault (503, time-out, rate limit), which is never a lesson.
+        calls: number of calls. A failure pattern has as many as `failures`, and a loop counts the calls in it.
+        failures: number of calls that failed. A loop has 0, because it is no measure of how often calls fail.
+        sessions, agents: numbers of distinct sessions and agents that saw it.
+        sessions_ended: number of those sessions whose end is known. No agent counts for more than the median agent.
+        sessions_failed: number of those that ended badly, counted in the same way.
+        first_seen: event time in seconds since the Unix epoch when a second agent saw it, or the first agent while it
+            is the only one.
+        last_seen: event time in seconds since the Unix epoch when it was seen last.
+        other_words: number of agents, as far as is known, that met it in other words than these. An error with a code is
+            the same one in any words.
+        agents_lately: number of agents that met a transient pattern in the two minutes before `last_seen`.
+        estimated: figures that are estimates, because more sessions were met than are kept: `all` (calls, failures and
+            sessions), `hours`, `days` (and `by_agent`). The others are exact.
+        hours, days: (number of the hour or day since the epoch, calls, failures) of a tool or a family, newest first.
+            A session counts in the period in which it first saw it. Periods without a call are left out.
+        by_agent: (agent, calls, failures) of a tool over the days, for a few agents, the surest to be failing first.
+        seen_by: hashes of the names of all agents that saw it, or empty if there are more than `NAMED_BACKERS`.
     """
 
     id: str
@@ -112,23 +112,25 @@ class MemoryItem:
 
     Attributes:
         when: the situation in which it applies, in words.
-        tool, pattern, task: the same for a machine: the tool, the class-level pattern id and the task it is about;
-            empty or None where it is not bound to one.
-        remedy: the call that helped, `{"tool": str}`; if one value was changed, also `"change"`: name of the argument,
-            value that failed, value that worked.
-        was, now: of a changed call: the parts that are gone and those that came, as the title shows them; of an
-            argument `name=value`.
-        danger: in a session that backs it a call of it, as it was made, could do harm (`fleetlore.watch.harm`).
-        support: how many distinct sessions back it, in the very words that it says; `agents`: how many distinct agents;
-            `goals`: how many distinct goals these sessions had.
-        delayed: how many of the agents did not get there by their next call: to the others it was no news.
-        against: how many distinct sessions contradict it, were their agents as busy as those that back it: one agent
-            contradicts as much as one agent backs.
+        tool, pattern, task: the same for a machine: the tool, the class-level pattern id and the task it is about. They
+            are empty or None if it is not bound to one.
+        remedy: the call that helped, `{"tool": str}`. If one value was changed it also has `"change"`: name of the
+            argument, value that failed, value that worked.
+        was: the parts of a changed call that are gone, as the title shows them. An argument is `name=value`.
+        now: the parts that came, in the same form.
+        danger: whether a call of it could do harm as a backing session made it (`fleetlore.watch.harm`).
+        support: number of distinct sessions that back it with these very words.
+        agents: number of distinct agents of these sessions.
+        goals: number of distinct goals of these sessions.
+        delayed: number of the agents that did not get there by their next call. To the others it was no news.
+        against: number of distinct sessions that contradict it, scaled as if their agents were as busy as those that
+            back it: one agent contradicts as much as one agent backs.
         sessions: keys of a few of those sessions, by which a person finds them in the console or in Milvus. They are
-            hashes (`session_key`): readers of lore learn no ids of others.
-        first_seen, last_seen: event times in seconds since the Unix epoch: when a second agent contributed (the first
-            one while it is alone), and the newest session; 0 where it is not known.
-        version: of the distiller.
+            hashes (`session_key`), so readers of lore learn no ids of others.
+        first_seen: event time in seconds since the Unix epoch when a second agent contributed (the first agent while it
+            is the only one), or 0 if unknown.
+        last_seen: event time of the newest session in seconds since the Unix epoch, or 0 if unknown.
+        version: version of the distiller.
     """
 
     id: str
@@ -158,25 +160,25 @@ class MemoryItem:
 
     @property
     def text(self) -> str:
-        """What it says, as one text: a search finds it by this."""
+        """Its whole content as one text, by which a search finds it."""
         return "\n".join((self.title, self.description, self.when, self.content))
 
     def standing(self) -> float:
-        """What the item is backed by, halved for each half-life since it was last seen, as a logarithm to base 2.
+        """The item's backing, halved for each half-life since it was last seen, as a logarithm to base 2.
 
-        Agents count first: what many sessions of one agent say may be that agent's own, so all of them count less than
-        one agent more. Contradictions take their share of both. Of two items the same one stands higher at any moment,
-        so items can be kept in order without a clock.
+        Agents count first: many sessions of one agent may report that agent's own peculiarity, so all of them count
+        less than one more agent. Contradictions reduce both shares. The order of two items never changes with time, so
+        items can be kept in order without a clock.
         """
         return standing(self.agents, self.support, self.against, self.last_seen)
 
     def worth(self) -> tuple[float, int, float, str]:
-        """Sort key of items about different things, by what they tell those who meet another task; higher is better.
+        """Sort key of items about different things by their use for another task; higher is better.
 
-        - breadth: agents that did not get there by their next call, at most as many as goals, less the share that
-          contradicts; 0 where one agent or one goal alone backs the item;
-        - scope: 3 backed by several goals, 2 an error met at one goal, 1 the way that solved one;
-        - `standing`; then the id.
+        - Breadth: agents that did not get there by their next call, at most as many as goals, less the share that
+          contradicts. It is 0 if one agent or one goal alone backs the item.
+        - Scope: 3 backed by several goals, 2 an error met at one goal, 1 the way that solved one.
+        - `standing`, then the id.
         """
         goals = 1 if self.task else self.goals  # what solved a task is that task's
         scope = 3 if goals > 1 else 1 if self.kind == "strategy" else 2

@@ -45,7 +45,7 @@ def session_key(agent: str, session: str, part: int = 0) -> str:
 
 
 def review_key(session: str) -> str:
-    """Return the key of what others said of an id: feedback names no agent, and counts for every session of the id."""
+    """Return the key of feedback on an id: feedback names no agent, and counts for every session of the id."""
     return f"review/{session_key('', session)}"
 
 

@@ -27,12 +27,12 @@ class TopicSpec:
 
     Attributes:
         name: the last part of the topic's name.
-        key: what a record's key is; `-` where a record holds several values and its partition says it all.
-        compacted: the newest value of each key is kept for ever; an empty value (a tombstone) deletes the key.
-        retention_days: how long a record is kept where the topic is not compacted.
-        holds: what the value is, for the documentation.
-        partitions: how many; None is the setting `FLEETLORE_PARTITIONS`.
-        keyed: a key's partition matters, so that adding partitions tears apart what belongs together.
+        key: meaning of a record's key, or `-` if a record holds several values and only its partition matters.
+        compacted: whether the newest value of each key is kept for ever. An empty value (a tombstone) deletes the key.
+        retention_days: how long a record is kept if the topic is not compacted.
+        holds: meaning of the value, for the documentation.
+        partitions: number of partitions, or None for the setting `FLEETLORE_PARTITIONS`.
+        keyed: whether a key's partition matters, so that adding partitions would split the records of a key.
     """
 
     name: str
@@ -66,8 +66,8 @@ class TopicSpec:
         }
         if self.compacted:
             # Only closed segments are compacted. At Kafka's week and gigabyte, an agent that starts would read days of
-            # counts that have long been replaced. Tombstones stay for a week, for readers that were away. What was
-            # erased leaves the log within a day of the next write to its partition, however little is written.
+            # counts that have long been replaced. Tombstones stay for a week, for readers that were away. Erased
+            # records leave the log within a day of the next write to their partition, however little is written.
             # Agents read these topics. Their base install has no zstd, snappy or lz4, which a broker's own
             # `compression.type` may be.
             stated |= {

@@ -1,7 +1,7 @@
-"""Define trajectories, a closed session in short, and the verdict on one: what the stages after the first hand on.
+"""Define trajectories (closed sessions in short) and verdicts: the records that the stages after the first hand on.
 
-They are msgspec structs: one pass decodes the JSON, checks its types and makes the objects, at a fifth of the cost of a
-decoder, a check and a class of our own. What has its default is left out of the JSON.
+They are msgspec structs: one pass decodes the JSON, checks its types and makes the objects. Separate steps would cost
+five times as much. Fields with their default are left out of the JSON.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ __all__ = [
 ]
 
 MAX_TEXT = 2000
-# Of a result that says what there is (`models.place_names.shows_schema`): databases of 24 tables take half of it.
+# Characters kept of a result that lists a schema (`models.place_names.shows_schema`). Databases of 24 tables take half.
 MAX_SCHEMA = 6000
 
-# Of a digest: it fits a Milvus field (65,535 bytes) with room for what is kept beside it.
+# Bytes of a digest. It fits a Milvus field (65,535 bytes) with room for the other parts of the row.
 DIGEST_BYTES = 60_000
-# What is kept is what is learned from: of sessions of 120 short calls, 32 held a quarter of the remedies. Of calls with
-# long texts fewer fit.
+# Steps of a digest. Lessons come from kept steps only: in sessions of 120 short calls, 32 steps held a quarter of the
+# remedies. Fewer steps fit if their texts are long.
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
 # Kinds of calls counted of those that are left out, and their bytes: a tool's name may have 1 kB, all else about 200 B.
 _MOST_LEFT_OUT, _LEFT_OUT_BYTES = 128, 32 * 1024
 # Loops counted of a session: up to 1 kB each.
 MAX_LOOPS = 32
-# Of a result. Calls and errors are kept whole where the session fits, since calls are compared; the least that is left
-# of them is as much.
+# Characters of a result in a digest. Calls and errors are kept whole if the session fits, since calls are compared.
+# Otherwise they keep at least as many characters.
 DIGEST_TEXT = 300
 # `LoopDetector` compares the next call with so many calls, and so many characters of their words.
 _COMPARED_CALLS, _COMPARED_TEXT = 7, 1_001
@@ -87,7 +87,7 @@ class JsonStruct(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, value: bytes) -> Self:
-        """Raises msgspec.DecodeError (a ValueError) for what is none."""
+        """Decode it from JSON. Raises msgspec.DecodeError (a ValueError) for other bytes."""
         return json_reader(cls)(value)
 
 
@@ -100,23 +100,23 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """One tool call that ended, or one message.
 
     Attributes:
-        sequence: its place in the session.
-        role: `tool` for a call; else who spoke (`user`, `assistant`, …), with the text in `result`.
+        sequence: its position in the session.
+        role: `tool` for a call, or else the speaker (`user`, `assistant`, …), with the text in `result`.
         arguments: JSON or text, at most `MAX_TEXT` characters (`clip`).
-        result: at most `MAX_TEXT` characters, or `MAX_SCHEMA` where it says what there is.
-        call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`); empty for a message.
-        family, pattern, exact: ids of the failure at its three levels; None where it worked. `pattern` is the class
-            level.
-        template: the masked text of the error; empty where the call worked.
+        result: at most `MAX_TEXT` characters, or `MAX_SCHEMA` if it lists a schema.
+        call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`), or "" for a message.
+        family, pattern, exact: ids of the failure at its three levels, or None if the call worked. `pattern` is the
+            class level.
+        template: the masked text of the error, or "" if the call worked.
         about: the names in the call that the error is about, in lower case and sorted.
-        transient: the failure is one that passes by itself.
+        transient: whether the failure is transient.
         advice: ids of the lore the agent was given before the call.
-        withheld: ids of the lore that it would have been given, but for the draw that measures what lore is worth.
+        withheld: ids of the lore that the holdout withheld.
         adapter: version of the adapter the agent ran.
-        loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) that the session was in with this call;
-            None in none.
-        mark: stands for the whole arguments and result where a session may go on and its loops be looked for
-            (`fleetlore.fingerprint.loops.mark_of`); else empty.
+        loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) that the session was in with this call,
+            or None outside of a loop.
+        mark: replaces the whole arguments and result for the detection of loops if a session may go on
+            (`fleetlore.fingerprint.loops.mark_of`), or "".
     """
 
     sequence: Sequence
@@ -209,11 +209,11 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
 
     Attributes:
-        session: the id that its sender knows. A claim is of the sender's own session; any other feedback is of every
-            session with this id.
+        session: the id that its sender knows. A claim is about the sender's own session. Any other feedback is about
+            every session with this id.
         time: event time in seconds since the Unix epoch.
         by: the agent or person who gave it.
-        claimed: it came among the agents' events, where whoever may write events can give it. Any other counts first.
+        claimed: whether it came among the agents' events, to which every agent may write. Other feedback counts first.
     """
 
     session: str
@@ -228,7 +228,7 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     @property
     def _rank(self) -> tuple[bool, float, str, bool]:
-        # Of two that one person gave at one time the failure counts: a success that is none does more harm.
+        # If one person gave two at the same time, the failure counts: a false success does more harm.
         return not self.claimed, self.time, self.by, self.label == "failure"
 
 
@@ -237,19 +237,20 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     Attributes:
         part: 0 for the first (and nearly always only) part.
-        started: event time of the part's first event, `ended`: the latest, in seconds since the Unix epoch.
-        ending: what the session itself or its environment said; `continued` where it was closed without an end.
-        reward: where the environment gave one.
-        events: how many events it was made from.
-        missing: events that never arrived, by the gaps in the sequence.
+        started: event time of the part's first event, in seconds since the Unix epoch.
+        ended: the latest event time, in seconds since the Unix epoch.
+        ending: how it ended by its own word or its environment's, or `continued` if it was closed without an end.
+        reward: the environment's reward, if any.
+        events: number of events it was made from.
+        missing: number of events that never arrived, by the gaps in the sequence.
         gaps: ranges [from, to) of the sequences before its last event that it was not made from.
-        place: where it acts (a database, a repository, a host), as it stated; empty where it did not.
-        user: hash of whom it acts for, as the session stated it; empty where it did not.
-        guard: a rule that the session broke by the environment's word, the first by name; empty where it broke none.
-        left_out: of a digest, the calls that are not among its steps, so that a session that goes on counts from where
-            it was; of `_MOST_LEFT_OUT` kinds at most, those with the most calls.
-        loops: its loops, those of left-out calls included; `MAX_LOOPS` at most, those with the most calls.
-        is_open: the session goes on. Only what got it past a failure is learned yet, and its end replaces all of it.
+        place: where it acts by its own statement (a database, a repository, a host), or "".
+        user: hash of the user it acts for by its own statement, or "".
+        guard: a rule that the session broke by the environment's word, the first by name, or "".
+        left_out: the calls that are not among the steps of a digest, so that a session that goes on keeps its counts.
+            It has `_MOST_LEFT_OUT` kinds at most, those with the most calls.
+        loops: its loops, including those of left-out calls. It has `MAX_LOOPS` at most, those with the most calls.
+        is_open: whether the session goes on. Only its ways past failures are learned yet, and its end replaces them.
     """
 
     tenant: str
@@ -286,10 +287,10 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     @property
     def claim(self) -> int:
-        """Of several sessions of one principal under one id the greatest claim counts: the one that began first.
+        """Rank among several sessions of one principal under one id. The greatest claim counts: the first to begin.
 
-        36 bits of tenths of a second, and 6 of the agent's hash for those that began at once: with `revision` it is a
-        whole number that JSON readers take, and as short as the rows need it.
+        It has 36 bits of tenths of a second, and 6 bits of the agent's hash for sessions that began at once. With
+        `revision` it still is a whole number that every JSON reader accepts, and it is as short as the rows need it.
         """
         began = min(max(int(self.started * 10), 0), _LAST_TENTH)
         return (_LAST_TENTH - began) << 6 | crc32(self.agent.encode()) & 63
@@ -377,9 +378,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """Whether a session succeeded, how sure that is, and who says so.
 
     Attributes:
-        probability: of success, 0..1; .5 where the judge abstained.
-        version: of the judge, so that a better one can be replayed over the same log.
-        by: who gave it, where it is feedback.
+        probability: probability of success, 0..1, or 0.5 if the judge abstained.
+        version: version of the judge, so that a better one can be replayed over the same log.
+        by: the person who gave it, if it is feedback.
     """
 
     label: Label

@@ -79,8 +79,8 @@ class Console:
     """The application.
 
     Args:
-        token: the required token; None on loopback.
-        actions: None for a read-only page.
+        token: the required token, or None on loopback.
+        actions: the actions of the page, or None if it is read-only.
     """
 
     def __init__(self, source: Sources, token: str | None = None, actions: Actions | None = None) -> None:

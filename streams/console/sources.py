@@ -41,7 +41,7 @@ __all__ = ["Sources"]
 _ADAPTERS_SECONDS = 10.0
 _LETTERS_KEPT = 200
 _SESSIONS_OF_AN_AGENT = 100
-# Of each partition of `judgments`.
+# Newest records read of each partition of `judgments`.
 _JUDGMENTS_READ = 5_000
 _STORE_SECONDS = 5.0
 _FETCH_WAIT_MS = 5_000
@@ -84,10 +84,11 @@ class Figures:
     Attributes:
         answering, endpoints: number that answered, and in all.
         events_per_second: events finished by the first stage, over the window.
-        lag_records: records that no stage has read. lag_seconds: time to read them at the last minute's rate.
-        latency: (median, 99th percentile) in seconds from an event to its lore; None without events.
+        lag_records: number of records that no stage has read.
+        lag_seconds: time to read them at the last minute's rate.
+        latency: (median, 99th percentile) in seconds from an event to its lore, or None without events.
         rates: events a second over time, oldest first, for a chart.
-        sample: all values; None before the first answer.
+        sample: all values, or None before the first answer.
     """
 
     answering: int = 0
@@ -211,11 +212,11 @@ class Snapshot:
 
     Attributes:
         letters: newest dead letters, oldest first.
-        decisions: the newest by key.
-        sessions: the newest judged ones, the newest first.
-        loaded: the lore that existed at start is read.
-        left_out: patterns and items that exceed the memory.
-        self_declared: agents need not prove their names.
+        decisions: newest decisions by key.
+        sessions: newest judged sessions, newest first.
+        loaded: whether the lore that existed at start is read.
+        left_out: number of patterns and items that exceed the memory.
+        self_declared: whether agents need not prove their names.
         quorum: the setting of this name.
     """
 

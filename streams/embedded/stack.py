@@ -71,9 +71,9 @@ class Stack:
     Args:
         data: folder for all durable data, created if missing. It serves one stack.
         keep_log: whether the event log survives a restart, if Kafka can run (a warning says why not).
-        partitions: of each topic; default: one a worker. More cost time, because the embedded broker scans a
-            partition's batches at each fetch.
-        console_port: preferred port of the console; None for no console.
+        partitions: number of partitions of each topic, by default one a worker. More cost time, because the embedded
+            broker scans a partition's batches at each fetch.
+        console_port: preferred port of the console, or None for no console.
         http: `HOST:PORT` of a relay, or "". Remote agents need the token in `DIR/tokens`.
         broker_port: preferred port of the broker, so that agents find it after a restart.
         progress: called while Kafka is fetched, see `streams.embedded.kafka.java_command`.

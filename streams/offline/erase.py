@@ -1,13 +1,14 @@
 """Erase what a session, an agent, a user or a tenant has left, step by step, while the fleet goes on.
 
-1. What is erased is written to the topic `erasures`: every stage drops it from then on, a backfill too.
+1. The erasure is written to the topic `erasures`: every stage drops the erased events from then on, a backfill too.
 2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.operator_word`), until
-   no state knows one. Agents hear of it as of any change of lore.
-3. The rows of judgments are deleted, and those of states in which nothing is left; Milvus is asked to compact.
+   no state knows one. Agents receive this like any change of lore.
+3. The rows of judgments are deleted, and those of states in which nothing is left. Milvus is asked to compact.
 4. The same is done in the collection versions that are not live: a backfill fills one, or a switch has left one.
-5. Adapter versions that have learned of it are revoked and deleted; the trainer learns new ones without it.
+5. Adapter versions that have learned of it are revoked and deleted. The trainer learns new ones without it.
 
-What the log itself holds ages out: the report says when. A run that was stopped is begun again by the same command.
+Records in the log itself age out, and the report says when. To continue a run that was stopped, run the same command
+again.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ class Erasing:
     """The result of an erasure, or the forecast of a dry run.
 
     Attributes:
-        sessions: how many.
-        records: on the log, by topic, how many records name one of them; none of them is taken up again.
-        until: by topic, when the last of these has left the log, in seconds since the Unix epoch.
-        rows: of Milvus, by collection: judgments deleted, patterns and items changed or deleted.
-        versions: of adapters that have learned of it: revoked and deleted.
-        remains: what no date is known of: where bytes lie on, and how long.
+        sessions: number of erased sessions.
+        records: number of records in the log that name one of them, by topic. Stages never read these again.
+        until: when the last of these has left the log, by topic, in seconds since the Unix epoch.
+        rows: number of rows in Milvus by collection: judgments deleted, patterns and items changed or deleted.
+        versions: adapter versions that have learned of it and are revoked and deleted.
+        remains: bytes without a known date of deletion: where they are, and for how long.
     """
 
     scope: str
@@ -83,7 +84,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         elif found.by_session or wanted.agent:
             erasures = [Erasure(time=now, sessions=hashes) for hashes in found.by_session]
             if wanted.agent and not wanted.session:
-                # What it has sent and nobody has read yet is dropped, too.
+                # Events that it has sent and no stage has read yet are dropped, too.
                 erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
             await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
             await asyncio.sleep(_HEARD_SECONDS)
@@ -221,10 +222,10 @@ def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = ()
 
 
 async def learned_versions(settings: Settings, tenant: str, found: Found, *, erase: bool) -> list[str]:
-    """Return the versions that have learned of it, the newest first, revoked and deleted where that is asked for.
+    """Return the versions that have learned of it, the newest first. With `erase` they are revoked and deleted.
 
-    None where no key is set to sign with: revocations come from where the key is. The trainer, which hears of the
-    erasure too, learns new versions without.
+    The list is empty without a signing key, because only its holder can revoke. The trainer reads the erasure too, and
+    learns new versions without the erased sessions.
 
     Raises:
         BrokerUnavailable: the broker does not answer; run it again.
@@ -250,9 +251,9 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
 def has_learned(version: AdapterManifest, found: Found) -> bool:
     """Return whether a version has learned from an erased session, as far as is known.
 
-    A version of the call model or of the retrieval adapter says which records it learned from, a LoRA of a language
-    model which sessions. Where that is not known of a session, because its records have left the log, a version that
-    was made after it is taken for one that learned from it.
+    A version of the call model or of the retrieval adapter states the records that it learned from. A LoRA of a
+    language model states its sessions. If the records of a session have left the log, every version that is newer than
+    the session counts as one that learned from it.
     """
     placed: set[int] = set()
     if isinstance(version, LanguageModelManifest):
@@ -267,7 +268,7 @@ def has_learned(version: AdapterManifest, found: Found) -> bool:
         if any(p in ranges and ranges[p].start <= offset < ranges[p].stop for p, offset in on.places):
             return True
         placed = on.sessions
-    # Of a session that nobody knows there is no time.
+    # An unknown session has no time, so it is left out.
     unplaced = [
         at for session, at in found.ended.items() if at > 0.0 and stable_hash(session_key(*session)) not in placed
     ]

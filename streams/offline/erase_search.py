@@ -32,7 +32,7 @@ _BY_TIME = {
 }
 # The suffix of a session's further parts (`fleetlore.agent.session`).
 _PART = re.compile(r"\.[0-9a-f]{12}")
-# The label of rows that earlier releases kept beside the judgments. They hold hashes of sessions, so they are deleted.
+# The label of rows that earlier releases kept among the judgments. They hold hashes of sessions, so they are deleted.
 _OF_JUDGES = "judge"
 
 # Tells by id, agent, user and the time of its end whether an erasure means a session.
@@ -93,15 +93,15 @@ class OnTopic:
 
 @dataclass(slots=True)
 class Found:
-    """Sessions that are meant, each by its principal and its id, and where they are named.
+    """The sessions to erase, each by its principal and its id, and the places that name them.
 
     Attributes:
-        ids: ids of which all sessions are meant, those to come too.
-        parts: of each session, the number of its parts that are known.
-        ended: event time of the newest of their events that is known, in seconds since the Unix epoch.
+        ids: ids whose sessions are all erased, including later ones.
+        parts: number of known parts of each session.
+        ended: event time of the newest known event of each session, in seconds since the Unix epoch.
         rows: ids of judgments in Milvus.
-        topics: by name, of those that name one.
-        others: hashes of further sessions, whose names are not known.
+        topics: topics that name such a session, by name.
+        others: hashes of further sessions with unknown names.
     """
 
     ids: set[str] = field(default_factory=set)

@@ -1,6 +1,6 @@
 """Rebuild an embedded stack's collections that another release filled.
 
-Rows of another schema or encoder are not converted: a backfill fills a new version beside the live one. Sessions that
+Rows of another schema or encoder are not converted: a backfill fills a new version next to the live one. Sessions that
 are no longer on the log come back from the digests in their judgments. The aliases move last, and the next start
 continues an interrupted migration. No worker runs meanwhile, so the live version does not change.
 """
@@ -43,7 +43,7 @@ class _Digests:
     """Sessions of the live version that the new one lacks.
 
     Attributes:
-        sessions: trajectories by tenant and key of the session, in the order of their parts.
+        sessions: trajectories by tenant and session key, in the order of their parts.
         unreadable: number of judgments that this release cannot read.
         cut: number of sessions whose digest omits calls.
     """

@@ -6,11 +6,11 @@ worker ends when no tenant is left. The rows that a stage writes are a stream of
 store refuses all of them, the topic stops too.
 
 A record is lost if none of its events is usable. One good event on the topic ends the run of lost records. The breaker
-trips on a run that
+trips on a run if three conditions hold.
 
-- holds `run_records` records,
-- spans `RUN_SECONDS` of broker time, so that no burst trips it,
-- and comes from more than one sender, so that one sender's junk does not trip it.
+- It has `run_records` records.
+- It spans `RUN_SECONDS` of broker time, so that no burst trips the breaker.
+- It comes from more than one sender, so that one sender's junk does not trip the breaker.
 
 A sender is the principal that signed the record or, without principals, the agent that the record names. Anonymous junk
 counts as one sender (`sender_of`). Later topics are written by workers only, so each of their records counts as a

@@ -102,7 +102,7 @@ class Delivery:
     """Runs the batches of each stage one after the other. A worker has one delivery.
 
     Args:
-        lease: required for effects; None if there is a single worker.
+        lease: required for effects, or None if there is a single worker.
         write_seconds: the longest time that a write of a previous owner may take to land.
         tenants: number of tenants. `run` raises when topics of all of them have stopped.
 

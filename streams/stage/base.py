@@ -55,8 +55,8 @@ class Record(NamedTuple):
     """A Kafka record.
 
     Attributes:
-        headers: a value may be None. The last of several headers with one name counts.
-        time: broker append time (`LogAppendTime`) in seconds since the epoch; infinite if no broker has the record.
+        headers: names and values. A value may be None. The last of several headers with one name counts.
+        time: broker append time (`LogAppendTime`) in seconds since the epoch, or infinity if no broker has the record.
         unreadable: why the record cannot be read, or "". No stage gets unreadable records.
     """
 
@@ -169,8 +169,8 @@ class Stage(Protocol):
     Attributes:
         name: the name in metrics.
         reads: its topic, without the tenant. A topic has one reader, because it has one committed offset.
-        linger_seconds: how long a record may wait for its batch; short if an agent waits for the result.
-        principals: who may sign its records; None if signatures are not required.
+        linger_seconds: how long a record may wait for its batch. It is short if an agent waits for the result.
+        principals: keys of the principals that may sign its records, or None if signatures are not required.
     """
 
     name: str

@@ -40,8 +40,8 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         time: time of the request, in seconds since the epoch.
-        sessions: hashes of the keys of the session and its parts (`session_key`), and of its id where all sessions of
-            that id are erased; empty if `agent` is set.
+        sessions: hashes of the keys of the session and its parts (`session_key`), or nothing if `agent` is set. The
+            hash of its id is added if all sessions of that id are erased.
         agent: hash of the agent's name.
         before: the agent's events before this moment are dropped, in seconds since the epoch.
     """

@@ -15,7 +15,7 @@ from streams.training.window import values_of
 async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
     """The newest judgment of each session that the log still holds, without what was erased, sorted by id.
 
-    A session that has left `trajectories` already is as its judgment has it: with longer texts cut.
+    A session that has already left `trajectories` comes from its judgment, with longer texts cut.
 
     Raises:
         BrokerUnavailable: the broker does not answer.
@@ -27,7 +27,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
         for judgment in values_of(record, Judgment):
             session = judgment.trajectory
             known = judged.get(session.id)
-            # Of one revision the later counts: the session was judged again.
+            # If two have the same revision the later one counts: the session was judged again.
             if known is None or session.revision >= known.trajectory.revision:
                 judged[session.id] = judgment
     for id, session in [(id, each.trajectory) for id, each in judged.items()]:

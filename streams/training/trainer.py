@@ -255,7 +255,7 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
 
 
 def refusal_of(ack: bytes | None) -> str | None:
-    """Return the reason of a refusal, `other` if it is unknown; None for an ack of no refusal."""
+    """Return the reason of a refusal, `other` if it is unknown, or None if the ack is no refusal."""
     try:
         result = orjson.loads(ack or b"null")["result"]
     except (orjson.JSONDecodeError, TypeError, KeyError):

@@ -1,7 +1,7 @@
 """Train an adapter of a tenant from its newest sessions: from the log to versions in service.
 
 A version is learned from the newest sessions of the log, whatever was published before. The trainer commits no offsets:
-after a restart it reads these sessions once more and comes to the same bytes.
+after a restart it reads these sessions again and comes to the same bytes.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Over stdio the server is a child process; over streamable HTTP it is an address (`fleetlore.join.mcp.http_proxy`).
 
-Messages stay as they are, but for four: the instructions of the server get what the fleet knows of the task, and the
-descriptions of its tools what is known of each; a call that is sure to fail is answered here, once; and an answer that
-says that a call failed gets what led others past such a failure.
+Only four messages change. The instructions of the server get the fleet's advice on the task, and the descriptions of
+its tools get advice on each tool. A call that is sure to fail is answered here, once. An answer that reports a failed
+call gets the way by which others got past such a failure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BEGINNINGS = ("initialize", "server/discover")
 _LIST = "tools/list"
 # Calls under way that are remembered; one that is never answered must not fill the memory.
 _MAX_OPEN = 1024
-# For a server to end by itself once its client has gone.
+# Time for a server to end after its client has gone.
 _END_SECONDS = 5.0
 
 
@@ -52,7 +52,7 @@ class McpCalls:
         self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
     def from_client(self, message: bytes) -> tuple[bytes, bytes]:
-        """What to pass on to the server, and what to answer the client in its place; one of both is empty."""
+        """Return the message for the server and the answer to the client. One of both is empty."""
         if not self._session.is_open:
             return message, b""
         requests = _parsed(message)[:_MAX_OPEN]
@@ -64,7 +64,7 @@ class McpCalls:
         return message, b""
 
     def from_server(self, message: bytes) -> bytes:
-        """What to pass on to the client."""
+        """Return the message for the client."""
         if not self._begun or not self._session.is_open or (b'"result"' not in message and b'"error"' not in message):
             return message
         answers = _parsed(message)
@@ -82,9 +82,10 @@ class McpCalls:
         self._begun.close()
 
     def _held(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to a call that is not made; None where it is to be made.
+        """The answer to a call that is not made, or None if the call is to be made.
 
-        It is marked as an error, for nothing was done. Clients check other results against the tool's output schema.
+        It is marked as an error, because the call was not made. Clients check other results against the tool's output
+        schema.
         """
         id, params = message.get("id"), message.get("params")
         if message.get("method") != _CALL or not isinstance(params, dict) or isinstance(id, list | dict):
@@ -127,7 +128,7 @@ class McpCalls:
             begun.end(error_text=str(said))
             return False
         content = result.get("content")
-        if content is None:  # the server asks for more first, or will answer later: as a call of its own
+        if content is None:  # the server asks for more first, or will answer later in a separate call
             begun.abandon()
             return False
         parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
@@ -222,9 +223,9 @@ def run_command(command: Sequence[str], session: Session) -> int:
 
 def _from_client(server: subprocess.Popen[bytes], calls: McpCalls, to_client: Callable[[bytes], None]) -> None:
     assert server.stdin is not None
-    # Where the server or the client has gone, whoever reads the server's output ends the proxy.
+    # If the server or the client has gone, the reader of the server's output ends the proxy.
     with suppress(OSError):
-        # A file of its own: the process's end would wait for a thread that reads `sys.stdin`.
+        # Open a separate file: the process's end would wait for a thread that reads `sys.stdin`.
         with open(0, "rb", closefd=False) as client:
             for line in client:
                 onward, answer = calls.from_client(line)

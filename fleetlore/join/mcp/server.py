@@ -34,7 +34,7 @@ _SHARED = 0.5  # a text that holds less of what the query's words weigh is about
 
 @contextmanager
 def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
-    """A server for a fleet that has been entered. Sessions that nobody ended are left when it is."""
+    """A server for a fleet that has been entered. Sessions that are still open are left when it is left."""
     server = MCPServer("fleetlore", instructions=_INSTRUCTIONS)
     sessions = NamedSessions()
 

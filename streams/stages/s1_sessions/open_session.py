@@ -35,8 +35,8 @@ __all__ = ["PART_EVENTS"]
 # A long session is closed in parts of this many events. An event's part follows from its sequence alone, so the parts
 # are the same wherever processing starts again.
 PART_EVENTS = 512
-# Of an event beside its texts, and of a session beside its events: estimates from above. Sessions of 1, 8 and 64 calls
-# take 39 to 75 % of what is reckoned so (tracemalloc).
+# Upper bounds in bytes: of an event without its texts, and of a session without its events. Sessions of 1, 8 and 64
+# calls take 39 to 75 % of the estimate (tracemalloc).
 _EVENT_BYTES = 900
 _SESSION_BYTES = 2_500
 # Each way out is handed on with the whole session so far, so one that fails in ever new ways hands on only the first.
@@ -64,23 +64,24 @@ class OpenSession(msgspec.Struct):
     """One part of one session. (msgspec copies an empty default for every object.)
 
     Attributes:
-        first_offset: of the first record that holds one of its events: no commit may pass it.
-        last_time: newest event time, to tell when it has been silent for too long.
-        has_new_failure: a call has failed or got into a loop since the last observations, and other agents must know at
-            once.
-        has_way_out: a call has worked that had failed before, since the session was last handed on: others may need it.
-        sequences: event time by sequence; None where the event is known from the store alone.
-        ended_at: sequence of its end. Events after it are no part of the trajectory, in whatever order they came.
-        out_of_order: by sequence, the dead letters of events that arrived before their predecessor, for the case that
-            the session's end comes before them.
-        size: bytes in memory, about.
-        left_out: calls that are known by their counts alone: those that a stored digest has no steps of.
+        first_offset: offset of the first record that holds one of its events. No commit may pass it.
+        last_time: newest event time, by which a silent session is found.
+        has_new_failure: whether a call has failed or got into a loop since the last observations. Other agents must
+            know at once.
+        has_way_out: whether a call that had failed before has worked since the session was last handed on. Other agents
+            may need it.
+        sequences: event time by sequence, or None if only the store knows the event.
+        ended_at: sequence of its end. Events after it never belong to the trajectory, in any order of arrival.
+        out_of_order: dead letters, by sequence, of events that arrived before their predecessor. They are needed if the
+            session's end comes before these events.
+        size: estimate of its bytes in memory.
+        left_out: calls that are known by their counts alone, because a stored digest has no steps of them.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
-        loops: by pattern, how many of its calls were in such a loop.
+        loops: number of its calls in each loop, by pattern.
         _failed_tools: tools that failed for a lasting reason, and whether a call of each has worked, without a result.
-        _ways_out: how often the session was handed on for a way out; `_MOST_WAYS_OUT` after it was closed.
-        _next: the first sequence that has not arrived; calls before it were checked for loops.
-        _waiting: calls after it, by sequence: when they ended and with which arguments.
+        _ways_out: how often the session was handed on for a way out. It is `_MOST_WAYS_OUT` after it was closed.
+        _next: the first sequence that has not arrived. Calls before it were checked for loops.
+        _waiting: calls after `_next`, by sequence, with the time of their end and their arguments.
     """
 
     tenant: str
@@ -244,7 +245,7 @@ class OpenSession(msgspec.Struct):
             self._next += 1
 
     def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
-        """Count a loop as a pattern of its own. It is no failure: failed calls were counted as that."""
+        """Count a loop as a separate pattern. It is no failure, because its failed calls are already counted."""
         step = self.steps[sequence]
         if (loop := self._detector.take(arguments, step)) is not None:
             pattern = loop.pattern
@@ -269,17 +270,17 @@ class OpenSession(msgspec.Struct):
         return observations
 
     def follows(self, sequence: int) -> bool:
-        """Whether the event before `sequence` is known, or there is none."""
+        """Whether the event before `sequence` is known, or `sequence` is the first."""
         return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
 
     def covered_by(self, known: Trajectory) -> int | None:
-        """Up to which sequence a stored judgment covers it; None where it may become a session of its own.
+        """Return the sequence up to which a stored judgment covers it, or None if it may become a separate session.
 
-        Where the store knows that a session ended and misses events of it, any event may be one of those: it covers
-        none.
+        If the store knows that a session ended but misses some of its events, any event may be a missing one. The
+        judgment then covers no event.
         """
         if known.is_open:
-            return None  # the log has more of one that was open
+            return None  # the log has more of an open session
         if known.missing == 0 and max(self.sequences) < self.first + known.events:
             return self.first + known.events
         return None if known.ending == "continued" else self.first
@@ -345,10 +346,10 @@ class OpenSession(msgspec.Struct):
 
     @classmethod
     def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
-        """The session behind a stored judgment, so that it can go on: as the worker knew it that closed it.
+        """Restore the session behind a stored judgment, in the state in which a worker closed it, so that it can go on.
 
-        What the digest has cut is lost: ends of texts, and of the calls in the middle of a long session all but their
-        number of each kind. Calls that later ones are compared with have marks in place of their texts.
+        Parts that the digest has cut are lost: ends of texts, and calls in the middle of a long session except their
+        number by kind. Calls that are compared with later ones have marks in place of their texts.
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
         session._ways_out = _MOST_WAYS_OUT

@@ -1,8 +1,8 @@
-"""Keep the sessions of one partition of `events`: open, closed, and those of which only the tail has arrived.
+"""Keep the sessions of one partition of `events`: open ones, closed ones, and tails whose beginning is missing.
 
-Events without the first of their session wait: after a restart they are the tail of a session that was closed before
-the commit, and the store knows it (`OpenSession.restored`); else their beginning was overtaken, or will never come.
-They hold the commit back as open sessions do, because they are stored nowhere else.
+Events without the first of their session wait. After a restart they are the tail of a session that was closed before
+the commit, and the store knows it (`OpenSession.restored`). Otherwise their beginning was overtaken, or will never
+come. They hold the commit back as open sessions do, because they are stored nowhere else.
 """
 
 from __future__ import annotations
@@ -73,17 +73,18 @@ class Tail:
 
 @dataclass(slots=True)
 class Partition:
-    """See the module.
+    """The sessions of one partition.
 
     Attributes:
         open: sessions whose first event has arrived, oldest first event first.
-        tails: the others, oldest first.
-        incomplete: sessions of `open` that have ended and miss events; and when the last event of each came
+        tails: the other sessions, oldest first.
+        incomplete: sessions of `open` that have ended and miss events, with the arrival of the last event of each
             (`Clock.monotonic`).
-        closed: the last ones, oldest first.
-        news: sessions of which a call has failed in this batch, or got past a failure.
-        newest_time: the largest event time seen: the partition's own clock.
-        size, tail_size: bytes in memory of its sessions and of its tails, about.
+        closed: sessions that were closed last, oldest first.
+        news: sessions with a call in this batch that failed or got past a failure.
+        newest_time: the largest event time seen, which is the partition's own clock.
+        size: estimate of the bytes in memory of its sessions.
+        tail_size: estimate of the bytes in memory of its tails.
     """
 
     open: dict[Key, OpenSession] = field(default_factory=dict)
@@ -128,7 +129,7 @@ class Partition:
         return sorted(tail.events, key=lambda each: each[0].sequence)
 
     def reopen(self, key: Key, offset: int) -> None:
-        """Open a closed session that goes on. What came before was acknowledged when it was closed."""
+        """Open a closed session that goes on. Its earlier events were acknowledged when it was closed."""
         session = self.closed.pop(key)
         session.first_offset = offset
         self.open[key] = session

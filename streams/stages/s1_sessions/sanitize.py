@@ -21,13 +21,14 @@ from fleetlore.wire.principals import Principals
 from streams.stage.base import Effects, Record, dead_letter
 from streams.stages.s1_sessions.parse import read_events
 
-# Of a text: no stage keeps more than 2,000 characters or reads more than 8,000. The rest only tells two calls apart.
+# Characters checked of a text: no stage keeps more than 2,000 or reads more than 8,000. The rest only tells two calls
+# apart.
 _MAX_READ = 8192
-# Characters of the texts of one record that seem to hold a secret and are looked at, one name of a secret after the
-# other, which takes a worker a microsecond a character. Where there are more, each text is looked at as far as its part
-# goes, and the rest is not kept. A record is read as it lies on the log, so a replay masks the same.
+# Characters checked for secrets in one record, among its texts that seem to hold one. Checking takes a worker a
+# microsecond a character. If there are more, each text is checked up to its share, and the rest is dropped. The result
+# depends on the record in the log alone, so a replay masks the same.
 _MAX_SUSPECTED = 24 * 1024
-# At the end of what is looked at, for the form of a secret may be cut in two there.
+# Characters dropped at the end of a cut text, because a secret may be cut in two there.
 _NOT_KEPT = 96
 _UNREAD = f"{REDACTED}unread]"
 _TEXTS_PER_EVENT = 3
@@ -121,7 +122,7 @@ def _mask(
 
 
 def _longest(sizes: Sequence[int]) -> int:
-    """How far each text is looked at, so that all of them together are no more than `_MAX_SUSPECTED`."""
+    """Characters to check of each text, so that all texts together have at most `_MAX_SUSPECTED`."""
     left = _MAX_SUSPECTED
     for number, size in enumerate(sorted(sizes)):
         part = left // (len(sizes) - number)
@@ -139,8 +140,9 @@ def _look(text: str, longest: int) -> str:
 
 
 def _names_of(events: Sequence[Incoming]) -> set[str]:
-    """The different names, kinds and ids of events: they are short and mostly repeat, and what one holds is in every
-    row it stands in.
+    """The different names, kinds and ids of events.
+
+    They are short and mostly repeat. A secret in one would reach every row that holds the name.
     """
     found: set[str | None] = set()
     for event in events:

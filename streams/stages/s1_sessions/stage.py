@@ -1,18 +1,18 @@
 """Assemble sessions from events, and hand on observations and trajectories (stage 1).
 
 Observations go out with every batch, and an open session as soon as it got past a failure, so other agents need not
-wait for a session's end. No state is kept outside: the commit of a partition never passes the first event of an open
-session, so after a crash the log gives every open session back, whole. How much a restart reads again is bounded by
-event time and by distance in the log.
+wait for a session's end. No state is kept outside. The commit of a partition never passes the first event of an open
+session, so after a crash every open session is read again from the log, whole. Event time and the distance in the log
+bound how much a restart reads again.
 
-Three things depend on the clock, and none changes what is known in the end. A session whose end overtook other events
-waits a while for them. A tail waits a minute at least for the judgment of its session. And where a session holds the
-commit back for seconds, the store is asked whether it was redelivered: its end lies before the commit and does not come
+Three things depend on the clock, and none changes the final result. A session whose end overtook other events waits a
+while for them. A tail waits a minute at least for the judgment of its session. If a session holds the commit back for
+seconds, the store is asked whether it was redelivered. The end of such a session is before the commit and does not come
 again, but its judgment says up to which event the session is known.
 
-What comes late is the same whether this worker remembers the session or has it from the store: one that was closed for
-its silence goes on, and what follows an end is a dead letter (`after_end`). Only a failure that both follows its
-session's end and overtakes it stays counted in its pattern.
+Late events have the same effect whether this worker remembers the session or reads it from the store. A session that
+was closed for its silence goes on, and events after an end are dead letters (`after_end`). Only a failure that both
+follows its session's end and overtakes it stays counted in its pattern.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _MAX_TRAJECTORY_BYTES = 900_000
 GAP_SECONDS = 2.0
 # How long a tail waits at least for the judgment of its session: behind an outage event time runs ahead of the judges.
 TAIL_SECONDS = 60.0
-# Of all sessions of a worker. What is beyond is closed early and goes on from the store.
+# Bytes of all sessions of a worker. Sessions beyond are closed early and go on from the store.
 MAX_BYTES = 96 * 2**20
-# Of all tails, which are stored nowhere else: what is beyond becomes dead letters.
+# Bytes of all tails, which are stored nowhere else. Events beyond become dead letters.
 MAX_TAIL_BYTES = 32 * 2**20
 # Sessions of a partition that the store is asked about at once, the oldest: events come in records of many sessions.
 _MOST_CHECKED = 256
@@ -112,7 +112,7 @@ class SessionsStage(Stage):
             for key, session in partition.news.items():
                 trajectory = session.way_out() if key in partition.open else None
                 if session.has_new_failure or trajectory is not None:
-                    self._report(session, effects)  # all that the trajectory holds: a restart may go on from that
+                    self._report(session, effects)  # as much as the trajectory holds: a restart may go on from that
                 if trajectory is not None:
                     _hand_on(trajectory, effects)
             partition.news.clear()
@@ -125,10 +125,10 @@ class SessionsStage(Stage):
         return next_offset if first_offset is None else min(first_offset, next_offset)
 
     def _take(self, event: Incoming, tenant: str, record: Record, partition: Partition, effects: Effects) -> None:
-        """Take an event; behind the first of a session also those of it that came before.
+        """Add an event to its session. The first event of a session also brings in those that came before it.
 
         Raises:
-            InvalidEvent: it is none of its session.
+            InvalidEvent: the event does not fit its session.
         """
         if self._is_erased(event, tenant):
             return
@@ -224,9 +224,9 @@ class SessionsStage(Stage):
             partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
 
     def _take_feedback(self, event: Incoming, tenant: str, effects: Effects) -> None:
-        """Send feedback on by itself: the session's row keeps it until the session comes.
+        """Send feedback on separately. The session's row keeps it until the session comes.
 
-        Among the events it is a claim: what outranks a reward comes by a topic of its own.
+        Feedback among the events is a claim. Feedback that outranks a reward comes on the topic `feedback`.
         """
         feedback = feedback_of(event, claimed=True)
         if feedback is not None:
