@@ -4,13 +4,13 @@ Recalled text must never become evidence. An agent that writes advice into a not
 would teach the fleet its own words again; memories of language models fill up that way. So before an event leaves the
 process, recalled text in it is replaced by `MARK`, by which the stream recognises it:
 
-- everything between the fence that advice is shown in, in any text of the event; of an open one its line;
-- in goals, messages and arguments, keys included, also whole lines of what this session was shown, with or without
-  their label (`Then:`), in other case, wrapped, escaped or with invisible characters in them.
+- Everything between the fences of advice, in any text of the event. An open fence covers its line only.
+- Whole lines that this session was shown, in goals, messages and arguments, keys included. They are found with or
+  without their label (`Then:`), in other case, wrapped, escaped or with invisible characters in them.
 
-A call that follows a remedy is not redacted, for it is what was done: the ids of the advice beside it say that it is
-not independent evidence. Out of reach are advice in the agent's own words, a part of a line such as the command alone,
-what was encoded (base64, hex, compressed), and what stands behind the first 32 Ki characters of a text.
+A call that follows a remedy is not redacted, because it is the agent's own action. The ids of the advice in its event
+show that it is not independent evidence. Some advice is not recognised: advice in the agent's own words, a part of a
+line such as the command alone, encoded text (base64, hex, compressed), and text after the first 32 Ki characters.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FENCED = re.compile(
     rf"(?:(?:[^<]|<(?!/?{_FENCE}))*+"
     rf"</{_FENCE}[^>\n]{{0,16}}>|[^\n]*)"
 )
-# A shorter line may come about by itself ("SELECT 1"); what is taken for an echo is lost as evidence.
+# A shorter line may be the agent's own ("SELECT 1"). A line that is mistaken for an echo is lost as evidence.
 _MIN_LINE = 24
 _MAX_LINES = 64
 # Between two words of a line that is quoted: blanks, wraps, quotes, and JSON's escapes of them.
@@ -47,7 +47,7 @@ _BETWEEN = r"(?:\\u[0-9a-f]{4}|\\[nrt]|[\W_]){1,24}+"
 _MIN_WORDS = 4
 # Calls that were asked about and not made.
 _MAX_ASKED = 64
-# What a line of an item begins with, and a quotation leaves out.
+# The beginning of an item's line, which a quotation leaves out.
 _LABEL = re.compile(r"(?:\| )?(?:\d{1,3}\.|[A-Z][a-z]{2,8}:) |\| ")
 _MAX_TEXT = 32 * 1024
 _MAX_FENCED = 64 * 1024
@@ -55,12 +55,12 @@ _MAX_DEPTH = 16
 
 
 def new_nonce() -> str:
-    """What tells one fence from all others: random, so that no text that was written before can close it."""
+    """Return a random nonce for a fence, so that no text that was written before can close it."""
     return token_hex(4)
 
 
 def fence_name(nonce: str) -> str:
-    """What stands in both fences of a session."""
+    """The name in both fences of a session."""
     return f"{_FENCE} {nonce}" if nonce else _FENCE
 
 
@@ -76,12 +76,12 @@ def redact_fenced(value: Any) -> Any:
 
 
 class AdviceLedger:
-    """Advice of one session: what was shown and what was withheld.
+    """The shown and the withheld advice of one session.
 
-    Advice is asked for in rounds: of some calls, one or several of which are then made. What was asked about a call
-    belongs to it, with calls side by side too. What was asked about a call that is not made counts for the next call of
-    a later round: an agent that is warned of a call and makes another has heeded the warning; if only unheeded advice
-    were recorded, nothing would ever seem to help.
+    Advice is asked for in rounds: about some calls, one or several of which are then made. Advice about a call belongs
+    to that call, even if calls run in parallel. Advice about a call that is not made counts for the next call of a
+    later round. An agent that is warned of a call and makes another has heeded the warning. Without this rule only
+    unheeded advice would be recorded.
 
     Attributes:
         shown: keys of the tips that the session was shown.
@@ -89,7 +89,7 @@ class AdviceLedger:
 
     def __init__(self) -> None:
         self.shown: set[str] = set()
-        # By call, or "" for the session as a whole: of which round, what was shown, what was withheld.
+        # By call, or "" for the session as a whole: the round, the shown ids, the withheld ids.
         self._asked: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
         self._round = 0
         self._acted = False
@@ -102,7 +102,7 @@ class AdviceLedger:
             self._round += 1
             self._acted = False
         _, before, kept_back = self._asked.pop(call, (0, (), ()))
-        # Asked about again, it is told only what is new.
+        # A second question about the same call returns only new advice.
         self._asked[call] = self._round, (*before, *ids), (*kept_back, *withheld)
         if len(self._asked) > _MAX_ASKED:
             del self._asked[next(iter(self._asked))]
@@ -125,7 +125,8 @@ class AdviceLedger:
         return shown, kept_back
 
     def redact_shown(self, value: Any) -> Any:
-        """A message or arguments with what was recalled replaced by the mark; itself where there is none of it."""
+        """Replace recalled text in a message or arguments by the mark. Return the same object if there is no such
+        text."""
         return _mapped(value, self._redact_shown_text if self._lines else _redact_fenced_text)
 
     def _redact_shown_text(self, text: str) -> str:
@@ -139,7 +140,7 @@ class AdviceLedger:
     def _redact_lines(self, marked: str) -> str:
         folded = marked[:_MAX_TEXT].lower()
         found = [line for line, word in self._lines.items() if word in folded]
-        for line in sorted(found, key=len, reverse=True):  # the longer first: a part of it may be a line of its own
+        for line in sorted(found, key=len, reverse=True):  # longer lines first: a shorter one may be a part of them
             marked = marked.replace(line, MARK)
             if quoted := _quoted(line):
                 marked = _marked_where(quoted, marked)
@@ -148,7 +149,7 @@ class AdviceLedger:
 
 @lru_cache(maxsize=1024)
 def _quoted(line: str) -> re.Pattern[str] | None:
-    """What finds the line in a folded text however it is wrapped; None of one with too few words."""
+    """Return a pattern that finds the line in a folded text however it is wrapped, or None if it has too few words."""
     words = PART.findall(line.lower())
     return re.compile(_BETWEEN.join(words)) if len(words) >= _MIN_WORDS else None
 
@@ -173,7 +174,7 @@ def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
         return change(value) if len(value) >= _MIN_LINE else value
     if depth < _MAX_DEPTH:
         if isinstance(value, dict):
-            # Keys that are marked are one: what stands beside each is what was done, and only the last is kept.
+            # All marked keys become the same key. Their values are the agent's own, and only the last one is kept.
             pairs = [(_mapped(key, change, depth + 1), _mapped(each, change, depth + 1)) for key, each in value.items()]
             same = all(new is key and made is value[key] for (new, made), key in zip(pairs, value, strict=True))
             return value if same else dict(pairs)

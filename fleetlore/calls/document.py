@@ -79,13 +79,14 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """A place that sessions stated. All that is in it two agents met.
+    """A place that sessions stated. At least two agents met everything in it.
 
     Attributes:
-        names: as most calls spell them; in a session where a result showed one it worked.
-        words: of the goals there.
-        members: by name, what it has: the columns of a table, the fields of a resource.
-        look_up: the call by which sessions found names there; empty where none is known. `look_up_by`: its tool.
+        names: names in the spelling of most calls. A name that a result showed counts as one that worked.
+        words: words of the goals there.
+        members: members of each name: the columns of a table, the fields of a resource.
+        look_up: the call by which sessions found names there, or "" if none is known.
+        look_up_by: the tool of `look_up`.
     """
 
     sessions: int
@@ -131,15 +132,16 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Need(msgspec.Struct, frozen=True, array_like=True):
-    """What calls of a tool failed for, whatever else they held (`fleetlore.calls.context.Mark`).
+    """A property of an argument for which calls of a tool failed (`fleetlore.calls.context.Mark`).
 
     Attributes:
-        argument, field, value: `order_id`, `status`, `pending`; without a field the value is a tool: an earlier call of
+        argument, field, value: `order_id`, `status`, `pending`. Without a field the value is a tool: an earlier call of
             it took the same `order_id`.
-        kind: of the failure that came most often.
-        failed, held: sessions in which calls failed so, and in which such calls were made; of each agent a few.
-        agents: that met it.
-        works: always empty; agents of an earlier release cannot read a need without it.
+        kind: the most frequent kind of failure.
+        failed: number of sessions in which calls failed like this, a few of each agent.
+        held: number of sessions in which such calls were made, a few of each agent.
+        agents: number of agents that met it.
+        works: always empty. Agents of an earlier release cannot read a need without it.
     """
 
     tool: str
@@ -157,9 +159,9 @@ class Document(msgspec.Struct, frozen=True):
     """One version.
 
     Attributes:
-        tools: calls learned of each; of any other the model knows nothing.
-        look_ups: the most used of each kind of failure.
-        needs: what calls failed for.
+        tools: number of calls learned of each tool. The model does not know any other tool.
+        look_ups: the most frequent look-up of each kind of failure.
+        needs: properties of arguments for which calls failed.
         until: end of the newest session that was learned, in seconds since the Unix epoch.
     """
 

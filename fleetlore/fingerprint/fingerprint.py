@@ -1,15 +1,15 @@
-"""Identify failure patterns: what makes two failed calls the same failure.
+"""Identify failure patterns: decide whether two failed calls are the same failure.
 
     family = H(tool, error class)
     class  = H(tool, identity of the error)        error class and template: numbers, paths, ids, urls, times masked
     exact  = H(tool, identity of the error, shape of the arguments)
 
-Beside them stands the *cause*, H(tool, error class, plain words of the template without those of the call's own
-arguments): what helped against an error of one table or package helps with the next.
+A failure also has a *cause*, H(tool, error class, plain words of the template without those of the call's own
+arguments): a remedy for an error of one table or package helps with the next.
 
 Kept on purpose: names in quotes (in a database error they *are* the failure), HTTP status, errno and exit codes. The
-same code runs in the agent, for a lookup without a network, and in the stream. All of it is a pure function of its
-input and cached, because error texts repeat.
+same code runs in the agent, for a lookup without a network, and in the stream. Every function is pure and cached,
+because error texts repeat.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CACHED_CHARACTERS = 2048
 _CLASSED_CHARACTERS = 1024
 
 _COMMAND = re.compile(r"word|path(?:\(\..{0,8}\))?")
-# Larger than any event. Lists that share members can stand for any number of them.
+# Larger than any event. Lists that share members can unfold to any size.
 _MAX_WEIGHT = 256 * 1024
 _LONGEST = 8192
 
@@ -136,7 +136,7 @@ def parsed(arguments: str) -> Any:
 
 
 def object_of(arguments: str) -> dict[str, Any] | None:
-    """Arguments as the JSON object that they are; None of any others."""
+    """Arguments as a JSON object, or None if they are none."""
     value = parsed(arguments)
     return value if isinstance(value, dict) else None
 

@@ -1,13 +1,13 @@
-"""Detect that a session goes in circles, from its calls and what came of them, at the agent and from the log alike.
+"""Detect that a session goes in circles, from its calls and their results, at the agent and from the log alike.
 
 repeat   the same call gave the same result again and again, other calls between or not: A A A, A A x A A y
 cycle    several calls in turn with the same results: A B A B A B, A B C A B C
 retry    the same failure again and again, though the call was changed a little each time
 
-Calls are compared with their results, so that polling which gets on (the same call, another result) is no loop; and
-what returns nothing is none either, for a scratch pad repeats without being stuck. Arguments are compared whole and as
-they are: a blank more or less makes another command. Of results, what changes by itself is masked: times, durations,
-addresses, ids.
+Calls are compared with their results, so that polling with progress (the same call, another result) is no loop. Calls
+without a result are no loop either, because a scratch pad repeats without being stuck. Arguments are compared whole and
+unchanged: one more blank makes another command. Parts of results that change in every call are masked: times,
+durations, addresses, ids.
 
 A loop is a pattern of the fleet too (`LoopPattern`): the stream counts which calls looped in which sessions.
 """
@@ -42,11 +42,11 @@ _KEPT = max(OF_LAST, 2 * MAX_PERIOD, MIN_CYCLE_CALLS)
 MAX_KEPT = 8_000
 MAX_COMPARED = 1_000
 MAX_TOOLS = 200
-# A store keeps at least so many characters of a call. The call's mark stands for what is longer.
+# A store keeps at least this many characters of a call. The call's mark replaces longer texts.
 MAX_WHOLE = 300
 # Characters hashed at each end of a longer text, with its length: to hash 1 MiB takes 20 ms of the event loop.
 _HASHED_END = 16 * 1024
-# Of two texts, how near to where they begin to differ there has to be something that changes by itself.
+# Two texts can be equal after masking only if a masked part is this near to their first difference, in characters.
 _NEAR = 80
 _VOLATILE = re.compile(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates and times
@@ -61,15 +61,16 @@ _VOLATILE = re.compile(
 
 
 class LoopPattern(NamedTuple):
-    """What loops of many sessions have in common; the ids are those of the `patterns` topic, 32 hex digits.
+    """The common form of loops of many sessions. Its ids are those of the `patterns` topic, 32 hex digits.
 
     Attributes:
-        tool: those of one round, joined, wherever in it the loop was looked at; one of them where they are all the
-            same.
+        tool: the tools of one round, joined, whatever the position in the round. If all are the same it is one tool.
         template: the kind of circle, in words.
-        family: of the tools; `class_`: and the kind; `exact`: and the kinds of call
+        family: id of the tools.
+        class_: id of the tools and the kind of circle.
+        exact: id of the tools, the kind of circle and the kinds of call
             (`fleetlore.fingerprint.fingerprint.call_id`).
-        call: the kind of call that loops; None where there are several.
+        call: the kind of call that loops, or None if there are several.
     """
 
     tool: str
@@ -84,10 +85,10 @@ class _Called(Protocol):
     """One call that ended, as `fleetlore.wire.trajectory.Step` has it.
 
     Attributes:
-        result: what it gave; of a call that failed it does not count.
+        result: its result, which is ignored if the call failed.
         call: `fleetlore.fingerprint.fingerprint.call_id`.
-        pattern: class of the failure, where it failed.
-        mark: stands for texts that are cut (`mark_of`); empty where they are whole.
+        pattern: class of the failure, if it failed.
+        mark: replaces texts that are cut (`mark_of`), or "" if they are whole.
     """
 
     @property
@@ -121,9 +122,9 @@ class Loop(NamedTuple):
 
     Attributes:
         kind: see the module.
-        times: rounds so far, as far back as was looked.
-        around: the calls of one round, in order; one of them for a repeat or a retry.
-        arguments: theirs, as text.
+        times: number of rounds so far, within the calls that are compared.
+        around: the calls of one round, in order. A repeat or a retry has one.
+        arguments: the arguments of these calls, as text.
     """
 
     kind: Literal["repeat", "cycle", "retry"]
@@ -185,7 +186,7 @@ class LoopDetector:
         return self.take(text, _Call(tool, text, said[:MAX_KEPT], failure))
 
     def take(self, arguments: str, last: _Called) -> Loop | None:
-        """`add` for a call that is recognised already. `arguments`: all of them, or what stands for all of them."""
+        """`add` for a call that is recognised already. `arguments` is their whole text, or the mark in its place."""
         calls, texts, keys = self._calls, self._arguments, self._keys
         key = last.mark.rpartition("|")[0] or _key(arguments)
         again = key in keys
@@ -203,7 +204,7 @@ class LoopDetector:
         return self._retry() if self._failing >= RETRIES else None
 
     def compared(self) -> Iterator[tuple[Any, str]]:
-        """Yield the calls that the next one is compared with, each with its arguments or what stands for them."""
+        """Yield the calls that the next one is compared with, each with its arguments or the mark in their place."""
         yield from zip(self._calls[-_KEPT + 1 :], self._arguments[-_KEPT + 1 :], strict=True)
 
     def _repeat(self) -> Loop | None:
@@ -266,10 +267,10 @@ def _key(arguments: str) -> str:
 
 
 def mark_of(arguments: str, result: str) -> str:
-    """What stands for texts that a store may cut: hashes of arguments and result; empty where they are short enough.
+    """Return the mark of texts that a store may cut: hashes of arguments and result, or "" if both are short enough.
 
     Args:
-        arguments: as `LoopDetector.take` takes them.
+        arguments: in the form that `LoopDetector.take` accepts.
     """
     short = len(arguments) <= MAX_WHOLE and len(result) <= MAX_WHOLE
     return "" if short else f"{_key(arguments)}|{_said_key(result)}"

@@ -51,8 +51,8 @@ class Pattern:
         first_seen: event time in seconds since the Unix epoch when a second agent saw it, or the first agent while it
             is the only one.
         last_seen: event time in seconds since the Unix epoch when it was seen last.
-        other_words: number of agents, as far as is known, that met it in other words than these. An error with a code is
-            the same one in any words.
+        other_words: number of agents, as far as is known, that met it in other words than these. An error with a code
+            is the same one in any words.
         agents_lately: number of agents that met a transient pattern in the two minutes before `last_seen`.
         estimated: figures that are estimates, because more sessions were met than are kept: `all` (calls, failures and
             sessions), `hours`, `days` (and `by_agent`). The others are exact.
