@@ -134,7 +134,7 @@ async def _forget_in_other_versions(settings: Settings, live: MilvusStore, wante
                 unread.append(version)
                 continue
             chain = Chain(pipeline(store, metrics, SystemClock(), settings, None, operators), store)
-            there = replace(found, parts=dict(found.parts), ended=dict(found.ended))
+            there = replace(found, parts=dict(found.parts), ended=dict(found.ended), shared=set(found.shared))
             await _forget(settings, store, wanted.tenant, wanted.means, there, chain.deliver, chain.settle)
     return unread
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 
 import orjson
@@ -99,16 +100,20 @@ class Found:
         ids: ids whose sessions are all erased, including later ones.
         parts: number of known parts of each session.
         ended: event time of the newest known event of each session, in seconds since the Unix epoch.
-        rows: ids of judgments in Milvus.
+        judgments: ids of the rows of these sessions in Milvus.
+        reviews: session ids by the rows in Milvus of all other feedback on an id.
         topics: topics that name such a session, by name.
+        shared: ids under which another principal has a session that stays. Feedback on these ids stays too.
         others: hashes of further sessions with unknown names.
     """
 
     ids: set[str] = field(default_factory=set)
     parts: dict[_Session, int] = field(default_factory=dict)
     ended: dict[_Session, float] = field(default_factory=dict)
-    rows: list[str] = field(default_factory=list)
+    judgments: list[str] = field(default_factory=list)
+    reviews: dict[str, str] = field(default_factory=dict)
     topics: dict[str, OnTopic] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
     others: frozenset[int] = frozenset()
 
     def add(self, agent: str, id: str, part: int, ended: float) -> None:
@@ -117,13 +122,21 @@ class Found:
         self.ended[session] = max(self.ended.get(session, 0.0), ended)
 
     @property
+    def rows(self) -> list[str]:
+        """Ids of rows to delete from Milvus."""
+        ids = {id for _, id in self.parts} - self.shared
+        return [*self.judgments, *(row for row, id in self.reviews.items() if id in ids)]
+
+    @property
     def by_session(self) -> list[tuple[int, ...]]:
         """The hashes of each id, and of the keys of each session, its parts and the feedback on it."""
-        keys = [
-            (*(stable_hash(session_key(*session, part)) for part in range(parts)), stable_hash(review_key(session[1])))
-            for session, parts in sorted(self.parts.items())
-        ]
-        return [*((stable_hash(id),) for id in sorted(self.ids)), *keys]
+        found: list[tuple[int, ...]] = [(stable_hash(id),) for id in sorted(self.ids)]
+        for session, parts in sorted(self.parts.items()):
+            keys = [session_key(*session, part) for part in range(parts)]
+            if session[1] not in self.shared:
+                keys.append(review_key(session[1]))
+            found.append(tuple(map(stable_hash, keys)))
+        return found
 
     @property
     def hashes(self) -> set[int]:
@@ -143,6 +156,7 @@ async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
                 users[session] = event.data.user
             if session in found.parts or wanted.means(event.session, event.agent, users.get(session, "")):
                 found.add(*session, event.sequence // PART_EVENTS, event.time.timestamp())
+    ids = {stable_hash(id): id for _, id in found.parts}
     hashes, names = found.hashes, [orjson.dumps(id) for _, id in list(found.parts)[:1_000]]
     for name, days in _BY_TIME.items():
         async for record in records_of(settings.cluster, topic(wanted.tenant, name)):
@@ -150,7 +164,9 @@ async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
                 value = record.value or b""
                 named = {0} if any(each in value or each.strip(b'"') == record.key for each in names) else set()
             else:
-                named = hashes.intersection(_sessions_of(name, record))
+                pairs = list(_sessions_of(name, record))
+                named = hashes.intersection(chain.from_iterable(pairs))
+                found.shared |= {ids[id] for id, key in pairs if id in ids and key not in hashes}
             if named:
                 on = found.topics.setdefault(name, OnTopic())
                 on.records += 1
@@ -161,26 +177,37 @@ async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
 
 
 async def look_at_rows(store: ListedStore, tenant: str, means: Means, found: Found) -> None:
-    found.rows = []
-    reviews: dict[str, str] = {}
+    found.judgments, found.reviews = [], {}
     async for row in store.rows("judgments", tenant, "label", "session", "state"):
         if row["label"] == _OF_JUDGES:
-            found.rows.append(row["id"])
+            found.judgments.append(row["id"])
             continue
-        known = SessionState.from_json(row["state"]).trajectory
-        if known is None:  # feedback on an id
-            reviews[row["id"]] = row["session"]
-        elif means(known.session, known.agent, known.user, known.ended):
-            found.add(known.agent, known.session, known.part, known.ended)
-            found.rows.append(row["id"])
+        state = SessionState.from_json(row["state"])
+        known, feedback = state.trajectory, state.feedback
+        if known is not None:
+            session = known.session, known.agent, known.user, known.ended
+        elif feedback is not None and feedback.claimed:
+            session = feedback.session, feedback.by, "", feedback.time
+        elif means(row["session"], "", "", 0.0):
+            found.judgments.append(row["id"])
+            continue
+        else:
+            found.reviews[row["id"]] = row["session"]
+            continue
+        if means(*session):
+            found.add(session[1], session[0], known.part if known else 0, session[3])
+            found.judgments.append(row["id"])
     ids = {id for _, id in found.parts}
-    found.rows += [row for row, id in reviews.items() if id in ids or means(id, "", "", 0.0)]
+    async for row in store.rows("judgments", tenant, "session", "agent"):
+        if row["agent"] and row["session"] in ids and (principal_of(row["agent"]), row["session"]) not in found.parts:
+            found.shared.add(row["session"])
 
 
-def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
+def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[tuple[int, int]]:
+    """Yield the hashes by which a record may name a session: of its id, and of its key or of the feedback on it."""
     if name in ("events", "feedback"):
         for event in _events(record):
-            yield from _hashes_of(event.session, "" if event.type == FEEDBACK else event.agent)
+            yield _hashes_of(event.session, "" if event.type == FEEDBACK else event.agent)
         return
     try:
         values = orjson.loads(record.value or b"")
@@ -188,18 +215,16 @@ def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[int]:
         return
     for value in values if isinstance(values, list) else [values]:
         if isinstance(value, list) and len(value) > 1 and isinstance(value[1], int):  # an observation
-            yield value[1]
+            yield value[1], value[1]
         elif isinstance(value, dict):
             inner = value.get("trajectory", value)
             session, agent = (inner.get(each) if isinstance(inner, dict) else None for each in ("session", "agent"))
             if isinstance(session, str):
-                yield from _hashes_of(session, agent if isinstance(agent, str) else "")
+                yield _hashes_of(session, agent if isinstance(agent, str) else "")
 
 
-def _hashes_of(session: str, agent: str) -> Iterator[int]:
-    """Hashes by which a record may name a session: feedback has an id without an agent, later topics have keys."""
-    yield stable_hash(session)
-    yield stable_hash(session_key(agent, session) if agent else review_key(session))
+def _hashes_of(session: str, agent: str) -> tuple[int, int]:
+    return stable_hash(session), stable_hash(session_key(agent, session) if agent else review_key(session))
 
 
 def _events(record: ConsumerRecord) -> list[Incoming]:

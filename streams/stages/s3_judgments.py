@@ -126,8 +126,10 @@ class JudgmentsStage(Stage):
     def _is_erased(self, tenant: str, value: _Value) -> bool:
         if isinstance(value, Opinion):
             return self._erased.has(tenant, stable_hash(value.session))
-        if isinstance(value, Feedback) and self._erased.has(tenant, stable_hash(review_key(value.session))):
-            return True
+        if isinstance(value, Feedback) and not value.claimed:
+            return any(
+                self._erased.has(tenant, stable_hash(each)) for each in (value.session, review_key(value.session))
+            )
         agent = value.agent if isinstance(value, Trajectory) else value.by
         return self._erased.holds(tenant, agent, value.session)
 
@@ -153,7 +155,8 @@ class JudgmentsStage(Stage):
                 self._keep(tenant, review_key(session), session, state, effects)
                 async for row in self._store.rows("judgments", tenant, "state", session=session):
                     known = SessionState.from_json(row["state"])
-                    if (reviewed := known.trajectory) is not None and reviewed.part == 0:
+                    reviewed = known.trajectory
+                    if reviewed is not None and reviewed.part == 0 and not self._is_erased(tenant, reviewed):
                         key = tenant, reviewed.id
                         states[key], records[key] = known, records.get(key, records[review])
                         keys.append(key)
