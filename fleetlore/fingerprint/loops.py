@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fleetlore.fingerprint.fingerprint import arguments_text, call_id, failure_of, pattern_id
+from fleetlore.fingerprint.fingerprint import arguments_text, call_id, pattern_id
 from fleetlore.wire.lore import LOOP
 from fleetlore.words import WORD
 
@@ -174,16 +174,15 @@ class LoopDetector:
         self._keys: list[str] = []  # equal where the whole arguments are
         self._failing = 0  # calls in a row with the same failure
 
-    def add(self, tool: str, arguments: object, result: object, error: str | None = None) -> Loop | None:
+    def add(self, tool: str, arguments: object, result: object, pattern: str | None = None) -> Loop | None:
         """Take in a call that ended and say whether the session is in a loop now.
 
         Args:
-            error: what the tool said, where it failed.
+            pattern: the class of its failure, None where it worked.
         """
-        failure = failure_of(tool, "", None, error).class_ if error else None
-        said = "" if failure else result if isinstance(result, str) else arguments_text(result)
+        kept = "" if pattern else result if isinstance(result, str) else arguments_text(result)
         text = arguments_text(arguments)
-        return self.take(text, _Call(tool, text, said[:MAX_KEPT], failure))
+        return self.take(text, _Call(tool, text, kept[:MAX_KEPT], pattern))
 
     def take(self, arguments: str, last: _Called) -> Loop | None:
         """`add` for a call that is recognised already. `arguments` is their whole text, or the mark in its place."""

@@ -88,9 +88,9 @@ class Watchdog:
         """The session did something: a call began or ended, or something was said."""
         self._last_event = now
 
-    def took_place(self, tool: str, arguments: object, result: object, error: str | None) -> None:
-        """A call ended. `error`: what the tool said, where it failed."""
-        loop = self._detector.add(tool, arguments, result, error)
+    def took_place(self, tool: str, arguments: object, result: object, pattern: str | None) -> None:
+        """A call ended. `pattern`: the class of its failure, None where it worked."""
+        loop = self._detector.add(tool, arguments, result, pattern)
         if loop is not None and (self.loop is None or loop.id != self.loop.id):
             self.loops += 1
         self.loop = loop

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.loops import Loop, LoopDetector
 
 Call = tuple[str, object, object, str | None]
@@ -17,13 +18,18 @@ C: Call = ("read", {"path": "y"}, "text", None)
 D: Call = ("sql", {"query": "select 1"}, "1 row", None)
 
 
+def add(detector: LoopDetector, call: Call) -> Loop | None:
+    tool, arguments, result, error = call
+    return detector.add(tool, arguments, result, failure_of(tool, "", None, error).class_ if error else None)
+
+
 def find_loop(calls: Iterable[tuple[str, object, object, str | None]]) -> Loop | None:
     """The longest loop among a session's calls (tool, arguments, result, error); None where there is none."""
     detector = LoopDetector()
     found: Counter[str] = Counter()
     loops: dict[str, Loop] = {}
     for call in calls:
-        if loop := detector.add(*call):
+        if loop := add(detector, call):
             found[loop.id] += 1
             loops[loop.id] = loop
     return loops[min(found, key=lambda id: (-found[id], id))] if found else None
@@ -36,7 +42,7 @@ def x(number: int) -> Call:
 def at(calls: list[Call]) -> int | None:
     """How many calls it took until a loop was seen."""
     detector = LoopDetector()
-    return next((place for place, call in enumerate(calls, 1) if detector.add(*call)), None)
+    return next((place for place, call in enumerate(calls, 1) if add(detector, call)), None)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ def test_small_changes_that_do_not_help_are_a_retry() -> None:
 
 def test_a_loop_keeps_its_id_while_it_goes_on() -> None:
     detector = LoopDetector()
-    ids = {loop.id for call in [A, B, C] * 4 if (loop := detector.add(*call))}
+    ids = {loop.id for call in [A, B, C] * 4 if (loop := add(detector, call))}
     assert len(ids) == 1
     one, other = find_loop([A] * 3), find_loop([B] * 3)
     assert one is not None and other is not None and one.id != other.id
@@ -127,8 +133,8 @@ calls_of_four = st.lists(st.sampled_from([A, B, C, D]), max_size=20)
 def test_a_long_enough_round_is_seen_whatever_came_before(before: list[Call], block: list[Call]) -> None:
     detector = LoopDetector()
     for call in before:
-        detector.add(*call)
-    assert any([detector.add(*call) for call in block * 6])
+        add(detector, call)
+    assert any([add(detector, call) for call in block * 6])
 
 
 @given(calls_of_four)

@@ -83,7 +83,7 @@ def test_a_loop_is_told_while_it_lasts_and_counted_once() -> None:
     guardian.took_place("cancel", {"job": 1}, "done", None)
     assert ids(guardian, 0.0) == ["guard:tokens"]
     for _ in range(3):
-        guardian.took_place("start", {}, None, "no such job")
+        guardian.took_place("start", {}, None, "a" * 32)
     assert ids(guardian, 0.0)[0] == "guard:loop" and guardian.loops == 2
 
 
