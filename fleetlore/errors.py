@@ -40,12 +40,7 @@ class CallHeld(FleetloreError):
 
 
 class _WithReason(FleetloreError):
-    """An error with a reason.
-
-    Attributes:
-        reason: one of a bounded set of words, fit for a metric label.
-        detail: what exactly was wrong, for a person.
-    """
+    """An error with a `reason` from a bounded set of words, fit for a metric label, and a `detail` for a person."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")

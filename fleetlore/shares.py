@@ -72,7 +72,6 @@ class Shares(Generic[Key, Value]):
         return value
 
     def _pop_oldest(self, owner: Share) -> tuple[Key, Value]:
-        """Make room for an entry of this caller: of its own, unless others hold more."""
         tenant, name = owner
         held = max(self._tenants.values(), key=lambda each: each.count)
         if (own := self._tenants.get(tenant)) is not None and own.count == held.count:
@@ -85,13 +84,6 @@ class Shares(Generic[Key, Value]):
 
 
 class _Tenant(Generic[Key, Value]):
-    """The entries of one tenant.
-
-    Attributes:
-        held: by the caller's name, the longest unused entry first.
-        count: entries in all.
-    """
-
     def __init__(self) -> None:
         self.held: dict[Hashable, OrderedDict[Key, Value]] = {}
         self.count = 0
@@ -100,7 +92,6 @@ class _Tenant(Generic[Key, Value]):
         self._largest = 0
 
     def largest(self, preferred: Hashable) -> Hashable:
-        """Return the caller with the most entries; the preferred one if no other has more."""
         names = self._by_size[self._largest]
         return preferred if preferred in names else next(iter(names))
 

@@ -68,10 +68,7 @@ class StackFolder:
 
 
 def _runs(process: int, lock: Path) -> bool:
-    """Return whether a stack holds the lock of this folder: a copy names the process of the original.
-
-    Only a folder without a lock that can be asked, as on some network file systems, is judged by the process.
-    """
+    """Return whether a stack holds the lock of this folder: a copy names the process of the original."""
     try:
         import fcntl
     except ImportError:  # no stack runs on such a system, and what happens on another one is not known here

@@ -82,7 +82,6 @@ def said(failed: Step) -> str:
 
 @lru_cache(maxsize=REMEMBERED)
 def _error_names(message: str) -> frozenset[str]:
-    """The words of an error that are the same for all who meet it: those of its template."""
     return names(template(message))
 
 

@@ -196,7 +196,6 @@ def _without_literals(value: object) -> object:
 
 
 def _owners(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The things that a call names as such, as spelled by lower-case name; and its names for them."""
     owners: dict[str, str] = {}
     aliases: dict[str, str] = {}
     for listed in _OWNERS.finditer(text):
@@ -231,7 +230,6 @@ def _of_result(step: Step, call: _Read) -> Iterator[_Pair]:
 
 
 def _of_rows(step: Step, call: _Read) -> Iterator[_Pair]:
-    """(owner, member) of the columns of rows: keys of objects, but none within a value's text."""
     if step.result[:1] in ("{", "["):
         found = _STRING.findall(step.result[:MAX_SCHEMA])
         keys = dict.fromkeys(
@@ -241,7 +239,6 @@ def _of_rows(step: Step, call: _Read) -> Iterator[_Pair]:
 
 
 def _plain(result: str) -> str:
-    """Without the escapes of JSON: what a tool returns is often a string in it."""
     return result[:MAX_SCHEMA].replace("\\n", " ").replace("\\t", " ").replace('\\"', '"').replace("\\'", "'")
 
 

@@ -283,7 +283,6 @@ class AdapterPublisher(Generic[Manifest]):
     async def _move_stable(
         self, tenant: str, decide: Callable[[RegistryView[Manifest]], tuple[str, str, bool]]
     ) -> AdapterPointer:
-        """Move the stable channel to (version, reason, pinned) of `decide`. Decide again if another one does."""
         while True:
             registry = await self._read_all(tenant)
             version, reason, pinned = decide(registry)

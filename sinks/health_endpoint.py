@@ -121,8 +121,8 @@ _POLL_SECONDS = 0.25
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves at most `MAX_CONNECTIONS`, with a thread each. A new connection replaces the oldest: probes take
-    milliseconds, so an old one is half open."""
+    """Serves at most `MAX_CONNECTIONS`. A new one replaces the oldest: probes take milliseconds, so an old one is
+    half open."""
 
     # With the default of five, a probe in a burst would be dropped and retried after seconds.
     request_queue_size = 4 * MAX_CONNECTIONS

@@ -46,10 +46,7 @@ LABELS = {
 
 
 class _Family(Generic[M]):
-    """The series of one metric. A call with the label values, in the table's order, returns one series.
-
-    Series are cached: prometheus_client's `labels()` costs three times as much as the increment.
-    """
+    """Series of one metric, cached: prometheus_client's `labels()` costs three times as much as the increment."""
 
     def __init__(self, collector: M, labels: tuple[str, ...]) -> None:
         self._collector: M = collector
@@ -57,7 +54,6 @@ class _Family(Generic[M]):
         self._series: dict[tuple[str | int, ...], M] = {}
 
     def __call__(self, *values: str | int) -> M:
-        """Return the series with these label values. Raises ValueError if their number is wrong."""
         series = self._series.get(values)
         if series is None:
             if len(values) != len(self._labels):

@@ -242,8 +242,6 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def _by_ids(self, work: Callable[[str], object], ids: Sequence[str]) -> list[tuple[str, str]]:
-        """Call `work` with filters for chunks of ids. Return (id, reason) of the refused ones."""
-
         def on_ids(chunk: list[str]) -> None:
             work(f"id in [{', '.join(map(quoted, chunk))}]")
 
@@ -302,10 +300,7 @@ class MilvusStore:
             last = rows[-1]["id"]
 
     def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-        """Write rows. Return (id, reason) of the refused ones.
-
-        `state` is not compressed, because zlib costs more CPU than the larger row.
-        """
+        """`state` is not compressed, because zlib costs more CPU than the larger row."""
         shape = _COLLECTIONS[alias_of(collection)]
         ready = [
             {
@@ -329,10 +324,7 @@ class MilvusStore:
         return [{TEXT: text, VECTOR: vector} for text, vector in zip(texts, vectors, strict=True)]
 
     def _send(self, target: str, rows: list[dict[str, Any]]) -> None:
-        """Upsert by column, with the call below pymilvus' ORM.
-
-        `MilvusClient.upsert` needs ten times the CPU for a 2 KB row, because it checks strings character by character.
-        """
+        """Skip `MilvusClient.upsert`, which checks strings character by character: ten times the CPU for a 2 KB row."""
         client = self._open_client()
         if target not in self._schemas:
             self._schemas[target] = client.describe_collection(target)

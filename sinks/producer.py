@@ -206,15 +206,7 @@ class BatchProducer:
                 self._lost = False
 
     async def _send(self, records: Iterable[_Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
-        """Send whole batches with one future each: aiokafka's `send` makes one a record.
-
-        Args:
-            compressed: partitions whose batches are compressed.
-
-        Raises:
-            RecordsRefused: the broker will never accept some; all others are written.
-            ConfigError: this process may not write to a topic.
-        """
+        """Send whole batches with one future each: aiokafka's `send` makes one a record."""
         producer = self._started()
         filling: dict[tuple[str, int], _Batch] = {}
         sent: list[_Batch] = []

@@ -131,7 +131,6 @@ async def _send(
 
 
 async def _record(consumer: Any, tenant: str, letter: DeadLetterRecord, partitions: dict[str, int]) -> RawRecord | str:
-    """Return the record to send for a dead letter, or why it cannot be sent. `partitions` caches counts by topic."""
     if letter.reason == ROW_REFUSED:
         return "it is a row that the store refused, and no record; a backfill writes rows again"
     if letter.reason == UNREADABLE and not letter.value:

@@ -138,11 +138,7 @@ class RegistryView(Generic[Manifest]):
         return key.startswith(self._mine) and self._take_pointer(value)
 
     def _take_weights(self, key: bytes, value: bytes | None) -> bool:
-        """Keep weights that a manifest names, or their reference. A reference never replaces weights.
-
-        Others are skipped: readers read weights again after their manifest. Raises AdapterRefused (`oversized`,
-        `truncated`, `tampered`, `malformed`).
-        """
+        """Keep weights that a manifest names. Others are skipped: readers read weights again after their manifest."""
         version = key.decode(errors="replace")
         if version not in self._manifests or self._weights.get(version) == value:
             return False
@@ -182,7 +178,6 @@ class RegistryView(Generic[Manifest]):
         return True
 
     def _take_pointer(self, value: bytes | None) -> bool:
-        """Follow a signed pointer with a newer epoch. Raises AdapterRefused."""
         if value is None:
             return False  # a channel is never emptied; a rollback is a newer pointer
         pointer, signer = self._verified(value, AdapterPointer)
@@ -203,7 +198,6 @@ class RegistryView(Generic[Manifest]):
         return True
 
     def _take_revocation(self, value: bytes | None) -> bool:
-        """Revoke a version, or a key with everything that it signed. Raises AdapterRefused."""
         if value is None:
             return False  # revocations are final
         revocation, signer = self._verified(value, Revocation)

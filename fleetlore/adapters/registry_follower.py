@@ -245,7 +245,6 @@ class RegistryFollower:
             self._ack_delays = backoff()
 
     async def _send_last_acks(self) -> None:
-        """Send the remaining acks before the last agent leaves, within a bounded time."""
         sending, self._sending = self._sending, None
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
             async with asyncio.timeout(_LAST_ACKS_SECONDS):

@@ -150,7 +150,6 @@ def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout
 
 
 def _of(found: Iterable[Tip], moment: Situation, holdout_share: float, most: int, max_chars: float = inf) -> Advice:
-    """The first of the tips that the gate let pass, as far as they fit."""
     tips: dict[str, Tip] = {}
     length = 0
     for tip in found:
@@ -169,14 +168,12 @@ def _first(sources: Iterable[Source], index: LoreIndex, moment: Situation) -> li
 
 
 def _is_heeded(tip: Tip, moment: Situation, failed: FailedCall) -> bool:
-    """Whether the call that is asked about does what a way past the failure says."""
     call = moment.asked.call
     another = call is not None and call.tool == failed.call.tool and call.json != failed.call.json
     return call is not None and another and holds(call.arguments, tip.brings)
 
 
 def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The tips with their text, without those that were shown before or that the gate does not let pass."""
     for each in found:
         if each.key and each.key in moment.met.shown:
             continue

@@ -159,7 +159,6 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def _are_most(health: Pattern | None, passing: Collection[Pattern]) -> bool:
-    """Whether half of the calls of the newest hour failed so, or no other calls are known."""
     met = sum(each.failures for each in passing)
     if health is None or not health.hours or health.calls < met:
         return True
@@ -177,7 +176,6 @@ def _transient_weight(pattern: Pattern, now: float) -> float:
 
 
 def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
-    """Class and text of a failure, or the text alone if the class is made of its words."""
     text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
     agents = pattern.agents - pattern.other_words
     class_ = Quote(pattern.error_class, agents, "class")
@@ -202,7 +200,6 @@ def need_tip(of: Need) -> Tip:
 
 
 def _names_tip(id: str, moment: Situation, call: MadeCall, expected: Expected, fails: float) -> Tip:
-    """All rejected names at once, each with the working name first where one is near, else what will happen."""
     rejected = [spelled(name, call.text) for name in expected.names[:_MAX_NAMES]]
     parts, swaps = replacements(moment, rejected, call.text)
     if swaps and moment.known_place is not None:
@@ -265,22 +262,14 @@ def _kind_quote(expected: Expected) -> Quote:
 
 
 def _is_mended(index: LoreIndex, call: MadeCall, failure: str) -> bool:
-    """Whether the call holds none of the parts that others replaced to get past a class of failure.
-
-    Half of these calls fail, and it is the other half: a warning would speak against the part that works.
-    """
+    """Half of these calls fail, and it is the other half: a warning would speak against the part that works."""
     changes = [item for item in index.recoveries(failure) if item.was and item.now and is_sure(item)]
     return bool(changes) and not any(holds(call.arguments, item.was) for item in changes)
 
 
 class _Counted(NamedTuple):
-    """A failure of a kind of call.
-
-    Attributes:
-        mentioned: words of the error. A call is warned of the failure if it holds one of them.
-        of_any_call: whether such calls fail so often that a call without these words is warned of too.
-        fails: P(the call fails), 0..1.
-    """
+    """A failure of a kind of call. `mentioned`: words of the error. `of_any_call`: a call without these words is
+    warned too."""
 
     pattern: Pattern
     mentioned: tuple[str, ...]
@@ -289,7 +278,6 @@ class _Counted(NamedTuple):
 
 
 def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
-    """Failures of a kind of call that are worth a warning, the most frequent first."""
     of_tool, health, transient = index.health(tool_id(tool)), index.health(id), index.transient_of_call(id)
     found = []
     before = 0  # calls that failed for a reason that is skipped here: they do not count towards this failure's rate

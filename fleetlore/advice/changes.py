@@ -90,7 +90,6 @@ def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
 
 
 def _fields(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values of an object and of those within it."""
     waiting = [arguments]
     while waiting:
         for name, value in waiting.pop().items():

@@ -195,7 +195,6 @@ def _allowed(quote: Quote, reader: Reader) -> str | None:
 
 
 def _names(reader: Reader, part: str) -> bool:
-    """Whether the asker's own error or results name a value, as a whole."""
     name, is_value, value = part.partition("=")
     value = value if is_value and name.isidentifier() else part
     if value.lower() in reader.seen:
@@ -214,7 +213,6 @@ def _is_class(text: str) -> bool:
 
 
 def _held(text: str, own: Collection[str]) -> str:
-    """The text with an ellipsis for each run of words that the asker does not hold."""
     kept: list[str] = []
     for is_held, tokens in groupby(text.split(), lambda token: _is_held_by(token, own)):
         run = list(tokens)

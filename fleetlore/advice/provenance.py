@@ -169,7 +169,6 @@ def _redact_fenced_text(text: str) -> str:
 
 
 def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
-    """The value with its texts changed; itself where none is, as nearly always."""
     if isinstance(value, str):
         return change(value) if len(value) >= _MIN_LINE else value
     if depth < _MAX_DEPTH:

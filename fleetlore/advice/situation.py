@@ -134,7 +134,6 @@ class Situation:
 
     @property
     def _calls(self) -> list[MadeCall]:
-        """The call that is asked about, and the one that failed last."""
         asked, failed = self.asked.call, self.met.failed
         return [*([asked] if asked is not None else []), *([failed.call] if failed is not None else [])]
 

@@ -184,9 +184,6 @@ def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def _rejected(failed: FailedCall, place: PlaceNames) -> list[str]:
-    """Names of the call that do not work at the place, as it spells them: those that the error names, and all others
-    that a place of known structure has not.
-    """
     named = failed.kind.names
     if not named or not place.members:
         return [name for name in named if place.rejects(name)]

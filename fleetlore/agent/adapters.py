@@ -90,7 +90,6 @@ class AgentAdapters:
         await self._follow()
 
     async def _wait_for_key(self, folder: StackFolder) -> None:
-        """Follow from the first start of the folder's stack on: it says by which key versions are signed."""
         for delay in backoff():
             try:
                 key = folder.read()["public_key"]
@@ -173,7 +172,6 @@ class AgentAdapters:
 
 
 def _check_extra() -> None:
-    """Raises ModelUnavailable without the extra `[adapters]`."""
     from fleetlore.retrieval.adapter import RetrievalSlot
 
     RetrievalSlot()

@@ -176,7 +176,6 @@ class SessionAdvice:
         return [self._outlook(MadeCall(tool, arguments)) for tool, arguments in calls]
 
     def _place(self) -> str | None:
-        """Return the session's place: as stated, or as recognised from its words if that is sure."""
         model, context = self._fleet.call_model, self._history.context
         if self._options.place or model is None:
             return self._options.place or None
@@ -185,7 +184,6 @@ class SessionAdvice:
         return self._recognised[2]
 
     def _outlook(self, call: MadeCall) -> Outlook | None:
-        """Return None if there is no call model, or it does not know the tool."""
         model = self._fleet.call_model
         return None if model is None else model.outlook(call, self._history.context, self._place())
 

@@ -86,7 +86,6 @@ def _recorded(function: AnyFunction, name: str) -> AnyFunction:
 
 
 def _action(tool: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What to record a call with: an action of its own, or a witness of the one that a framework's hook has begun."""
     session = current_session()
     if session is None:
         return None
@@ -121,7 +120,6 @@ class _Witness:
 
 
 def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name, without `self`, defaults and whatever holds no data."""
     try:
         given: dict[str, Any] = dict(signature.bind(*args, **kwargs).arguments)
     except TypeError:  # the call will fail for it, and is recorded with that failure

@@ -156,7 +156,6 @@ def _is_id(key: str) -> bool:
 
 
 def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """(id, fields) of each object of a result; its id is the first value that is one."""
     if result[:1] not in ("{", "[") or "{" not in result[:_MAX_RESULT]:  # rows of a database are lists of values
         return
     open_objects: list[tuple[list[str], dict[str, str]]] = []

@@ -107,7 +107,6 @@ _TRIANGLES = [np.triu_indices(size, 1) for size in range(_MAX_NAMES + 1)]
 
 
 def _overlap(names: list[str], context: CallContext) -> Ids:
-    """Features of where the session has met each name before, and of how many names it has met there."""
     found: list[str] = []
     counts = [0] * 5
     for name in names:
@@ -128,7 +127,6 @@ def _overlap(names: list[str], context: CallContext) -> Ids:
 
 
 def _ends(call: MadeCall) -> Ids:
-    """How the text begins and ends: its first and last words and lines, each with its place."""
     head, tail = call.text[:LINE].partition("\n")[0], call.text[-LINE:].rpartition("\n")[2]
     return hashes_of(
         [
@@ -141,7 +139,6 @@ def _ends(call: MadeCall) -> Ids:
 
 
 def _unset(call: MadeCall, context: CallContext) -> Ids:
-    """Names that the text uses, does not set, and that have not worked before."""
     tokens = [token.lower() for token in call.tokens]
     set_here = {name for name, after in pairwise(tokens) if after == "="}
     set_here |= {name for before, name in pairwise(tokens) if before in _SETS}
@@ -153,7 +150,6 @@ _SETS = frozenset(["import", "as", "for", "def", "class", "function", "let", "co
 
 
 def _course(call: MadeCall, context: CallContext) -> Ids:
-    """How the session has gone so far."""
     tried = context.tried.get(normal(call.tool, call.json))
     again = "n" if tried is None else "f" if tried else "w"
     failed = sum(name in context.failed for name in call.names)
@@ -181,7 +177,6 @@ _SESSIONS = (5, 20, 60)
 
 
 def _known(names: list[str], known: PlaceNames) -> Ids:
-    """How many of the names are known at this place to work, to fail, both, or neither."""
     bad, good, both, unknown = known.counts(names)
     sure = f"k{sum(known.sessions >= least for least in _SESSIONS)}"
     return hashes_of(

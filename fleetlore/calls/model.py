@@ -172,7 +172,6 @@ class CallModel:
                     yield named
 
     def _rate(self, named: Named, place: str | None) -> float:
-        """How often calls with the names fail so: at this place where they are known there, else anywhere."""
         here = self.places.get(place) if place is not None else None
         if here is not None:
             known = [ended for name in named.names if (ended := here.names.get(name)) is not None]

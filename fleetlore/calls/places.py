@@ -291,7 +291,6 @@ def _distance(one: str, other: str) -> int | None:
 
 @lru_cache(maxsize=16_384)  # as below
 def _bare(name: str) -> tuple[str, str, frozenset[str]]:
-    """A name without `_`, that without a plural's ending, and its letters."""
     bare = name.replace("_", "")
     return bare, _singular(bare), frozenset(bare)
 

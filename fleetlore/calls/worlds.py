@@ -37,7 +37,6 @@ _MAX_TEXT = 8_192
 
 @lru_cache(maxsize=4096)
 def _statement(tool: str, arguments: str) -> str:
-    """The statement that a call sends to a database; empty for any other call."""
     values = object_of(arguments)
     named = [("", arguments)] if values is None else [(key, each) for key, each in values.items() if each is not None]
     texts = [(key, each[:_MAX_TEXT]) for key, each in named if isinstance(each, str) and " " in each.strip()]

@@ -33,8 +33,7 @@ _NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up -
 
 
 class _Commands(TyperGroup):
-    """Commands grouped by purpose. An expected error prints one line and exits with 1; other errors keep their
-    traceback."""
+    """Commands grouped by purpose. An expected error prints one line and exits with 1; others keep their traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         order = list(_PANEL_OF)

@@ -47,10 +47,7 @@ def place(text: str) -> str:
 
 @dataclass(slots=True)
 class _Survey:
-    """All dead letters in counts, and the newest ones without their values.
-
-    A letter written twice, by a worker that died before its commit, counts once.
-    """
+    """Counts of all dead letters, and the newest ones without values. A letter written twice counts once."""
 
     limit: int
     total: int = 0
@@ -170,7 +167,6 @@ def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
 
 
 def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
-    """Return the value as indented JSON or text with secrets masked, and the number of omitted characters."""
     import orjson
 
     from fleetlore.redact.redact import redact

@@ -157,11 +157,6 @@ def _read(file: Path) -> str:
 
 
 def _parsed(file: Path, text: str) -> dict[str, Any]:
-    """Parse settings into a new object.
-
-    Raises:
-        ConfigError: they are not JSON, or not in the form of hooks.
-    """
     try:
         given = json.loads(text or "{}")
     except json.JSONDecodeError as error:

@@ -129,11 +129,7 @@ def address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def _unix_socket(path: Path) -> Iterator[Listener]:
-    """Listen on a socket for this user and its group. Replace the socket of a killed relay.
-
-    Raises:
-        ConfigError: another process serves there, or the path cannot be used.
-    """
+    """Listen on a socket for this user and its group. Replace the socket of a killed relay."""
     from fleetlore.http_server.gate import Listener
 
     with Listener(socket.AF_UNIX) as made:

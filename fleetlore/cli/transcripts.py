@@ -84,17 +84,8 @@ def import_logs(
 
 @dataclass(slots=True)
 class _Found:
-    """Contents of logs.
-
-    Attributes:
-        events: including starts and ends of sessions.
-        unanswered: calls without a result.
-        unreadable: lines, samples and files without a session.
-        left_out: other parts that are no events, by reason.
-        outcomes: endings of the sessions.
-        masked: secrets by kind. For sent events only the emitter knows them.
-        first, last: event times in seconds since the epoch; 0 without events.
-    """
+    """Contents of logs. Times are in seconds since the epoch, 0 without events. For sent events the emitter knows
+    `masked`."""
 
     sessions: int = 0
     events: int = 0
@@ -132,10 +123,8 @@ class _Found:
 
 
 def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], _Found]) -> _Found:
-    """Run `work` on parts of the files in separate processes, if they are large.
-
-    Sessions are independent, so the order does not matter.
-    """
+    """Run `work` on parts of large files in separate processes. Sessions are independent, so the order does not
+    matter."""
     groups = groups_of(files)
     parts = min(os.cpu_count() or 1, len(groups), size // _PART_BYTES)
     if parts <= 1:
@@ -191,12 +180,6 @@ async def _send_sessions(
     agent: str | None,
     task: str | None,
 ) -> _Found:
-    """Read and send sessions one by one. Memory holds at most the emitter's buffer.
-
-    Args:
-        emitter: a started emitter for this call alone; None to only count.
-        agent, task: replace the log's values.
-    """
     from fleetlore.emit.encode import Encoded, encode, mask, masks_of
 
     found = _Found()

@@ -130,8 +130,7 @@ def encode_event(event: Event) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _head(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
-    """Return the fields that a session's events share, starting with the previous event's brace, and an event's maximum
-    size without its data."""
+    """Return the fields that a session's events share, and an event's maximum size without its data."""
     before = b'%b{"specversion":"1.0","id":"%b' % (_NEXT, event_id(tenant, agent, session, 0)[:-1].encode())
     names = {"source": f"/agents/{agent}", "tenant": tenant, "agent": agent, "session": session}
     between = b'",' + orjson.dumps(names)[1:-1] + _SEQUENCE
@@ -154,8 +153,7 @@ def _written(times: list[float]) -> list[bytes]:
 
 
 def _bounded(value: Mapping[str, Any]) -> bytes:
-    """Return the value as JSON, with long texts and collections truncated to fit. The structure stays, because the
-    shape identifies a call."""
+    """Truncate long texts and collections. The structure stays, because the shape identifies a call."""
     longest = 2 * MAX_CHARACTERS // 3
     while longest > 1:
         if weight(value, MAX_CHARACTERS, longest) <= MAX_CHARACTERS or longest < _LEAST_CUT:

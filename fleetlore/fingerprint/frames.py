@@ -275,7 +275,6 @@ class FrameReader:
         return line
 
     def _place(self, lines: list[str], found: list[tuple[str | None, int]], *, is_traceback: bool) -> int:
-        """Number of the line that names the failure."""
         for wanted in ("sums", "mark"):
             for kind, place in found:
                 if kind == wanted:
@@ -300,7 +299,6 @@ class FrameReader:
         return " ".join((line, *filter(self._more, below)))
 
     def _caused(self, lines: list[str], place: int, cause: int) -> str:
-        """The root cause behind the class of what it caused."""
         match = self._cause(lines[cause])
         root = lines[cause][match.end() :] if match else ""
         if not root:
@@ -310,14 +308,12 @@ class FrameReader:
 
 
 def _plain(message: str) -> str:
-    """A text in one Unicode form, without colours and marks."""
     if not message.isascii():
         message = unicodedata.normalize("NFC", message).replace("\ufeff", "").translate(_QUOTES)
     return _ANSI.sub("", message) if "\x1b" in message else message
 
 
 def _unpacked(text: str) -> str:
-    """A text with its JSON or HTML replaced by what they say."""
     text = text.strip()
     if tagged := _TAGGED.fullmatch(text):
         return tagged[2].strip()
@@ -340,7 +336,6 @@ def _unpacked(text: str) -> str:
 
 
 def _decoded(text: str, start: int) -> tuple[Any, int]:
-    """The value that begins at a place of a text, as JSON or as Python writes it, and where it ends."""
     if text[start + 1 : start + 2] != "'":
         return _DECODER.raw_decode(text, start)
     end = text.rfind("}") + 1
@@ -350,7 +345,6 @@ def _decoded(text: str, start: int) -> tuple[Any, int]:
 
 
 def _collect(value: Any, codes: list[str], words: list[str], depth: int) -> None:
-    """Add the codes of an error, and the names and words that say what it is, each once, in their order."""
     if depth > _MAX_DEPTH or len(codes) + len(words) >= _MAX_FIELDS:
         return
     if isinstance(value, list):
@@ -370,7 +364,6 @@ def _collect(value: Any, codes: list[str], words: list[str], depth: int) -> None
 
 
 def _output_of(value: dict[str, Any]) -> str:
-    """The output of a program in the JSON that an agent's shell made of it."""
     return next((each for key in _OUTPUTS if isinstance(each := value.get(key), str) and each.strip()), "")
 
 
@@ -379,7 +372,6 @@ def _has_object(values: list[Any]) -> bool:
 
 
 def _without_html(text: str) -> str:
-    """A page replaced by its title, or by its heading where the title says nothing."""
     page = _HTML.search(text)
     if page is None:
         return text

@@ -104,8 +104,6 @@ class _Called(Protocol):
 
 
 class _Call:
-    """A `_Called` whose kind is found out only where it loops."""
-
     __slots__ = ("_arguments", "pattern", "result", "tool")
     mark = ""
 
@@ -281,7 +279,6 @@ def _said_key(result: str) -> str:
 
 
 def _same(one: _Called, other: _Called) -> bool:
-    """Whether the same came of two calls with the same arguments; False where nothing came."""
     if one.tool != other.tool or one.pattern != other.pattern:
         return False
     if one.pattern is not None:

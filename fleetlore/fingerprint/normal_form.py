@@ -133,7 +133,6 @@ _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
 
 
 def _grouped(rules: tuple[Rule, ...]) -> tuple[_Masks, ...]:
-    """The rules with neighbours of the same marks put together, so that each mark is looked for once."""
     return tuple(
         (marks, tuple((_sub(pattern), _function(instead)) for _, pattern, instead in group))
         for marks, group in groupby(rules, key=itemgetter(0))
@@ -188,7 +187,6 @@ def _template(line: str) -> str:
 
 
 def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
-    """The line after the rules whose marks are in `marked`."""
     for marks, masks in rules:
         for mark in marks:
             if mark in marked:
@@ -227,8 +225,8 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def _without_tail(line: str) -> str:
-    """Cut masks at the end, with the words that lead to them. A line that is incomplete without its mask
-    (`needs a <*>`) keeps it."""
+    """Cut masks at the end, with the words that lead to them. A line that would be incomplete (`needs a <*>`) keeps
+    its."""
     while True:
         line = line.rstrip(" .,;:!")
         bare = line.rstrip(")]")
@@ -296,7 +294,6 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
 
 
 def _repeats(error_class: str, message: str) -> bool:
-    """Whether a class was made of the message's words, by this or an earlier version."""
     if not error_class.islower() or error_class.startswith("http_"):
         return False
     message = message.lower()
@@ -327,7 +324,6 @@ def _is_wrapper(error_class: str) -> bool:
 
 
 def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
-    """The class, as stated or as the line begins with it, and the line without it and without what wraps it."""
     for _ in range(_MAX_WRAPPERS):
         if sentence := SENTENCE.match(line):
             line = line[sentence.end() :]

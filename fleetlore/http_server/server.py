@@ -90,7 +90,6 @@ class _Connection(H11Protocol):
         self.refuse(HTTPStatus.BAD_REQUEST, "bad_http", msg)
 
     def refuse(self, status: HTTPStatus, reason: str, detail: str) -> None:
-        """Answer with the reason, unless an answer has begun, and close the connection."""
         refused(reason, detail)
         self._slot.forget()
         if self.cycle is not None:

@@ -188,10 +188,7 @@ class Conversations:
             self._leave(each)
 
     def _keys(self, owner: Key, body: Body, turns: list[Turn], name: str) -> tuple[Key, list[Key]]:
-        """The key of the beginning, and those of what a request goes on from.
-
-        The beginning is what a person says first: a system message may hold the time, or a number of the request.
-        """
+        """The key of the beginning is what a person says first: a system message may hold the time."""
         first = takewhile(lambda turn: turn.role in ("system", "developer", "user"), turns)
         beginning = [turn.text for turn in first if turn.role == "user"]
         digest = blake2b("\x1f".join(beginning).encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -231,7 +228,6 @@ class Conversations:
 
 
 def _key_of(call: Made) -> str:
-    """The id of a call; what it calls if it has no id."""
     if call.id:
         return call.id
     return blake2b(

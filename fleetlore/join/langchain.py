@@ -70,10 +70,7 @@ class FleetMiddleware(AgentMiddleware):
 
     @contextmanager
     def _recorded(self, call: Any) -> Iterator[Action | ToolMessage | None]:
-        """Record the call, and keep what is to be said after it for the next turn of the model.
-
-        Gives the answer to a call that is not made; None without a session.
-        """
+        """Record the call. Return the answer to a call that is not made."""
         session, id = current_session(), call["id"] or ""
         if session is None:
             yield None

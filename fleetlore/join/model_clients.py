@@ -85,7 +85,6 @@ def _told(calls: SessionCalls, options: Any) -> Any:
 
 
 def _hearing(calls: SessionCalls, options: Any, response: Any) -> Callable[[list[bytes]], None] | None:
-    """Takes the parts of an answer that is not here yet; None where there is none, or it was taken."""
     conversation: Conversation | None = getattr(options, _CONVERSATION, None)
     if conversation is None:
         return None

@@ -181,7 +181,6 @@ def receiving_app(traces: Traces) -> Starlette:
 
 
 def _why(error: Exception) -> str:
-    """Count a body that is no export, and return the reason."""
     refused("no_otlp", str(error))
     return f"no OTLP: {error}"
 
@@ -201,12 +200,7 @@ def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
 
 
 async def _body(request: Request, encoding: str) -> bytes | None:
-    """The unpacked body, or None if it is too large, which shows before the whole body has arrived.
-
-    Raises:
-        ValueError: it is not packed as it says.
-        ModelUnavailable: it is packed with Zstandard and the package `zstandard` is not installed.
-    """
+    """Return the unpacked body, or None if it is too large, which shows before the whole body has arrived."""
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)

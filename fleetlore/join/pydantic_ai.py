@@ -80,6 +80,5 @@ def _prefix(ctx: Any) -> str | None:
 
 
 def _advise(session: Session, answer: Any) -> None:
-    """Add what led others past a failure to what the model is to read of it."""
     if isinstance(answer.content, str):
         answer.content = joined(answer.content, after_call(session, failed=True))

@@ -122,12 +122,7 @@ class _Batches:
 
 
 class _Batch:
-    """One batch of any bytes.
-
-    Attributes:
-        base_offset: offset of its first record.
-        next_offset: offset after it, always above `base_offset`, so a reader always advances.
-    """
+    """One batch of any bytes. `next_offset` is always above `base_offset`, so a reader always advances."""
 
     is_control_batch = is_transactional = False
     producer_id: int | None = None
@@ -151,11 +146,7 @@ class _Batch:
         self._why, self.is_control_batch, self.is_transactional, self.producer_id = why, False, False, None
 
     def validate_crc(self) -> bool:
-        """Return True. A batch that fails twice with the same bytes is refused elsewhere.
-
-        Raises:
-            CorruptRecordException: the first failure.
-        """
+        """Return True. A batch that fails twice with the same bytes is refused elsewhere."""
         if not self._why and not self._batch.validate_crc():
             seen = zlib.crc32(self._data)
             if seen not in _corrupt:
@@ -238,7 +229,6 @@ class _Batch:
             yield self._refused(f"the records from {after} to {self.next_offset - 1}: the batch counts {count} records")
 
     def _read(self, body: bytes, least: int) -> _Record:
-        """Decode a record. `least` is the smallest possible offset."""
         batch, position, why = self._batch, 0, None
 
         def number() -> int:
@@ -324,8 +314,6 @@ def _snappy_bytes(packed: bytes) -> int:
 
 
 class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
-    """The records of one partition's fetch."""
-
     def __init__(self, tp: TopicPartition, *settings: Any) -> None:
         super().__init__(tp, *settings)
         self._topic, self._left = tp.topic, _MOST_FETCHED_BYTES

@@ -109,7 +109,6 @@ class _RelayClient:
             await self._http.aclose()
 
     async def ask(self, path: str, content: bytes, seconds: float = 0.0, **query: str) -> bytes:
-        """Return an answer's body. The relay may take `seconds` beyond the usual time-out."""
         import httpx2
 
         try:

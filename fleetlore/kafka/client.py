@@ -89,12 +89,6 @@ def _made(kind: Callable[..., Any], bootstrap: Bootstrap, *topics: str, **settin
 
 
 def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
-    """Return aiokafka's connection arguments, common to all clients.
-
-    Raises:
-        ConfigError: a file or function named in the settings cannot be used.
-        ConnectionRefused: no stack runs on the folder.
-    """
     _quiet_client_logs()
     cluster = _found(bootstrap)
     # A mutable list: `_choose_server` leaves one server at start.
@@ -239,10 +233,7 @@ async def _refusal(settings: Mapping[str, Any]) -> str | None:
 
 
 async def _choose_server(settings: Mapping[str, Any]) -> None:
-    """Keep only the bootstrap server that answers first, or all if none does.
-
-    aiokafka asks them in order, and waits a whole request time-out for one that hangs.
-    """
+    """Keep the server that answers first: aiokafka waits a whole request time-out for one that hangs."""
     servers: list[str] = settings.get("bootstrap_servers", [])
     if len(servers) < 2:
         return
@@ -280,8 +271,6 @@ def connections(client: Any) -> AIOKafkaClient:
 
 
 class _Tokens(AbstractTokenProvider):  # type: ignore[misc,unused-ignore]
-    """Bearer tokens of a function that may block."""
-
     def __init__(self, token: Callable[[], str]) -> None:
         super().__init__()
         self._make = token
@@ -291,10 +280,7 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc,unused-ignore]
 
 
 def _quiet_client_logs() -> None:
-    """Silence aiokafka below CRITICAL, unless its level was set explicitly.
-
-    During an outage, every connection logs several errors a second. fleetlore reports an outage once.
-    """
+    """Silence aiokafka, which logs several errors a second in an outage, unless its level was set explicitly."""
     client = logging.getLogger("aiokafka")
     if client.level == logging.NOTSET:
         client.setLevel(logging.CRITICAL)

@@ -256,7 +256,6 @@ def _scale_of(stated: Any) -> tuple[int, float, bool]:
 
 
 def _check_names(shapes: Mapping[str, tuple[int, ...]], rank: int) -> tuple[str, ...]:
-    """Return the last names of the changed modules. Each must have both matrices of one rank."""
     sides: dict[str, set[str]] = {}
     targets = set()
     for name, shape in shapes.items():

@@ -29,8 +29,6 @@ _SURE = 1.28
 
 
 class _Ranked(Generic[_Entry]):
-    """Entries by id, with the best few at hand."""
-
     __slots__ = ("best", "entries", "rank")
 
     def __init__(self, rank: Callable[[_Entry], Any]) -> None:
@@ -278,7 +276,6 @@ class LoreIndex:
                 self.forget_item(id)
 
     def _hide(self, entry: Pattern | MemoryItem) -> bool:
-        """Keep an entry out of sight where it is to be hidden; say whether it is."""
         if not self.hides(entry):
             self._hidden.pop(entry.id, None)
             return False

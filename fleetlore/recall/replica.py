@@ -235,7 +235,6 @@ class LoreReplica:
                 self._receive_one(topic_name, key, value, gathers)
 
     def _receive_one(self, topic_name: str, key: bytes | None, value: bytes | None, gathers: bool) -> None:
-        """Take a record, where there is a bound only if it is better backed than what it would have to go for."""
         bound, id = self._bound, (key or b"").decode(errors="replace")
         if bound is None or topic_name == self.topics[2]:
             self._apply(topic_name, key, value)

@@ -188,11 +188,8 @@ _HASH = re.compile(r"[0-9a-fA-F-]+")
 
 
 def _is_random(value: str, named: bool) -> bool:
-    """Return whether a value looks generated: letters and digits alternate within one part.
-
-    Args:
-        named: its name is used for secrets only, so a hash or UUID counts too.
-    """
+    """Whether letters and digits alternate within one part. `named`: its name is used for secrets only, so a hash
+    counts too."""
     if _PLACEHOLDER.match(value) or (not named and _HASH.fullmatch(value)) or value.startswith(("/", "./", "~")):
         return False
     for part in _PARTS.split(value):

@@ -111,8 +111,6 @@ _MIDDLE = re.compile(r"\.\d{1,3}\.\d|:[0-9A-Fa-f]{0,4}:")
 
 
 class _Found(NamedTuple):
-    """Personal data at text[start:end]. `kind`: "email", "phone", "card", "iban", "national id" or "ip address"."""
-
     start: int
     end: int
     kind: str
@@ -159,7 +157,6 @@ def _each(
     valid: Callable[[str], bool] = lambda _: True,
     unless: re.Pattern[str] | None = None,
 ) -> Iterator[_Found]:
-    """Yield valid matches, except directly after a match of `unless`."""
     for match in pattern.finditer(text):
         start = match.start()
         if valid(match[0]) and (unless is None or not unless.search(text[max(0, start - _BEFORE) : start])):

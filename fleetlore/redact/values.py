@@ -61,8 +61,6 @@ def plain_value(value: Any, longest: int) -> Any:
 
 
 class _Copy:
-    """One copy. `left`: number of values still allowed."""
-
     __slots__ = ("left", "longest", "masks")
 
     def __init__(self, longest: int, masks: bool) -> None:

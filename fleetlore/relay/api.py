@@ -132,7 +132,6 @@ class Api:
     async def _take_all(
         self, fleet: Fleet, caller: Caller, events: list[Event], wait: float, *, whole: bool = False
     ) -> schemas.EventsAnswer:
-        """Buffer events until it is full, and wait until the broker has them."""
         if len(events) > _MAX_EVENTS:
             refused("too_many_events", f"a request of {caller.agent} has {len(events)} events")
             raise HTTPException(413, f"a request has at most {_MAX_EVENTS} events, this one has {len(events)}")
@@ -236,12 +235,6 @@ def _told(entry: Pattern | MemoryItem) -> bytes:
 
 
 class _Full(HTTPException):
-    """The buffer is full.
-
-    Attributes:
-        accepted: number of the request's events that were processed.
-    """
-
     def __init__(self, accepted: int) -> None:
         detail = "the buffer is full, the broker takes no events now: send the request again"
         super().__init__(429, detail, {"retry-after": str(_RETRY_SECONDS)})

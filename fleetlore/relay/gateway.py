@@ -130,7 +130,6 @@ class Gateway:
     def _told(
         self, fleet: Fleet, caller: Caller, dialect: Dialect, body: bytes, request: Request
     ) -> tuple[bytes, Conversation | None]:
-        """Return the request with advice, or unchanged if it cannot be parsed."""
         names = ("session", "goal", "task", "place")
         try:
             about = About(*(request.headers.get(f"{OWN_HEADERS}{name}", "") for name in names))
@@ -169,10 +168,7 @@ class Gateway:
 
 
 def _leaves_folder(path: str) -> bool:
-    """Return whether a path segment is `.` or `..`, even if encoded repeatedly or followed by `;parameters`.
-
-    Servers and proxies decode a path differently often, so every reading must stay below the address.
-    """
+    """Servers decode a path differently often, so every reading of it must stay below the address."""
     while True:
         if any(segment.partition(";")[0].strip(" \t\r\n\0") in (".", "..") for segment in re.split(r"[/\\]", path)):
             return True
@@ -183,8 +179,6 @@ def _leaves_folder(path: str) -> bool:
 
 
 class _Passed(StreamingResponse):
-    """A streamed answer that is cut off where the provider's is."""
-
     async def stream_response(self, send: Send) -> None:
         try:
             await super().stream_response(send)

@@ -134,10 +134,8 @@ def _is_news(fleet: Fleet, event: Event) -> bool:
 
 
 class _Mirror:
-    """A copy of some topics of one tenant, with tombstones for agents that were away.
-
-    Lore is bounded in bytes. A tombstone replaces what is left out, so that no agent keeps an earlier version of it.
-    """
+    """A copy of some topics of one tenant. A tombstone replaces what is left out: no agent keeps an earlier version
+    of it."""
 
     def __init__(self, fleet: Fleet, names: tuple[str, ...]) -> None:
         self._names = {topic(fleet.tenant, name): name for name in names}
@@ -166,7 +164,6 @@ class _Mirror:
         await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
 
     async def is_up_to_date(self) -> bool:
-        """Wait until the copy has caught up with the topics' current end. Return False on time-out."""
         self._asked += 1
         number = self._asked
         async with self._asking:
@@ -180,7 +177,6 @@ class _Mirror:
         return {name: {partition: part.end for partition, part in parts.items()} for name, parts in self._parts.items()}
 
     async def since(self, positions: Mapping[str, Mapping[int, int]], wait: float) -> list[RelayedRecord] | None:
-        """Return records from these positions, waiting for the first. Return None without a broker."""
         while not (found := self._read(positions)):
             try:
                 await asyncio.wait_for(self._changed.wait(), wait)
@@ -213,7 +209,6 @@ class _Mirror:
             self._changed = asyncio.Event()
 
     def _weigh(self, name: str, record: ConsumerRecord) -> None:
-        """Leave out the worst backed lore if this record does not fit."""
         id = (record.key or b"").decode("latin-1")  # any bytes, and back again
         if record.value is None:
             self._bound.drop(id)
@@ -234,8 +229,6 @@ class _Mirror:
 
 
 class _Part:
-    """One partition. `end`: the offset after its last record."""
-
     __slots__ = ("_deleted", "_left_out", "_newest", "_offsets", "_records", "end")
 
     def __init__(self) -> None:
@@ -286,7 +279,6 @@ class _Part:
             self._records[bisect_left(self._offsets, offset)] = None
 
     def since(self, position: int) -> Iterator[tuple[int, bytes, bytes | None]]:
-        """Yield offset, key and value of the records from `position`."""
         for index in range(bisect_left(self._offsets, position), len(self._offsets)):
             if (record := self._records[index]) is not None:
                 yield self._offsets[index], *record

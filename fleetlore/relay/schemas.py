@@ -184,8 +184,6 @@ class EventsQuery(WaitQuery):
 
 
 class _About(msgspec.Struct, kw_only=True):
-    """A session. `goal`, `task` and `place` apply if this relay has not seen its `session.started`."""
-
     session: Name
     goal: str = ""
     task: str = ""
@@ -282,8 +280,6 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 
 class _Topic(NamedTuple):
-    """The content of a topic. `sends`: agents write it."""
-
     value: Any
     sends: bool = False
     content: str = "application/json"

@@ -48,16 +48,8 @@ class Member(Fleet):
 
 
 class _RemoteSession:
-    """A remote session. The agent numbers its events, and the state here serves advice.
-
-    It is the emitter of its inner session. For each event of the agent it sends the inner session's version, with the
-    given advice and without quotes of advice.
-
-    Attributes:
-        session: the inner session, which gives advice.
-        next: number of the next event; None before the first.
-        is_over: whether it has ended.
-    """
+    """A remote session, which is the emitter of its inner session: of each event it sends the inner session's
+    version."""
 
     def __init__(self, fleet: Fleet, agent: str, id: str, goal: str = "", task: str = "", place: str = "") -> None:
         self.next: int | None = None
@@ -73,12 +65,6 @@ class _RemoteSession:
         self.session = self._begin(goal, task, place)
 
     def take(self, event: Event) -> bool:
-        """Send and remember an event; return False for a duplicate.
-
-        Raises:
-            BufferFull: it was not sent.
-            ConfigError: a name is malformed.
-        """
         if event.sequence < self._all_before or event.sequence in self._seen:
             return False
         if self._emitter.full:

@@ -136,7 +136,6 @@ class StaticEncoder:
         return (_WORDS.findall("▁" + text.replace(" ", "▁")) if text else []) or [""]
 
     def _learn(self, words: set[str]) -> None:
-        """Cache the sums of these words. A full cache is cleared first."""
         known = self._words
         new = sorted(words - known.keys())
         if len(known) + len(new) > len(self._sums):

@@ -52,16 +52,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """The failure rate of a group of calls, with its 95 % interval (`low`..`high`).
-
-    Attributes:
-        tool: the tool or other group.
-        calls, failures: for an error: its tool's calls, and those with the error.
-        trend: compared with the window before; `unknown` without one or without calls in it.
-        errors: the commonest (class, count).
-        sessions, agents, last_seen: of all time; 0 if unknown.
-        estimated: whether the counts are estimates.
-    """
+    """The failure rate of a group of calls, with its 95 % interval. `calls` of an error are those of its tool."""
 
     tool: str
     calls: int

@@ -90,11 +90,6 @@ def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
 
 
 def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
-    """A session; None where there are no messages.
-
-    Raises:
-        Exception: one of `MALFORMED`: its messages are of another shape.
-    """
     about: dict[str, Any] = found if isinstance(found, dict) else {"messages": found}
     messages = about.get("messages") or about.get("traj")
     if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):

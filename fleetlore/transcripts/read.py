@@ -135,11 +135,6 @@ def _form_of(path: Path) -> Form | None:
 
 
 def _read_own(trajectories: Path) -> Iterator[LoggedSession | None]:
-    """Read all sessions of a file of trajectories and of the file of steps beside it.
-
-    Raises:
-        ConfigError: a file cannot be read, or holds something else.
-    """
     steps = trajectories.with_name(trajectories.name.replace(TRAJECTORIES, _STEPS))
     sessions: dict[str, LoggedSession] = {}
     try:

@@ -149,13 +149,11 @@ def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
 
 
 def _is_unknown(span: Span) -> bool:
-    """Whether it was cancelled, so that its end is unknown."""
     kinds = [str(attributes.get("exception.type", "")) for name, attributes in span.events if name in _EXCEPTIONS]
     return any(kind.rpartition(".")[2] in _CANCELLED for kind in (*kinds, str(span.attributes.get("error.type", ""))))
 
 
 def _error(span: Span) -> str | None:
-    """The class and the text of a span's error, or None if it has no error."""
     for name, attributes in span.events:
         if name in _EXCEPTIONS:
             kind, text = str(attributes.get("exception.type", "")), str(attributes.get("exception.message", ""))

@@ -75,11 +75,7 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
 
 
 def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
-    """The error that the fields of a result state, or None if they state none.
-
-    Args:
-        weak: whether fields that also occur in what a tool found (`error`, `status`) are looked at.
-    """
+    """`weak`: look at fields that also occur in what a tool found (`error`, `status`)."""
     if isinstance(result, str):
         if result[:1] == "{" and _MAY_SAY.search(result):
             found = json_or_text(result)

@@ -331,7 +331,6 @@ def dangers(tool: str, arguments: object) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _kind(name: str) -> Kind | None:
-    """What an argument or a tool of this name holds; None where it may be anything, such as the content of a file."""
     if _SQL_NAME.search(name):
         return "sql"
     if _PYTHON_NAME.search(name):

@@ -175,7 +175,6 @@ def _unwrapped(words: list[str]) -> list[str]:
 
 
 def _script(command: Command) -> str | None:
-    """The text that the command runs as shell, where it is one of its arguments."""
     words = command.words
     if command.program in _SHELLS:
         for place, word in enumerate(words[1:-1], 1):

@@ -131,7 +131,6 @@ class Watchdog:
 
 
 def _way_out(template: str, *, failed: bool) -> str:
-    """Return what leads out of a loop, from its template. `failed`: every call of the loop fails."""
     kind = next((kind for kind in _OUT_OF_LOOPS if kind in template), "small changes")
     return _OUT_OF_FAILURES if failed and kind == "the same call" else _OUT_OF_LOOPS[kind]
 

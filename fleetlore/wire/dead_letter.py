@@ -165,7 +165,6 @@ def mark(letter: DeadLetterRecord, to: str) -> RawRecord:
 
 
 def _count_redriven(headers: Mapping[str, bytes | None]) -> int:
-    """How often a record was sent back; 0 where it does not say so, or not with a number."""
     said = headers.get(REDRIVEN) or b""
     # `isdigit` of bytes knows the ten ASCII digits only; and nobody sends a record back a billion times.
     return int(said) if said.isdigit() and len(said) < 10 else 0

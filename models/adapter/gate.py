@@ -229,7 +229,6 @@ def reciprocal_rank(scores: npt.NDArray[np.float64], known: Sequence[Case], case
 
 
 def _by_task(ranked: Sequence[_Ranked]) -> list[float]:
-    """Mean gain over words of each task, in the order in which tasks came."""
     gains: defaultdict[str, list[float]] = defaultdict(list)
     for each in ranked:
         gains[each.case.task].append(each.adapter - each.words)

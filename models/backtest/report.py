@@ -94,7 +94,6 @@ def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
 
 
 def _models(agents: Sequence[str], most: int) -> list[str]:
-    """The first agents, at most so many, with all set-ups of their models; the smallest model if all are larger."""
     setups: dict[str, list[str]] = {}
     for agent in agents:
         setups.setdefault(agent.partition("/")[0], []).append(agent)

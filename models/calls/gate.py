@@ -160,7 +160,6 @@ def judge_candidate(
 
 
 def _by_rate(calls: Sequence[Foreseen]) -> list[tuple[float, bool]]:
-    """Predict each call by the failure rate of its tool in its state so far."""
     failed: Counter[tuple[str, str]] = Counter()
     made: Counter[tuple[str, str]] = Counter()
     said = []
@@ -173,7 +172,6 @@ def _by_rate(calls: Sequence[Foreseen]) -> list[tuple[float, bool]]:
 
 
 def _on_new(judged: Iterable[Foreseen], published: bytes, since: Iterable[Trajectory]) -> list[tuple[Foreseen, float]]:
-    """Calls of the sessions since the published version, with what that version says of each."""
     model = CallModel.from_bytes(published)
     foreseen = {(each.session, each.position): each for each in judged}
     new: list[tuple[Foreseen, float]] = []

@@ -21,12 +21,6 @@ _START = 1e-2
 
 
 class _HashedWeights:
-    """Weights by hashed feature, each with a rate of its own.
-
-    Attributes:
-        weights: float32 (2 ** bits,).
-    """
-
     def __init__(self, bits: int) -> None:
         self.weights = np.zeros(2**bits, np.float32)
         self._squares = np.full(2**bits, _START, np.float32)

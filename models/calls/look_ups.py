@@ -51,11 +51,7 @@ Form = tuple[str, str]
 
 
 class _Met(NamedTuple):
-    """A failure, and the next call that worked, of whatever tool. `is_look_up`: as defined above.
-
-    text: of that call; `(names, of, arguments)` where they are no free text. kind: empty at the start of a session.
-    shown: words of the text that the session's goal, errors or results had shown before.
-    """
+    """A failure, and the next call that worked, of any tool. `shown`: words that the session met before it."""
 
     tool: str
     kind: str
@@ -108,7 +104,6 @@ def _is_free_text(step: Step) -> bool:
 
 
 def _said(step: Step) -> str:
-    """The text of a call, or `(names, of, arguments)` where they are no free text."""
     arguments = object_of(step.arguments)
     if _is_free_text(step):
         only = list((arguments or {}).values())
@@ -136,7 +131,6 @@ def _all_names(step: Step) -> set[str]:
 
 
 def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:
-    """Whether it says what there is, or a later call holds names that its result was the first to show."""
     if shows_schema(calls[place].result):
         return True
     shown = _names(calls[place].result, RESULT_CHARACTERS) - seen - KEYWORDS

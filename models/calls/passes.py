@@ -20,15 +20,12 @@ _NEWEST_SHARE = 0.25
 
 
 class _Pass:
-    """Sessions learned one after the other, and those that come next."""
-
     def __init__(self, training: CallTraining, waiting: Sequence[KeptSession] = ()) -> None:
         self.training = training
         self.sessions: list[KeptSession] = []
         self.waiting = list(waiting)
 
     def extend(self, chosen: Sequence[KeptSession], most: int) -> None:
-        """Let the sessions wait that are newer than all before, a sample of `most` if they are more."""
         known = [*self.sessions, *self.waiting]
         ids = {each.id for each in known}
         newer = [each for each in chosen if each.id not in ids and (not known or each > known[-1])]
@@ -37,7 +34,6 @@ class _Pass:
         self.waiting += [newer[-1 - place * len(newer) // count] for place in reversed(range(count))]
 
     def learn(self, most: int, pace: Callable[[], object], is_late: Callable[[], bool]) -> int:
-        """Learn at most so many of the waiting sessions until it is late, and return how many it was."""
         count = 0
         while self.waiting and count < most and not (count and is_late()):
             session = self.waiting.pop(0)

@@ -19,8 +19,6 @@ _MOST_MEMBERS = 48
 
 
 class _Known:
-    """What is known of one place, by lower-case name."""
-
     def __init__(self, fleet: Fleet) -> None:
         self.sessions = 0
         self.worked = Facts[str](fleet, KEPT)
@@ -32,7 +30,6 @@ class _Known:
         self.spelled: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def ended(self, name: str) -> Ended:
-        """How calls with a name ended, as far as enough agents met it."""
         worked, failed = self.worked.get(name), self.failed.get(name)
         works = worked is not None and worked.is_enough and name in self.grounded
         return Ended(
@@ -41,7 +38,6 @@ class _Known:
         )
 
     def spelling(self, name: str) -> str:
-        """As most sessions spelled it."""
         spelled = self.spelled.get(name)
         return min(spelled, key=lambda each: (-spelled[each], each)) if spelled else name
 
@@ -122,14 +118,11 @@ def _count(facts: Facts[Fact], met: Iterable[Fact], who: Who) -> None:
 
 
 def _said_words(known: Mapping[str, Evidence]) -> tuple[str, ...]:
-    """Words that goals of several agents have in common; what one wrote is nobody else's."""
     often = sorted((-backed.sessions, word) for word, backed in known.items() if backed.is_enough)
     return tuple([word for _, word in often[:_SAID_WORDS]])
 
 
 class _Names(PlaceNames):
-    """Names of a place while they are learned: nothing is copied for a call."""
-
     def __init__(self, known: _Known) -> None:
         super().__init__(known.sessions, {})
         self.ended = known.ended  # type: ignore[method-assign]

@@ -131,14 +131,6 @@ def train(sessions: Iterable[Trajectory], *, quorum: int = 2) -> TrainedCalls:
 
 
 class _Made(NamedTuple):
-    """A call of a session.
-
-    Attributes:
-        position: its position among the calls of its session.
-        failure: tool, kind and names of its failure, or None if the call worked.
-        found, state: features and state of the session before the call.
-    """
-
     position: int
     step: Step
     call: MadeCall
@@ -148,8 +140,6 @@ class _Made(NamedTuple):
 
 
 class _Replay(NamedTuple):
-    """A call that is learned again."""
-
     found: Features
     failed: bool
     weight: float
@@ -213,7 +203,6 @@ class CallTraining:
         self._tools.update(each.step.tool for each in lasting)
 
     def _made(self, session: Trajectory, context: CallContext) -> Iterator[_Made]:
-        """The calls of a session in order. `context`: of its beginning; it is brought to its end."""
         for position, step in enumerate(session.calls):
             call, place = MadeCall(step.tool, step.arguments), _place(session, context)
             found = features(call, context, self._places.names(place) if place else None)
@@ -285,11 +274,8 @@ class CallTraining:
             self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
 
     def _weight(self, tool: str, agent: str) -> float:
-        """How much a call of an agent counts, 0..1.
-
-        Calls beyond the number that the median agent made of the tool fade. All of these together count as much as the
-        first ones did.
-        """
+        """Calls beyond the number that the median agent made of the tool fade: together they count as much as the
+        first ones."""
         made = self._made_by[tool]
         usual = max(_FREE_CALLS, sorted(made.values())[(len(made) - 1) // 2])
         return 1.0 if len(made) == 1 else min(1.0, (usual / made[agent]) ** 2)
@@ -317,6 +303,5 @@ def _identities(session: Trajectory) -> list[str]:
 
 
 def _place(session: Trajectory, context: CallContext) -> str:
-    """Return the session's place, or "" if it is unknown or would identify a person (an address, an account)."""
     place = session.place or context.place or ""
     return "" if "@" in place or "://" in place else place

@@ -102,7 +102,6 @@ def first_offsets(sessions: Iterable[KeptSession]) -> dict[int, int]:
 
 
 def _newest(sessions: Iterable[KeptSession], most_of: dict[str, int], most: int) -> Iterable[KeptSession]:
-    """The newest sessions, at most so many of each agent and of all together."""
     taken: Counter[str] = Counter()
     for each in sorted(sessions, reverse=True):
         if taken.total() >= most:

@@ -53,8 +53,6 @@ _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)
 
 
 class _Text(NamedTuple):
-    """A text in tokens. `words` leaves out punctuation, which would make all calls alike."""
-
     tokens: tuple[str, ...]
     bag: frozenset[str]
     words: frozenset[str]
@@ -95,10 +93,8 @@ def _name(key: str) -> str:
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """Operations that turn one sequence into the other, in the form of `SequenceMatcher`.
-
-    Sequences that repeat themselves too much to be compared within milliseconds give one replacement.
-    """
+    """The operations of `SequenceMatcher`. Sequences too repetitive to compare within milliseconds give one
+    replacement."""
     counts, others = Counter(old), Counter(new)
     if sum(count * others[each] for each, count in counts.items()) > _MAX_PAIRS:
         return [("replace", 0, len(old), 0, len(new))]
@@ -212,7 +208,6 @@ def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 
 def _renamed(old: Mapping[str, Any], new: Mapping[str, Any], changed: Sequence[str]) -> dict[str, str]:
-    """Fields that have another name and the same value, in the same object."""
     found: dict[str, str] = {}
     for was in changed:
         if was in new or not _is_field(was):
@@ -231,7 +226,6 @@ def _is_field(key: str) -> bool:
 
 
 def _are_routes(old: Any, new: Any, call: Mapping[str, Any]) -> bool:
-    """Whether two values are addresses of parts of an API: `/v1/users`, `https://api.example.com/users`."""
     if not (isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) <= _MAX_ROUTE):
         return False
     routes = [_ROUTE.fullmatch(each) for each in (old, new)]
@@ -281,8 +275,6 @@ def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozense
 
 
 class _Shown:
-    """A text in tokens with its literals masked, that can be quoted as it was written."""
-
     def __init__(self, text: str, known: frozenset[str]) -> None:
         self._text = text
         self._tokens = masked_tokens(text, known)
@@ -297,11 +289,9 @@ class _Shown:
         return said.strip(";, ") or said
 
     def touches(self, end: int) -> bool:
-        """Whether the token before `end` and the one there are not apart."""
         return 0 < end < len(self._tokens) and self._tokens[end - 1][1] == self._tokens[end][0]
 
     def is_lines(self, start: int, end: int) -> bool:
-        """Whether tokens `start`..`end` are whole lines."""
         before = self._text[self._tokens[start - 1][1] if start else 0 : self._tokens[start][0]]
         after = self._text[self._tokens[end - 1][1] : self._tokens[end][0] if end < len(self._tokens) else None]
         return (not start or "\n" in before) and (end == len(self._tokens) or "\n" in after)
@@ -349,8 +339,7 @@ def _value_overlap(old: Any, new: Any) -> float:
 
 
 def _is_other_thing(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the value names another thing. A number under a key that is no id is a setting instead, and so are the
-    version in a route and that of a model."""
+    """Whether the value names another thing. A number under a key that is no id, or a version, is a setting."""
     was, now, name = old[key], new[key], _name(key)
     if isinstance(was, str) and isinstance(now, str) and not (_NUMERIC.fullmatch(was) and _NUMERIC.fullmatch(now)):
         is_setting = _are_routes(was, now, old) or _VERSION_KEY.search(name) is not None

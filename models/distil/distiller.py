@@ -109,16 +109,12 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
 
 
 def _is_thought(call: Step) -> bool:
-    """Whether a call only notes a thought of the agent (`think(thought=…)`, the MCP server `sequentialthinking`).
-
-    Other agents need not repeat such a call.
-    """
+    """Whether a call only notes a thought (`think(thought=…)`), which other agents need not repeat."""
     values = object_of(call.arguments)
     return THOUGHT in values if values is not None else _THOUGHT.match(call.arguments) is not None
 
 
 def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
-    """One text a call, so that equal calls of two sessions are equal texts."""
     half = _MAX_OUTLINE // 2
     kept = calls if len(calls) <= _MAX_OUTLINE else [*calls[:half], *calls[-half:]]
     limit = MAX_STEP
@@ -139,7 +135,6 @@ def _outlined(tool: str, arguments: str, limit: int) -> str:
 
 
 def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """For each error that names something of its call, one candidate a name that worked instead."""
     last = {calls[place].pattern: place for place in telling}
     found = []
     for place in last.values():
@@ -158,7 +153,6 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
 
 
 def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
-    """Names in later calls that worked, which a result had shown and which no failed call of the pattern holds."""
     failed = calls[place]
     tried = {name for call in calls if call.pattern == failed.pattern for name in _names(call)}
     shown: set[str] = set()
@@ -173,16 +167,13 @@ def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
 
 
 def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
-    """The name spelled like each rejected one; where none is, those that share a part with one: `section_name` for
-    `name`. The others are about the task.
-    """
+    """The name spelled like each rejected one, else those that share a part with one: `section_name` for `name`."""
     close = [match for name in rejected for match in get_close_matches(name, names, n=1)]
     parts = {part for name in rejected for part in PART.findall(name)}
     return list(dict.fromkeys(close)) or [name for name in names if not parts.isdisjoint(PART.findall(name))]
 
 
 def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
-    """Names that the failed call and the next working call of its tool share: both are about the same thing."""
     failed = calls[place]
     later = [calls[at] for at in worked_after(calls, place, failed.tool) if is_shown_to_work(judgment, calls[at])]
     kept = {name for call in later if not set(_names(call)).isdisjoint(_names(failed)) for name in _names(call)}

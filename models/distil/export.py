@@ -106,7 +106,6 @@ def _is_usable(call: Step) -> bool:
 
 
 def _chat(session: Trajectory, calls: int) -> list[_Row]:
-    """Return the chat up to the first `calls` calls, without the model's words before the next call."""
     messages: list[_Row] = []
     if session.goal and not any(step.role == "user" for step in session.steps[:2]):
         messages.append({"role": "user", "content": session.goal})

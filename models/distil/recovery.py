@@ -63,13 +63,8 @@ class _Way(NamedTuple):
 
 @dataclass(slots=True)
 class _Tried:
-    """The attempts of one session.
-
-    Attributes:
-        failed: the call that failed first; `by`: the changed call.
-        past, again: how often the error was gone at the next attempt, and how often it came again.
-        delayed: whether it was not the session's next call.
-    """
+    """The attempts of one session. `past` and `again`: how often the error was gone at the next attempt, and came
+    again."""
 
     failed: Step
     by: Step
@@ -120,7 +115,6 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
 def _change(
     calls: Calls, failed: Step, after: Step, works: list[int], between: list[int]
 ) -> tuple[_Way, _Tried] | None:
-    """The change that got past the failure, or else the one at the next attempt that met it again."""
     helped = after.pattern != failed.pattern
     sizes = [(size, at) for at in works if (size := distance(failed.arguments, calls[at].arguments))]
     by = calls[min(sizes)[1]] if helped and sizes else after
@@ -150,10 +144,7 @@ def _tries_the_same(call: Step, other: Step) -> bool:
 
 
 def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
-    """Whether the call worked because less was asked of it: that solves another task, not this one.
-
-    A part that was only dropped was wrong if the error rejects it by name.
-    """
+    """Less was asked of it: that solves another task. A part that the error rejects by name was wrong, though."""
     if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
         return True
     removed, added = _words(*change.was), _words(*change.now)
@@ -164,11 +155,8 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
 
 
 def _is_authors(failed: Step, change: Difference) -> bool:
-    """Return whether a change mends a mistake that only its author could make.
-
-    Such mistakes are its own assertion, its punctuation, or an undefined name that is then set to some number.
-    Code that brings the name from elsewhere (`import math`, `math.pi` for `pi`) helps others too.
-    """
+    """Whether only its author could make the mistake. Bringing a name from elsewhere (`import math`) helps others
+    too."""
     if (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
         return True
     if change.value is not None:

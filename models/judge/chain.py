@@ -18,11 +18,7 @@ __all__ = ["JudgeChain"]
 
 
 class _Judge(Protocol):
-    """A pure function of a closed trajectory.
-
-    Attributes:
-        audited: share of the sessions with a verdict of another on which it votes too, so that a reward measures it.
-    """
+    """A pure function of a closed trajectory. `audited`: share of other judges' sessions on which it votes too."""
 
     version: str
     audited: float
@@ -33,10 +29,7 @@ class _Judge(Protocol):
 
 
 class _ViolationJudge:
-    """Fails a session that broke a rule of the environment, whatever its reward.
-
-    It outranks all others, feedback too: they would believe the reward that the forbidden shortcut bought.
-    """
+    """A broken rule fails a session whatever its reward, and outranks feedback, which would believe that reward."""
 
     version = "guard-1"
     audited = 0.0

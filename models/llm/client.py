@@ -308,7 +308,6 @@ def _content(response: Any) -> tuple[str, int]:
 
 
 def _object(answer: str) -> dict[str, Any] | None:
-    """The JSON object that an answer is, or holds in a code fence; None without one."""
     text = answer.strip()
     if text.startswith("```"):
         text = text.strip("`").removeprefix("json").strip()

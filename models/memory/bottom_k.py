@@ -36,26 +36,17 @@ WELL, BADLY = 1, 2
 
 
 class _OfAgent(Protocol):
-    """A value of one session."""
-
     @property
     def agent(self) -> int:
         """Hash of the agent's name; negative where an erased session was."""
 
 
 class _Revised(_OfAgent, Protocol):
-    """A value that a greater one of the same session replaces."""
-
     def __lt__(self, other: Any, /) -> bool: ...
 
 
 class _BottomK(ABC, Generic[T]):
-    """A mergeable sample of sessions: a join-semilattice.
-
-    Attributes:
-        k: how many sessions are kept at most.
-        kept: value by session hash.
-    """
+    """A mergeable sample of at most `k` sessions: a join-semilattice. `kept`: value by session hash."""
 
     __slots__ = ("_of_agent", "_order", "k", "kept")
 
@@ -89,7 +80,6 @@ class _BottomK(ABC, Generic[T]):
         return len(self.kept)
 
     def add(self, session: int, value: T) -> bool:
-        """Merge one session's value in; say whether anything changed."""
         old = self.kept.get(session)
         if old is not None:
             new = self.join(old, value)
@@ -117,7 +107,6 @@ class _BottomK(ABC, Generic[T]):
         return bool(own and session < own[-1]) or (len(own) // TURN, session) < self._order[-1][:2]
 
     def shrink(self, k: int) -> None:
-        """Keep at most `k` sessions from now on: those that a sample of `k` would have kept of the same sessions."""
         self.k, self._of_agent = k, {}
         if len(self.kept) <= k:
             return
@@ -135,7 +124,6 @@ class _BottomK(ABC, Generic[T]):
         return len(self.kept) >= self.k
 
     def _make_room(self, session: int, agent: int) -> None:
-        """Take the last session out of a full sample for another, which has room."""
         own = self._of_agent.setdefault(agent, [])
         turn = len(own) // TURN
         if own:
@@ -167,11 +155,7 @@ class _BottomK(ABC, Generic[T]):
         return any([self.add(session, value) for session, value in other.kept.items()])
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Take sessions out as if they had never been; say whether any was there.
-
-        In a full sample placeholders keep the places, each under another hash below the greatest of the agent. Without
-        them the sample would seem complete, and would count 256 sessions instead of thousands.
-        """
+        """Without placeholders, a full sample would seem complete and count 256 sessions instead of thousands."""
         gone: defaultdict[int, list[int]] = defaultdict(list)
         for session in sessions:
             if session in self.kept:

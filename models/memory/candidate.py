@@ -117,8 +117,6 @@ class Shown(JsonStruct, frozen=True, kw_only=True, gc=False, tag="shown"):
 
 
 class _Origin(TypedDict):
-    """The fields of a `Candidate` that say where it comes from."""
-
     tenant: str
     session: str
     agent: str
@@ -187,10 +185,7 @@ def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict
 
 
 def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) -> list[tuple[Contributor, float]]:
-    """Weigh the contributors: all sessions of an agent together weigh as much as its newest one.
-
-    Many sessions of one agent may report that agent's own peculiarity, or a lie. They do not outweigh a second agent.
-    """
+    """All sessions of an agent together weigh as much as its newest one, so many lies of one agent count once."""
     contributors = list(contributors)
     newest = max((each.seen for each in contributors), default=0.0)
     weights = [weight(each.seen, newest, half_life_seconds) for each in contributors]
@@ -236,7 +231,6 @@ def way(example: Candidate) -> Candidate:
 
 
 def _numbered(calls: Sequence[str]) -> list[str]:
-    """One numbered line a call, repetitions folded, the middle of a long list left out."""
     runs = [(call, len(list(same))) for call, same in groupby(calls)]
     lines = [f"{number}. {call}{f' (×{times})' if times > 1 else ''}" for number, (call, times) in enumerate(runs, 1)]
     if len(lines) <= _MAX_LINES:

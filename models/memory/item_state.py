@@ -96,7 +96,6 @@ class ItemState:
         return self.open.get(other.session) is not known
 
     def _settle(self, other: Candidate) -> bool:
-        """Drop what a session contributed while it was open; say whether there was something."""
         known = self.open.get(other.session)
         return known is not None and known.revision <= other.revision and bool(self.open.pop(other.session))
 
@@ -173,7 +172,6 @@ class ItemState:
         return before != self.examples
 
     def _outranked(self, candidate: Candidate, distrusted: Collection[int]) -> bool:
-        """Whether it changes no example: others fill its side before it, and its session is not among them."""
         side = self.examples.get(candidate.side, ())
         if len(side) < _most(candidate) or _in_turn([*side, candidate], distrusted)[-1] is not candidate:
             return False
@@ -333,9 +331,7 @@ def _most(candidate: Candidate) -> int:
 
 
 def _in_turn(side: Sequence[Candidate], distrusted: Collection[int]) -> tuple[Candidate, ...]:
-    """One example of every agent before a second one of any, so that no agent takes the places of others. The agents'
-    order is another one for each item.
-    """
+    """One example of every agent before a second one of any. The order of agents differs by item."""
     turns = Counter[str]()
     order: list[tuple[bool, int, int, int, str]] = []
     by_session = {each.session: each for each in side}

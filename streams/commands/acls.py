@@ -36,13 +36,8 @@ _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterC
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """The rights of one user on some topics or groups.
-
-    Attributes:
-        user: the cluster's name for it, after `User:`.
-        operations: Kafka's names.
-        prefixed: names are prefixes; only for the groups of backfills, which are named at run time.
-    """
+    """Rights of one user (Kafka's name, after `User:`). Only the groups of backfills, named at run time, are
+    `prefixed`."""
 
     user: str
     operations: tuple[str, ...]

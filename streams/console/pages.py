@@ -156,7 +156,6 @@ class Console:
         return PlainTextResponse("ok\n")
 
     async def _live(self, request: Request) -> Response:
-        """Send server-sent events: JSON of the changed blocks' names and HTML."""
         return StreamingResponse(self._changes(), media_type="text/event-stream")
 
     async def _changes(self) -> AsyncIterator[bytes]:
@@ -277,7 +276,6 @@ class Console:
         return self._page("decisions", snapshot, decisions=found, progress=progress)
 
     async def _decide(self, request: Request) -> Response:
-        """Confirm (GET), then act (POST). The address names the action; the form holds reason and author."""
         action, kind = request.path_params["action"], request.query_params.get("kind", "")
         id = request.query_params.get("id", "")
         if self._actions is None or action not in self._offered(kind) or not id:
@@ -301,7 +299,6 @@ class Console:
         return RedirectResponse("/decisions", 303)
 
     async def _heard(self, key: str, before: Decision | None) -> None:
-        """Wait briefly for a decision to arrive on the log, so that the next page shows it."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HEARD_SECONDS):
                 while self._source.snapshot().decisions.get(key) == before:
@@ -369,7 +366,6 @@ def _holds(words: list[str], *texts: str) -> bool:
 
 
 def _choice(request: Request, name: str, values: Mapping[str, str]) -> str:
-    """Return a choice from a list, the first one where another value or none is given."""
     given = request.query_params.get(name, "")
     return given if given in values else next(iter(values))
 

@@ -171,7 +171,6 @@ def _rate(start: _Sample, end: _Sample) -> float:
 
 
 def _latency(start: _Sample, end: _Sample) -> tuple[float, float] | None:
-    """Return median and 99th percentile of the window, or of all time if the window is empty."""
     after, before = _buckets(end), _buckets(start)
     lately = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
     counts = lately if max(lately.values(), default=0.0) > 0 else after

@@ -382,10 +382,7 @@ class Stack:
 
 
 def _collections_digest(data: Path) -> str:
-    """Return a digest of the folder's collections and of the code and encoder that make them.
-
-    While it is unchanged, the migration is skipped, which would take seconds.
-    """
+    """Return a digest of the collections and of what makes them. While it is unchanged, the migration is skipped."""
     files = [data / "milvus" / "aliases.json", *sorted((data / "milvus" / "collections").glob("*/schema.json"))]
     for module in ("sinks.collections", "fleetlore_encoder"):
         spec = importlib.util.find_spec(module)

@@ -113,11 +113,6 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
 
 
 async def _forget_in_other_versions(settings: Settings, live: MilvusStore, wanted: Wanted, found: Found) -> list[str]:
-    """Erase in the collection versions that are not live, and return those that this release cannot read.
-
-    Raises:
-        StackError: a switch was interrupted, so that no version has all live collections.
-    """
     known = await live.on_client(list_versions)
     if sum(known.values()) > 1:
         raise StackError(

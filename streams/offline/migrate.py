@@ -40,13 +40,8 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Digests:
-    """Sessions of the live version that the new one lacks.
-
-    Attributes:
-        sessions: trajectories by tenant and session key, in the order of their parts.
-        unreadable: number of judgments that this release cannot read.
-        cut: number of sessions whose digest omits calls.
-    """
+    """Sessions of the live version that the new one lacks, by tenant and key. `cut`: sessions whose digest omits
+    calls."""
 
     sessions: dict[tuple[str, str], list[Trajectory]] = field(default_factory=dict)
     unreadable: int = 0
@@ -152,7 +147,6 @@ async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _D
 
 
 async def _processed(backfill: Backfill, digests: _Digests) -> AsyncIterator[int]:
-    """Process the digests in batches. Yield each batch's number of sessions once its rows are acknowledged."""
     sessions = list(digests.sessions.values())
     for start in range(0, len(sessions), _BATCH_SESSIONS):
         batch = sessions[start : start + _BATCH_SESSIONS]

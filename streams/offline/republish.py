@@ -30,12 +30,7 @@ _Place = tuple[str, str, str]  # tenant, topic, key
 
 
 async def _restore_topics(settings: Settings) -> int:
-    """Fill a fresh broker's topics with the tenants' patterns, items and adapters. Return the number of patterns and
-    items.
-
-    Raises:
-        StoreUnavailable, BrokerUnavailable: the call can be repeated.
-    """
+    """Fill a fresh broker's topics from the store. The call can be repeated."""
     async with MilvusStore.from_settings(settings) as store:
         await store.open_within(_OPEN_SECONDS)
         count = await republish(settings, store, passes=1)

@@ -144,11 +144,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             await asyncio.wait([self._running[stage.name]])
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
-        """Run one batch. An error ends the worker without a commit.
-
-        No exception may leave the Faust agent: Faust would restart it with the *next* batch, whose commit would skip
-        this one.
-        """
+        """Run one batch. No exception may reach Faust: it would restart with the *next* batch, whose commit would
+        skip this one."""
         try:
             await self._delivery.run(stage, batch)
             if self._delivery.stopped:
@@ -169,11 +166,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self.crash(error)
 
     async def _drain(self, budget_seconds: float) -> None:
-        """Begin no more batches, finish those that run, and commit.
-
-        Batches that exceed the budget are cancelled without a commit: their stage has lost its state and would commit
-        too much.
-        """
+        """Finish running batches and begin no more. One that exceeds the budget is cancelled without a commit."""
         self._open = False
         running = [task for task in self._running.values() if not task.done()]
         running += [

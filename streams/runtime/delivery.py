@@ -220,7 +220,6 @@ class Delivery:
             await write
 
     def _feed_breaker(self, stage: Stage, batch: Sequence[Record], effects: Effects) -> None:
-        """Report the batch to the breaker, hold back the commit of a suspect run, and stop a refused topic."""
         topics = {record.topic for record in batch}
         tripped = self._breaker.weigh(batch, effects.dead_letters, stage.principals)
         for name in topics:

@@ -202,7 +202,6 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             feed.clear()
 
     async def _begin(self) -> None:
-        """Seek the committed offsets, prove membership, and inform the owner."""
         generation, positions = self.generation, dict[Any, int]()
         for pause in backoff():
             try:

@@ -166,8 +166,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         return self._changes.committable(tp, next_offset)
 
     async def _write(self, urgent: Container[Key], effects: Effects, *, whole: bool) -> None:
-        """Make rows of a started write for one time slice, or all if `whole`, and pass them on when complete. Urgent
-        rows and rows above the limit are made at once."""
+        """Make rows of a started write for one time slice, or all if `whole`. Urgent rows are made at once."""
         changes = self._changes
         if not changes.left:
             return

@@ -86,12 +86,6 @@ class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
 
 
 class _OperatorTopic(ABC):
-    """The decisions of one topic, by tenant.
-
-    Attributes:
-        topic: the topic without its tenant.
-    """
-
     topic: ClassVar[str]
 
     @abstractmethod
@@ -99,7 +93,6 @@ class _OperatorTopic(ABC):
         """Add a record's value. Raise ValueError if it does not belong to the topic."""
 
     def take(self, tenant: str, value: bytes | None) -> None:
-        """Add a record. Records that cannot be decoded are counted."""
         if value is None:
             return
         try:

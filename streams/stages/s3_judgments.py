@@ -50,12 +50,6 @@ _Case = tuple[str, str]  # source of a vote, "agreed" or "contradicted"
 
 
 class _PendingJudgment(NamedTuple):
-    """A session to judge.
-
-    Attributes:
-        only_model: the batch holds only a model's opinions of it.
-    """
-
     tenant: str
     state: SessionState
     trajectory: Trajectory
@@ -256,10 +250,7 @@ def _key_of(value: _Value) -> str:
 
 
 def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value], effects: Effects) -> None:
-    """Make dead letters of other sessions of the principal under the same id. The one that began first counts.
-
-    An open session becomes a dead letter once it is closed.
-    """
+    """Make dead letters of other sessions of the principal under the same id. The one that began first counts."""
     sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
     first = max(sessions, key=lambda each: each.claim, default=None)
     for each in sessions:
@@ -271,7 +262,6 @@ def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value]
 
 
 def _cases(state: SessionState) -> set[_Case]:
-    """Compare the votes on a session with its feedback or, without feedback, with the environment's reward."""
     if state.trajectory is None:
         return set()
     correction = state.trajectory.correction

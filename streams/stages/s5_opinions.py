@@ -30,8 +30,6 @@ _FETCH_SECONDS = 0.05
 
 
 class _Question(NamedTuple):
-    """A question and the offset of its judgment."""
-
     tp: TopicPartition
     offset: int
     answer: asyncio.Task[Outgoing | None]

@@ -124,7 +124,6 @@ class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
         return [case for case, _ in newest], [ended for _, ended in newest]
 
     def _trained(self, cases: Sequence[Case]) -> TrainedRetrieval | None:
-        """Learn a version, or return None if no case is answered by another."""
         # Importing torch takes seconds of CPU: not before there is something to learn.
         with self._budget.paced_imports():
             import torch

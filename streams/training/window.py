@@ -177,7 +177,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
     def _stated(
         self, version: str, weights: bytes, figures: Mapping[str, float], sessions: Iterable[KeptSession]
     ) -> dict[str, Any]:
-        """The fields of any adapter's manifest. `sessions`: those that it learned from."""
         firsts = sorted(first_offsets(sessions).items())
         return {
             "version": version,

@@ -100,7 +100,6 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         return Response(body, answer.status_code, told)
 
     async def resource(request: Request) -> Response:
-        """What the server says of who lets a client in; of itself it speaks by the address that the client uses."""
         at = urlsplit(url)
         answer = await _ask(request, f"{at.scheme}://{at.netloc}{_RESOURCE}{at.path}", b"")
         if isinstance(answer, Response):
@@ -117,7 +116,6 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
 
 
 async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | Response:
-    """The server's answer, still to be read; or what to answer where it is away."""
     headers = {name: value for name, value in request.headers.items() if name not in _HOP}
     headers["accept-encoding"] = "identity"
     client: httpx2.AsyncClient = request.app.state.client
@@ -130,7 +128,6 @@ async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | 
 
 
 def _told(request: Request, answer: httpx2.Response) -> dict[str, str]:
-    """Headers of the answer. Where the server says who lets a client in, that is read here: see `resource`."""
     told = {name: value for name, value in answer.headers.items() if name not in _HOP}
     if asks := told.get("www-authenticate"):
         here = request.url.replace(path=f"{_RESOURCE}/mcp", query="")
@@ -144,12 +141,7 @@ def _named(request: Request, name: str) -> str:
 
 
 def _peer(request: Request, asked: bytes, open: Collection[str]) -> str:
-    """Who sends: what it may, what it calls itself, and its connection.
-
-    All agents on one SDK call themselves the same, so of those that sign in as the same the connection tells them
-    apart. An agent whose calls run side by side uses several: a further one that begins with a call is of the only
-    peer like it.
-    """
+    """All agents on one SDK call themselves the same, so the connection tells those that sign in as the same apart."""
     try:
         message = read_json(asked)
         method, client = message["method"], msgspec.json.encode(message["params"]["_meta"][_CLIENT])

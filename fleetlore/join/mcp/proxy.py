@@ -82,11 +82,7 @@ class McpCalls:
         self._begun.close()
 
     def _held(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to a call that is not made, or None if the call is to be made.
-
-        It is marked as an error, because the call was not made. Clients check other results against the tool's output
-        schema.
-        """
+        """Return the answer to a call that is not made. As an error, it need not follow the tool's output schema."""
         id, params = message.get("id"), message.get("params")
         if message.get("method") != _CALL or not isinstance(params, dict) or isinstance(id, list | dict):
             return None
@@ -154,7 +150,6 @@ class McpCalls:
         return True
 
     def _note(self, result: dict[str, Any]) -> bool:
-        """Say of each tool, where a model reads it before it chooses, what its calls need or fail for."""
         listed = result.get("tools")
         tools = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
         tools = [each for each in tools if isinstance(each.get("description"), str | None)]
@@ -183,7 +178,6 @@ def _end_of(message: bytes) -> bytes:
 
 
 def _parsed(message: bytes) -> list[dict[str, Any]]:
-    """The messages of a line: one, or those of a batch; none where it is no JSON."""
     try:
         parsed = read_json(message)
     except msgspec.DecodeError:

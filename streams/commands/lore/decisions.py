@@ -127,7 +127,6 @@ def decisions(reader: Reader) -> None:
 
 
 def _whole(beginning: str, known: Iterable[str], what: str) -> str:
-    """The id that begins so. Raises ConfigError where none or several do."""
     found = [id for id in known if id.startswith(beginning)]
     if len(found) != 1:
         raise ConfigError(f"{f'{len(found)} {what}s begin' if found else f'no {what} begins'} with {beginning!r}")

@@ -214,7 +214,6 @@ class OpenSession(msgspec.Struct):
         self.has_way_out |= bool(past)
 
     def _count(self, subjects: tuple[Subject, ...], time: float, *, failed: bool, calls: int = 1) -> bool:
-        """Count one call (or several that were alike) for its subjects; return whether any of them is new."""
         new, known = False, self._counts
         for subject in subjects:
             counts = known.get(subject.id)
@@ -233,11 +232,8 @@ class OpenSession(msgspec.Struct):
         return new
 
     def _advance(self) -> None:
-        """Go on to the next missing event, now that this one has arrived.
-
-        Calls after a gap wait: two equal calls with another one lost between them are no loop, and these counts are
-        merged by maximum and never taken back.
-        """
+        """Calls after a gap wait: counts are merged by maximum and never taken back, and a lost call may break a
+        loop."""
         self._next += 1
         while self._next in self.sequences:
             if (call := self._waiting.pop(self._next, None)) is not None:
@@ -335,7 +331,6 @@ class OpenSession(msgspec.Struct):
         )
 
     def _compared(self) -> tuple[dict[int, Step], tuple[Looped, ...]]:
-        """Return what a session that goes on looks for loops with: its steps, with marks, and its loops so far."""
         steps = dict(self.steps)
         waiting = [(steps[each], arguments) for each, (_, arguments) in self._waiting.items()]
         for step, arguments in (*waiting, *self._detector.compared()):

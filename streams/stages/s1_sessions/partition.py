@@ -136,7 +136,6 @@ class Partition:
         self._sort()
 
     def _sort(self) -> None:
-        """The first record of what has waited lies further back than those of sessions filed before it."""
         self.open = dict(sorted(self.open.items(), key=lambda item: item[1].first_offset))
 
     def close(self, key: Key, session: OpenSession) -> None:

@@ -104,7 +104,6 @@ def _mask(
     texts: Sequence[str],
     rests: Mapping[int, str],
 ) -> None:
-    """Mask suspected names, `named` by record, and the texts at `places`."""
     waiting, end = iter((*places, -1)), 0
     place = next(waiting)
     for record, own_names in zip(records, named, strict=True):
@@ -122,7 +121,6 @@ def _mask(
 
 
 def _longest(sizes: Sequence[int]) -> int:
-    """Characters to check of each text, so that all texts together have at most `_MAX_SUSPECTED`."""
     left = _MAX_SUSPECTED
     for number, size in enumerate(sorted(sizes)):
         part = left // (len(sizes) - number)
@@ -140,10 +138,7 @@ def _look(text: str, longest: int) -> str:
 
 
 def _names_of(events: Sequence[Incoming]) -> set[str]:
-    """The different names, kinds and ids of events.
-
-    They are short and mostly repeat. A secret in one would reach every row that holds the name.
-    """
+    """A secret in one of these short, mostly repeated texts would reach every row that holds the name."""
     found: set[str | None] = set()
     for event in events:
         found.update((event.agent, event.session), _names(event.data))

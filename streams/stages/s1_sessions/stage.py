@@ -125,11 +125,7 @@ class SessionsStage(Stage):
         return next_offset if first_offset is None else min(first_offset, next_offset)
 
     def _take(self, event: Incoming, tenant: str, record: Record, partition: Partition, effects: Effects) -> None:
-        """Add an event to its session. The first event of a session also brings in those that came before it.
-
-        Raises:
-            InvalidEvent: the event does not fit its session.
-        """
+        """The first event of a session also brings in those that came before it. Raises InvalidEvent."""
         if self._is_erased(event, tenant):
             return
         if event.type == FEEDBACK:
@@ -224,10 +220,7 @@ class SessionsStage(Stage):
             partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
 
     def _take_feedback(self, event: Incoming, tenant: str, effects: Effects) -> None:
-        """Send feedback on separately. The session's row keeps it until the session comes.
-
-        Feedback among the events is a claim. Feedback that outranks a reward comes on the topic `feedback`.
-        """
+        """Send feedback on separately. It is a claim: what outranks a reward comes on the topic `feedback`."""
         feedback = feedback_of(event, claimed=True)
         if feedback is not None:
             effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))

@@ -65,9 +65,8 @@ _MAX_ADVICE = 64
 
 
 def _kept(result: str) -> str:
-    """A result as long as a trajectory keeps it: what says what there is, such as a database's schema, is kept longer,
-    since names after a cut would be unknown to all.
-    """
+    """A result as long as a trajectory keeps it. A schema is kept longer, since names after a cut would be unknown to
+    all."""
     if len(result) <= MAX_TEXT:
         return result
     return clip(result, MAX_SCHEMA if shows_schema(result) else MAX_TEXT)
