@@ -21,11 +21,7 @@ _VARIABLE = "FLEETLORE_KAFKA_"
 
 
 def check_address(address: str) -> None:
-    """Check bootstrap servers, comma-separated.
-
-    Raises:
-        ConfigError: one of them is not HOST:PORT.
-    """
+    """Check bootstrap servers, comma-separated. Raises ConfigError: one of them is not HOST:PORT."""
     for server in address.split(","):
         host, _, port = server.strip().rpartition(":")
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
@@ -34,13 +30,9 @@ def check_address(address: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Bootstrap servers, with the settings of `FLEETLORE_KAFKA_*`, which `fleetlore.config` explains.
-
-    Its `str()` is the address, and no secret is in its `repr()`.
-
-    Raises:
-        ConfigError: settings are missing, contradict each other, or name a file or a function that cannot be used.
-    """
+    """Bootstrap servers, with the settings of `FLEETLORE_KAFKA_*`, which `fleetlore.config` explains. Its `str()` is
+    the address, and no secret is in its `repr()`. Raises ConfigError: settings are missing, contradict each other, or
+    name a file or a function that cannot be used."""
 
     address: str
     security_protocol: str = "PLAINTEXT"
@@ -83,11 +75,8 @@ class Cluster:
 
     @classmethod
     def of(cls, bootstrap: Bootstrap) -> Cluster:
-        """The cluster; an address alone is one without TLS and passwords.
-
-        Raises:
-            ConfigError: it is a relay, which is asked over HTTP, or no stack runs on the folder.
-        """
+        """The cluster; an address alone is one without TLS and passwords. Raises ConfigError: it is a relay, which is
+        asked over HTTP, or no stack runs on the folder."""
         if isinstance(bootstrap, StackFolder):
             return cls(address=bootstrap.read()["broker"])
         if isinstance(bootstrap, Relay):
@@ -95,11 +84,8 @@ class Cluster:
         return bootstrap if isinstance(bootstrap, Cluster) else cls(address=bootstrap)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What verifies the brokers and shows this client's certificate; None without TLS.
-
-        Raises:
-            ConfigError: a file cannot be read or is not what it should be.
-        """
+        """What verifies the brokers and shows this client's certificate; None without TLS. Raises ConfigError: a file
+        cannot be read or is not what it should be."""
         if "SSL" not in self.security_protocol:
             return None
         return _ssl_context(
@@ -111,11 +97,8 @@ class Cluster:
         )
 
     def token_function(self) -> Callable[[], str]:
-        """The function of `sasl_token`, which returns a new bearer token. It may block.
-
-        Raises:
-            ConfigError: there is no such function.
-        """
+        """The function of `sasl_token`, which returns a new bearer token. It may block. Raises ConfigError: there is no
+        such function."""
         module, _, name = self.sasl_token.partition(":")
         try:
             function: Callable[[], str] = getattr(importlib.import_module(module), name)
@@ -126,12 +109,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """A `fleetlore relay`, which an agent reaches in place of the brokers. Its `str()` is the address.
-
-    Raises:
-        ConfigError: the address is neither `unix:PATH` nor `http(s)://HOST:PORT`.
-        ModelUnavailable: the extra `[relay]` is not installed.
-    """
+    """A `fleetlore relay`, which an agent reaches in place of the brokers. Its `str()` is the address. Raises
+    ConfigError: the address is neither `unix:PATH` nor `http(s)://HOST:PORT`. Raises ModelUnavailable: the extra
+    `[relay]` is not installed."""
 
     address: str
     agent: str

@@ -42,11 +42,8 @@ _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 
 def check_tenant(tenant: str) -> str:
-    """Return `tenant` unchanged.
-
-    Raises:
-        ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or digit.
-    """
+    """Return `tenant` unchanged. Raises ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or
+    digit."""
     if not _TENANT.match(tenant):
         raise ConfigError(
             f"tenant {tenant!r} must be 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit"

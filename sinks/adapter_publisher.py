@@ -103,10 +103,8 @@ class AdapterPublisher(Generic[Manifest]):
             self._producer = None
 
     async def published(self, tenant: str) -> RegistryView[Manifest]:
-        """Return the verified content of topics and store: the newest pointer and its version.
-
-        Also raises BrokerUnavailable if the blob store does not return the weights.
-        """
+        """Return the verified content of topics and store: the newest pointer and its version. Also raises
+        BrokerUnavailable if the blob store does not return the weights."""
         registry = await self._read_all(tenant)
         reference = registry.elsewhere()
         if reference is not None:
@@ -167,10 +165,8 @@ class AdapterPublisher(Generic[Manifest]):
             raise
 
     async def restate(self, tenant: str) -> None:
-        """Repeat the channel's valid pointer if its newest record is invalid.
-
-        A writer may die before it repairs that record, and compaction would keep it and drop the valid one.
-        """
+        """Repeat the channel's valid pointer if its newest record is invalid. A writer may die before it repairs that
+        record, and compaction would keep it and drop the valid one."""
         key = f"{self.kind.name}/{CHANNEL}".encode()
         records = await read_to_end(self._bootstrap, [topic(tenant, "adapters.pointers")], self._timeout_seconds)
         newest = next((record.value for record in reversed(records) if record.key == key), None)
@@ -199,10 +195,8 @@ class AdapterPublisher(Generic[Manifest]):
         return await self._move_stable(tenant, lambda registry: (_unchanged(registry)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
-        """Revoke a version, so that no agent runs it. The newest other version replaces it on the channel.
-
-        Returns None if no version is left. Raises ConfigError unless exactly one version matches.
-        """
+        """Revoke a version, so that no agent runs it. The newest other version replaces it on the channel. Returns None
+        if no version is left. Raises ConfigError unless exactly one version matches."""
         registry = await self._read_all(tenant)
         version = _find_version(registry, version)
         await self._revoke(tenant, "version", version, reason)
@@ -223,12 +217,9 @@ class AdapterPublisher(Generic[Manifest]):
                 return await self._point(registry, target, reason)
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
-        """Revoke a signing key and everything that it signed.
-
-        Raises ConfigError for a malformed id, and for a key that this process' key does not outrank. A key without
-        signatures can be revoked too, because agents may trust it. A key outranks the keys after it in
-        FLEETLORE_PUBLIC_KEY; a key that is not listed outranks all.
-        """
+        """Revoke a signing key and everything that it signed. Raises ConfigError for a malformed id, and for a key that
+        this process' key does not outrank. A key without signatures can be revoked too, because agents may trust it. A
+        key outranks the keys after it in FLEETLORE_PUBLIC_KEY; a key that is not listed outranks all."""
         if not _KEY_ID.fullmatch(key_id):
             raise ConfigError(f"{key_id!r} is no id of a key, which is 16 hex digits: `adapters show` prints it")
         if key_id == self._key.key_id:
@@ -248,11 +239,9 @@ class AdapterPublisher(Generic[Manifest]):
         await self._send(tenant, "adapters.pointers", revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
-        """Send the broker the versions that it lost and the store has. Return their number.
-
-        Agents would refuse versions of untrusted keys and revoked versions, so they are not sent. A revoked version may
-        also hold erased data.
-        """
+        """Send the broker the versions that it lost and the store has. Return their number. Agents would refuse
+        versions of untrusted keys and revoked versions, so they are not sent. A revoked version may also hold erased
+        data."""
         if self._store is None:
             return 0
         there, known = await self._read_topics(tenant), await self._read_all(tenant)

@@ -48,13 +48,8 @@ _PARTITIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection.
-
-    Attributes:
-        columns: columns to filter by, each with its maximum length in bytes.
-        by_words: full-text search (BM25, computed by Milvus).
-        by_meaning: texts are embedded too.
-    """
+    """A collection. `columns`: columns to filter by, each with its maximum length in bytes. `by_words`: full-text
+    search (BM25, computed by Milvus). `by_meaning`: texts are embedded too."""
 
     name: str
     columns: tuple[tuple[str, int], ...]
@@ -90,11 +85,8 @@ def can_be_id(text: str) -> bool:
 
 
 def create_collections(client: MilvusClient, encoder: Encoder, version: str | None) -> bool:
-    """Create the missing collections of a version, or of the live one (None). Return whether any was missing.
-
-    Raises:
-        ConfigError: a collection has another schema or another encoder's vectors.
-    """
+    """Create the missing collections of a version, or of the live one (None). Return whether any was missing. Raises
+    ConfigError: a collection has another schema or another encoder's vectors."""
     created = False
     for collection in COLLECTIONS:
         made_by = _made_by(collection, encoder)
@@ -114,11 +106,8 @@ def create_collections(client: MilvusClient, encoder: Encoder, version: str | No
 
 
 def check_collections(client: MilvusClient, encoder: Encoder) -> str:
-    """Describe what made the live collections, without creating any.
-
-    Raises:
-        ConfigError: a collection is missing or has another schema or another encoder's vectors.
-    """
+    """Describe what made the live collections, without creating any. Raises ConfigError: a collection is missing or has
+    another schema or another encoder's vectors."""
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):
             raise ConfigError(f"there is no collection {collection.name!r}")

@@ -44,10 +44,8 @@ def package_version() -> str:
 
 
 class Readiness:
-    """State of a role, written by the role and read by the endpoint.
-
-    The role is ready once all `parts`, such as `("broker", "milvus")`, are.
-    """
+    """State of a role, written by the role and read by the endpoint. The role is ready once all `parts`, such as
+    `("broker", "milvus")`, are."""
 
     def __init__(
         self,
@@ -200,11 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Endpoint:
-    """The running server. Close it, or use it as a context manager.
-
-    Args:
-        request_seconds: incomplete requests are dropped after this time.
-    """
+    """The running server. Close it, or use it as a context manager. `request_seconds`: incomplete requests are dropped
+    after this time."""
 
     def __init__(
         self,

@@ -83,12 +83,8 @@ class _Batch:
 
 
 class BatchProducer:
-    """Sends values and raw records. Start it before use, or enter it.
-
-    Args:
-        delivery_seconds: longest wait for the acknowledgements of a batch.
-        check: called directly before each batch; its errors propagate.
-    """
+    """Sends values and raw records. Start it before use, or enter it. `delivery_seconds`: longest wait for the
+    acknowledgements of a batch. `check`: called directly before each batch; its errors propagate."""
 
     def __init__(
         self,
@@ -107,11 +103,7 @@ class BatchProducer:
         self._replacing = asyncio.Lock()
 
     async def start(self) -> None:
-        """Connect.
-
-        Raises:
-            BrokerUnavailable: no broker answers.
-        """
+        """Connect. Raises BrokerUnavailable: no broker answers."""
         producer = make_producer(
             self._bootstrap,
             max_request_size=self._max_request_bytes,
@@ -175,11 +167,8 @@ class BatchProducer:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
-        """Send records unchanged, mainly dead letters, and wait for every acknowledgement.
-
-        Raises:
-            BrokerUnavailable: at least one was not acknowledged; send all again.
-        """
+        """Send records unchanged, mainly dead letters, and wait for every acknowledgement. Raises BrokerUnavailable: at
+        least one was not acknowledged; send all again."""
         await self._replace_lost()
         try:
             await self._send(

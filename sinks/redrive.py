@@ -30,14 +30,9 @@ READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-le
 
 @dataclass(slots=True)
 class Redriven:
-    """Result of a redrive or its dry run.
-
-    Attributes:
-        sent: dead letters sent back.
-        refused: (dead letter, reason) of those that cannot be sent back.
-        before: number skipped because they were sent back before.
-        beyond: number above the limit.
-    """
+    """Result of a redrive or its dry run. `sent`: dead letters sent back. `refused`: (dead letter, reason) of those
+    that cannot be sent back. `before`: number skipped because they were sent back before. `beyond`: number above the
+    limit."""
 
     sent: list[DeadLetterRecord] = field(default_factory=list)
     refused: list[tuple[DeadLetterRecord, str]] = field(default_factory=list)

@@ -50,13 +50,9 @@ _State = Literal["open", "refused", "unsupported", "done"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A difference between a topic and its specification.
-
-    Attributes:
-        setting: name of the setting, for `config`.
-        found: "" if it is missing or the broker does not return it.
-        state: `open`: `apply` changes it; `refused`, `unsupported`: it does not, for the reason `why`.
-    """
+    """A difference between a topic and its specification. `setting`: name of the setting, for `config`. `found`: "" if
+    it is missing or the broker does not return it. `state`: `open`: `apply` changes it; `refused`, `unsupported`: it
+    does not, for the reason `why`."""
 
     topic: str
     kind: _Kind
@@ -69,12 +65,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """Risky changes that `apply` may make.
-
-    Attributes:
-        grow_keyed: add partitions to keyed topics, which moves keys.
-        delete: change settings so that the broker may delete records that it keeps now.
-    """
+    """Risky changes that `apply` may make. `grow_keyed`: add partitions to keyed topics, which moves keys. `delete`:
+    change settings so that the broker may delete records that it keeps now."""
 
     grow_keyed: bool = False
     delete: bool = False
@@ -134,10 +126,8 @@ def _may_delete(setting: str, found: str, stated: str) -> bool:
 
 
 class TopicAdmin:
-    """The topics of the settings' tenants; use `async with admin.connected()`.
-
-    Every method raises `BrokerUnavailable` if no broker answers or the broker refuses.
-    """
+    """The topics of the settings' tenants; use `async with admin.connected()`. Every method raises `BrokerUnavailable`
+    if no broker answers or the broker refuses."""
 
     def __init__(self, settings: Settings, client: Any = None) -> None:
         self._settings = settings
@@ -171,11 +161,8 @@ class TopicAdmin:
         return {name: (count, now[name]) for name, count in before.items() if count != now[name]}
 
     async def accept(self, grown: Mapping[str, tuple[int, int]]) -> None:
-        """Make the group accept the topics' current partitions.
-
-        Raises:
-            ConfigError: a member of the group is running.
-        """
+        """Make the group accept the topics' current partitions. Raises ConfigError: a member of the group is
+        running."""
         group = self._settings.group
         noted = {
             tp: OffsetAndMetadata(each.offset, str(grown[tp.topic][1]))
@@ -283,10 +270,8 @@ class TopicAdmin:
         return {each["topic"] for each in answer.to_object()["topics"]}
 
     async def read(self) -> dict[str, Found]:
-        """Return the broker's state of the specified topics that exist.
-
-        It requests all topics, because the embedded broker creates a topic that is named.
-        """
+        """Return the broker's state of the specified topics that exist. It requests all topics, because the embedded
+        broker creates a topic that is named."""
         there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
         names = [name for name in self._stated if name in there]
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -337,13 +322,8 @@ class TopicAdmin:
 
 
 async def ensure_topics(settings: Settings) -> list[str]:
-    """Create the missing topics of all tenants; return their names.
-
-    Existing topics stay unchanged: their settings are the operator's decision.
-
-    Raises:
-        BrokerUnavailable: no broker answers, or the broker refuses.
-    """
+    """Create the missing topics of all tenants; return their names. Existing topics stay unchanged: their settings are
+    the operator's decision. Raises BrokerUnavailable: no broker answers, or the broker refuses."""
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
 

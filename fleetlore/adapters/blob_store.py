@@ -70,11 +70,9 @@ def _small(weights: bytes) -> str:
 
 
 class BlobStore:
-    """The folder or object store at `root`: `file:///mnt/adapters`, `s3://bucket/adapters`, or "" for none.
-
-    Files are `ROOT/TENANT/SHA256.safetensors`. Methods block on disk or network, so call them on a thread. Raises
-    ConfigError for an unknown kind of storage or a missing package.
-    """
+    """The folder or object store at `root`: `file:///mnt/adapters`, `s3://bucket/adapters`, or "" for none. Files are
+    `ROOT/TENANT/SHA256.safetensors`. Methods block on disk or network, so call them on a thread. Raises ConfigError for
+    an unknown kind of storage or a missing package."""
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
@@ -90,10 +88,7 @@ class BlobStore:
             raise ConfigError(f"the storage of weights {root!r} cannot be used: {error}") from error
 
     def put(self, tenant: str, version: str, weights: bytes) -> WeightsReference:
-        """Store weights; idempotent.
-
-        Raises ConfigError without a root, BrokerUnavailable if the storage fails.
-        """
+        """Store weights; idempotent. Raises ConfigError without a root, BrokerUnavailable if the storage fails."""
         if not self._root:
             raise ConfigError(
                 f"weights of {len(weights)} bytes do not fit in a record ({MAX_INLINE_BYTES} at most): "

@@ -41,10 +41,8 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class AdapterListing:
-    """manifests: oldest first. pointers: the valid one of each channel.
-
-    acks: the newest of each agent and adapter. revocations: of versions and keys.
-    """
+    """manifests: oldest first. pointers: the valid one of each channel. acks: the newest of each agent and adapter.
+    revocations: of versions and keys."""
 
     manifests: tuple[dict[str, Any], ...]
     pointers: tuple[dict[str, Any], ...]
@@ -103,10 +101,7 @@ def _channel(pointer: dict[str, Any]) -> str:
 
 
 async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:
-    """Read the tenant's adapter topics to their end. Missing topics are empty.
-
-    Raises BrokerUnavailable on time-out.
-    """
+    """Read the tenant's adapter topics to their end. Missing topics are empty. Raises BrokerUnavailable on time-out."""
     kinds = {topic(tenant, f"adapters.{kind}"): kind for kind in ("manifests", "pointers", "acks")}
     found: dict[str, dict[bytes, dict[str, Any]]] = {kind: {} for kind in kinds.values()}
     for record in await read_to_end(bootstrap, kinds, timeout_seconds):
@@ -136,10 +131,8 @@ async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: floa
 
 
 async def read_weights(bootstrap: Bootstrap, tenant: str, adapter: str, timeout_seconds: float = 10.0) -> bytes | None:
-    """Return the weights on the channel `stable`, or None if there are none or they are in a blob store.
-
-    Raises BrokerUnavailable on time-out.
-    """
+    """Return the weights on the channel `stable`, or None if there are none or they are in a blob store. Raises
+    BrokerUnavailable on time-out."""
     listing = (await read_adapters(bootstrap, tenant, timeout_seconds)).of(adapter)
     version = next((str(each.get("version")) for each in listing.pointers if each.get("channel") == "stable"), "")
     if not version or any(each.get("what") == version for each in listing.revocations):

@@ -18,10 +18,8 @@ KEPT_VERSIONS = 64
 
 
 class RegistryView(Generic[Manifest]):
-    """Weights by hash, manifests by version, and the newest pointers of one adapter of a tenant.
-
-    kind: class of the manifests; records of other adapters are skipped.
-    """
+    """Weights by hash, manifests by version, and the newest pointers of one adapter of a tenant. kind: class of the
+    manifests; records of other adapters are skipped."""
 
     def __init__(self, kind: type[Manifest], tenant: str, trusted: PublicKeys) -> None:
         self.kind = kind
@@ -125,10 +123,8 @@ class RegistryView(Generic[Manifest]):
             yield "adapters.weights", version.encode(), value
 
     def take(self, name: str, key: bytes, value: bytes | None) -> bool:
-        """Add a record of the topic `name` (`adapters.weights`, …). Return whether it changed anything.
-
-        Raises AdapterRefused and then keeps no part of it.
-        """
+        """Add a record of the topic `name` (`adapters.weights`, …). Return whether it changed anything. Raises
+        AdapterRefused and then keeps no part of it."""
         if name == "adapters.weights":
             return self._take_weights(key, value)
         if name == "adapters.manifests":

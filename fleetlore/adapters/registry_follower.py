@@ -85,16 +85,9 @@ class _Subscriber(Protocol):
 
 
 class RegistryFollower:
-    """Follows the topics of one tenant across outages. Use `shared_follower`.
-
-    Args:
-        state_dir: folder of the `EpochFile`; "" for none.
-        make_producer: makes the producer of acks.
-        make_follower: makes the reader of the topics.
-
-    Attributes:
-        views: the verified records by adapter.
-    """
+    """Follows the topics of one tenant across outages. Use `shared_follower`. `state_dir`: folder of the `EpochFile`;
+    "" for none. `make_producer`: makes the producer of acks. `make_follower`: makes the reader of the topics. `views`:
+    the verified records by adapter."""
 
     def __init__(
         self,

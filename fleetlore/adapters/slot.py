@@ -25,12 +25,8 @@ class Prepared(NamedTuple, Generic[Value]):
 
 
 class AdapterSlot(ABC, Generic[Value]):
-    """Runs one version of an adapter at a time, initially none.
-
-    Attributes:
-        kind: class of the manifests.
-        current: the running version.
-    """
+    """Runs one version of an adapter at a time, initially none. `kind`: class of the manifests. `current`: the running
+    version."""
 
     kind: ClassVar[type[AdapterManifest]]
 
@@ -47,11 +43,8 @@ class AdapterSlot(ABC, Generic[Value]):
         return self.current.value if self.current is not None else None
 
     def prepare(self, weights: bytes, manifest: AdapterManifest) -> Prepared[Value]:
-        """Check and load a version without touching the one in use. Thread-safe.
-
-        Raises:
-            AdapterRefused: `oversized`, `tampered`, or a reason of `load`.
-        """
+        """Check and load a version without touching the one in use. Thread-safe. Raises AdapterRefused: `oversized`,
+        `tampered`, or a reason of `load`."""
         if len(weights) > manifest.most_bytes:
             raise AdapterRefused("oversized", f"{len(weights)} bytes")
         if sha256_of(weights) != manifest.version:

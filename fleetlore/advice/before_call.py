@@ -294,11 +294,9 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
 
 
 def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
-    """Failures of a kind of call for a lasting reason, and calls; both without transient errors.
-
-    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all.
-    Until then the pattern speaks for itself.
-    """
+    """Failures of a kind of call for a lasting reason, and calls; both without transient errors. A new pattern comes at
+    once; the health row of a call that was known before comes seconds later, or not at all. Until then the pattern
+    speaks for itself."""
     met = sum(pattern.failures for pattern in patterns)
     if health is None or health.calls < met:
         return met, met

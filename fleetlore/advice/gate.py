@@ -80,14 +80,9 @@ Sort = Literal["error", "class", "call", "name"]
 
 
 class Quote(NamedTuple):
-    """Words of others in a tip.
-
-    Attributes:
-        agents: number of principals that produced this very string by calls that worked. For an error, the number that
-            met it.
-        danger: whether the call could do harm (`MemoryItem.danger`).
-        brings: values in the call that are new to the asker.
-    """
+    """Words of others in a tip. `agents`: number of principals that produced this very string by calls that worked. For
+    an error, the number that met it. `danger`: whether the call could do harm (`MemoryItem.danger`). `brings`: values
+    in the call that are new to the asker."""
 
     text: str
     agents: int
@@ -236,10 +231,8 @@ def _words(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def clean(text: str) -> str:
     """Return text from elsewhere that cannot leave its place: bounded, without marks, each further line behind a bar.
-
-    No tag, mark of a chat template, link or entry begins without `<` or `[`, so both are replaced by characters that
-    no normalisation turns back. A line of others begins with a bar, so it reads as quoted whichever speaker it names.
-    """
+    No tag, mark of a chat template, link or entry begins without `<` or `[`, so both are replaced by characters that no
+    normalisation turns back. A line of others begins with a bar, so it reads as quoted whichever speaker it names."""
     visible = INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
     plain = _LESS.sub("‹", visible).translate(_BRACKETS)
     if len(plain) > _MAX_CONTENT:

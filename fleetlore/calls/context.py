@@ -80,11 +80,8 @@ _Known = TypeVar("_Known")
 
 
 class Mark(NamedTuple):
-    """A known property of the thing that an argument names: `status` is `pending`, or an earlier call took it.
-
-    Attributes:
-        field: name of the property. Empty if `value` is the tool of an earlier call that took the thing and worked.
-    """
+    """A known property of the thing that an argument names: `status` is `pending`, or an earlier call took it. `field`:
+    name of the property. Empty if `value` is the tool of an earlier call that took the thing and worked."""
 
     argument: str
     field: str
@@ -252,12 +249,8 @@ class CallContext:
         return "first" if not self.calls else "after_failure" if self.run else "after_success"
 
     def record(self, call: MadeCall, result: str, error_class: str | None = None) -> None:
-        """Add a call that ended.
-
-        Args:
-            result: the call's result, or the error's text if the call failed.
-            error_class: class of the failure, or None if the call worked.
-        """
+        """Add a call that ended. `result`: the call's result, or the error's text if the call failed. `error_class`:
+        class of the failure, or None if the call worked."""
         tool, text = call.tool, call.text
         names = names_of(text[:CALL_CHARACTERS])
         if error_class is not None:
@@ -295,11 +288,9 @@ def normal(tool: str, arguments: str) -> tuple[str, str]:
 
 
 def place_in(error: str, text: str) -> str | None:
-    """The place that an error tells: what it puts before a name that the call itself held without it.
-
-    After `SELECT * FROM cars` the error `Table 'shop.cars' doesn't exist` tells `shop`. That is no guess: the
-    environment says where it looked.
-    """
+    """The place that an error tells: what it puts before a name that the call itself held without it. After `SELECT *
+    FROM cars` the error `Table 'shop.cars' doesn't exist` tells `shop`. That is no guess: the environment says where it
+    looked."""
     found = _QUALIFIED.findall(error[:ERROR_CHARACTERS])
     held = {token.lower() for token in TOKEN.findall(text[:CALL_CHARACTERS])} if found else ()
     return next((place for place, name in found if name.lower() in held and place.lower() not in held), None)

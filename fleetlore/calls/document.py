@@ -50,11 +50,7 @@ class _Table(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kind(msgspec.Struct, frozen=True, array_like=True):
-    """A kind of failure: the error without the names in it.
-
-    Attributes:
-        agents: that met this very text.
-    """
+    """A kind of failure: the error without the names in it. `agents`: that met this very text."""
 
     tool: str
     text: str
@@ -62,13 +58,8 @@ class Kind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """Calls of a tool that held these names: how they ended.
-
-    Attributes:
-        kind: text of the kind of failure.
-        failed, held: sessions in which a call with the names failed so, and in which one held them.
-        agents: that met it.
-    """
+    """Calls of a tool that held these names: how they ended. `kind`: text of the kind of failure. `failed`, `held`:
+    sessions in which a call with the names failed so, and in which one held them. `agents`: that met it."""
 
     tool: str
     kind: str
@@ -98,12 +89,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Threshold(msgspec.Struct, frozen=True, array_like=True):
-    """When to warn of calls of a tool, in one state of the session.
-
-    Attributes:
-        least: probability from which calls are warned of.
-        failed, calls: of the calls at or above it, and how many failed, before they were learned.
-    """
+    """When to warn of calls of a tool, in one state of the session. `least`: probability from which calls are warned
+    of. `failed`, `calls`: of the calls at or above it, and how many failed, before they were learned."""
 
     tool: str
     state: State
@@ -113,14 +100,9 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LookUp(msgspec.Struct, frozen=True, array_like=True):
-    """A call by which sessions found names that work, after a kind of failure for names.
-
-    Attributes:
-        tool, kind: of the failure.
-        text: of the call, names and literals as placeholders; `by`: its tool.
-        used, met: sessions that made it next, of those that met such a failure and made another call that worked.
-        agents: that made it.
-    """
+    """A call by which sessions found names that work, after a kind of failure for names. `tool`, `kind`: of the
+    failure. `text`: of the call, names and literals as placeholders; `by`: its tool. `used`, `met`: sessions that made
+    it next, of those that met such a failure and made another call that worked. `agents`: that made it."""
 
     tool: str
     kind: str
@@ -156,14 +138,9 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One version.
-
-    Attributes:
-        tools: number of calls learned of each tool. The model does not know any other tool.
-        look_ups: the most frequent look-up of each kind of failure.
-        needs: properties of arguments for which calls failed.
-        until: end of the newest session that was learned, in seconds since the Unix epoch.
-    """
+    """One version. `tools`: number of calls learned of each tool. The model does not know any other tool. `look_ups`:
+    the most frequent look-up of each kind of failure. `needs`: properties of arguments for which calls failed. `until`:
+    end of the newest session that was learned, in seconds since the Unix epoch."""
 
     calls: _Table
     kinds: _Table

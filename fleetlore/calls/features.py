@@ -32,10 +32,7 @@ _NEXT = np.uint32(0x27D4EB2F)
 
 
 class Features(NamedTuple):
-    """ids: uint32 (n,), hashes; values: float32 (n,).
-
-    The first `of_kind` tell kinds of failure apart too.
-    """
+    """ids: uint32 (n,), hashes; values: float32 (n,). The first `of_kind` tell kinds of failure apart too."""
 
     ids: Ids
     values: npt.NDArray[np.float32]
@@ -56,12 +53,8 @@ _Group = tuple[Ids, float]
 
 
 def features(call: MadeCall, context: CallContext, known: PlaceNames | None = None) -> Features:
-    """Features of a call in a session.
-
-    Args:
-        known: names of the place that the session is at, or None if the place is unknown. A place without sessions
-            counts as unknown.
-    """
+    """Features of a call in a session. `known`: names of the place that the session is at, or None if the place is
+    unknown. A place without sessions counts as unknown."""
     tokens = hashes_of(call.tokens or [""])
     names = hashes_of(call.names[:_MAX_NAMES])
     unique = np.array(list(dict.fromkeys(tokens.tolist())), np.uint32)

@@ -43,12 +43,8 @@ _KIND_SALT = np.uint32(7)
 
 
 class Outlook(NamedTuple):
-    """The model's forecast of a call.
-
-    Attributes:
-        fails: P(the call fails), 0..1.
-        threshold: bar for a warning of the tool in this state, or None if its calls get no warnings.
-    """
+    """The model's forecast of a call. `fails`: P(the call fails), 0..1. `threshold`: bar for a warning of the tool in
+    this state, or None if its calls get no warnings."""
 
     fails: float
     threshold: Threshold | None
@@ -78,14 +74,9 @@ class Expected:
 
 
 class CallModel:
-    """One version; see `from_bytes`.
-
-    Attributes:
-        places: known places by name.
-        until: end of the newest session that it has learned, in seconds since the Unix epoch.
-        look_ups: look-ups by tool and kind of failure.
-        needs: needs by tool, and by argument, field and value of a mark.
-    """
+    """One version; see `from_bytes`. `places`: known places by name. `until`: end of the newest session that it has
+    learned, in seconds since the Unix epoch. `look_ups`: look-ups by tool and kind of failure. `needs`: needs by tool,
+    and by argument, field and value of a mark."""
 
     def __init__(self, document: Document) -> None:
         self._weights = restored(document.calls, CALL_BITS)
@@ -120,11 +111,8 @@ class CallModel:
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: MadeCall, context: CallContext, place: str | None = None) -> Outlook | None:
-        """Chance that the call fails, or None if the tool is unknown. No network; 0.1 ms.
-
-        Args:
-            place: the session's place, or None if it is unknown.
-        """
+        """Chance that the call fails, or None if the tool is unknown. No network; 0.1 ms. `place`: the session's place,
+        or None if it is unknown."""
         if not self.knows(call.tool):
             return None
         found = features(call, context, self.places.get(place) if place is not None else None)
@@ -135,11 +123,8 @@ class CallModel:
     def expected(
         self, call: MadeCall, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
     ) -> Expected | None:
-        """The failure that the call would likely end with, or None without a single likely one.
-
-        Args:
-            own: failures of this session with names, the newest last: a name that failed here before fails again.
-        """
+        """The failure that the call would likely end with, or None without a single likely one. `own`: failures of this
+        session with names, the newest last: a name that failed here before fails again."""
         held = frozenset(call.names) - call.bound
         for mine in reversed(list(own)):
             if mine.names and held.issuperset(mine.names):
@@ -182,12 +167,8 @@ class CallModel:
 
 
 class KindScores:
-    """Chances of the kinds of failure. One table holds separate hashed weights for each kind.
-
-    Args:
-        weights: float32 (2 ** 16,).
-        counts: how often each kind was met.
-    """
+    """Chances of the kinds of failure. One table holds separate hashed weights for each kind. `weights`: float32 (2 **
+    16,). `counts`: how often each kind was met."""
 
     def __init__(self, weights: Weights, counts: Iterable[int]) -> None:
         self.weights = weights
@@ -214,10 +195,6 @@ def call_cells(found: Features) -> Ids:
 
 
 def failure_chance(weights: Weights, bias: float, found: Features) -> float:
-    """P(the call fails), 0..1.
-
-    Args:
-        weights: float32 (2 ** 17,); bias: of all calls.
-    """
+    """P(the call fails), 0..1. `weights`: float32 (2 ** 17,); bias: of all calls."""
     score = float(weights[call_cells(found)] @ found.values) + bias
     return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, score))))

@@ -49,11 +49,7 @@ def _statement(tool: str, arguments: str) -> str:
 
 
 def is_closed(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
-    """Whether a call goes to the closed world.
-
-    Args:
-        listed: names of tools, with `*` for any part of one.
-    """
+    """Whether a call goes to the closed world. `listed`: names of tools, with `*` for any part of one."""
     return any(fnmatchcase(tool, pattern) for pattern in listed) or bool(_statement(tool, arguments))
 
 

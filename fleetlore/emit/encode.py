@@ -46,11 +46,8 @@ _YEAR_10000 = 253_402_300_800.0
 
 
 def encode(event: Event) -> Encoded:
-    """Return an encoded copy of the event.
-
-    Raises:
-        Exception: any error, such as an invalid time or a name that is not text.
-    """
+    """Return an encoded copy of the event. Raises Exception: any error, such as an invalid time or a name that is not
+    text."""
     kind, tenant, agent, session, sequence, time, value = event
     beside, before, between = _head(tenant, agent, session)
     if not 0.0 <= time < _YEAR_10000:
@@ -66,10 +63,8 @@ def encode(event: Event) -> Encoded:
 
 
 def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> list[Encoded]:
-    """Mask secrets in the events' data and names, and personal data in the data if requested.
-
-    A secret in a tenant's name is masked too. Its events are then refused, because their topic names another tenant.
-    """
+    """Mask secrets in the events' data and names, and personal data in the data if requested. A secret in a tenant's
+    name is masked too. Its events are then refused, because their topic names another tenant."""
     masked = list(events)
     # Mask the names once a session and together with the data: separately they took 45 µs.
     names = list(dict.fromkeys(event[2] for event in events))
@@ -86,12 +81,8 @@ def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> lis
 
 
 def personal_data_of(regions: Sequence[str]) -> PersonalData | None:
-    """Return the masker of personal data for these regions, or None without regions.
-
-    Raises:
-        ConfigError: a region is unknown.
-        ModelUnavailable: the extra `[personal]` is not installed.
-    """
+    """Return the masker of personal data for these regions, or None without regions. Raises ConfigError: a region is
+    unknown. Raises ModelUnavailable: the extra `[personal]` is not installed."""
     if not regions:
         return None
     from fleetlore.redact.personal import PersonalData

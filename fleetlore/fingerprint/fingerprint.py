@@ -44,10 +44,8 @@ _LONGEST = 8192
 
 
 class Failure(NamedTuple):
-    """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits).
-
-    `transient` is what the words of the error make likely; whether it did pass is not measured.
-    """
+    """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits). `transient` is what the
+    words of the error make likely; whether it did pass is not measured."""
 
     tool: str
     error_class: str
@@ -60,13 +58,8 @@ class Failure(NamedTuple):
 
 
 def failure_of(tool: str, arguments: object, error_type: str | None, error_message: str | None) -> Failure:
-    """Recognise a failed call.
-
-    Args:
-        arguments: the call's arguments as a JSON value or as text.
-        error_type: OpenTelemetry's `error.type`, where the tool gave one.
-        error_message: what the environment said.
-    """
+    """Recognise a failed call. `arguments`: the call's arguments as a JSON value or as text. `error_type`:
+    OpenTelemetry's `error.type`, where the tool gave one. `error_message`: what the environment said."""
     return shaped_failure(tool, argument_shape(arguments), error_type or "", excerpt(error_message or ""))
 
 
@@ -86,10 +79,8 @@ def pattern_id(level: str, *parts: str) -> str:
 
 
 def strategy_id(task: str, goal: str) -> str:
-    """Return the id of the memory item that holds what solved a goal of a task.
-
-    An agent looks its own goal up by this id, so it is shown the calls of that very goal or none.
-    """
+    """Return the id of the memory item that holds what solved a goal of a task. An agent looks its own goal up by this
+    id, so it is shown the calls of that very goal or none."""
     return "item" + pattern_id("strategy", task, " ".join(goal.casefold().split()))[:28]
 
 
@@ -151,10 +142,8 @@ def argument_shape(arguments: object) -> str:
 
 
 def is_free_text(shape: str) -> bool:
-    """Whether arguments of this shape are nothing but text, such as a command: then their kind says little.
-
-    One word or path that is no value of a key, such as `print(total)` or `./run.sh`, is a command as well.
-    """
+    """Whether arguments of this shape are nothing but text, such as a command: then their kind says little. One word or
+    path that is no value of a key, such as `print(total)` or `./run.sh`, is a command as well."""
     return _COMMAND.fullmatch(shape) is not None or all("text" in part for part in shape.split(","))
 
 

@@ -82,11 +82,7 @@ def names(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def masked_text(text: str, known: frozenset[str] = frozenset()) -> str:
-    """A command, a query, a program or a sentence with its literals masked.
-
-    Args:
-        known: what stays (`names`).
-    """
+    """A command, a query, a program or a sentence with its literals masked. `known`: what stays (`names`)."""
     return _LITERALS.sub(lambda match: _masked(match, known), text[:_MAX_MASKED])
 
 
@@ -102,11 +98,8 @@ def masked_arguments(arguments: str) -> Any:
 
 
 def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> Any:
-    """A value of an object with its literals masked; equal elements of a list are one.
-
-    Args:
-        key: its key; empty for what has none.
-    """
+    """A value of an object with its literals masked; equal elements of a list are one. `key`: its key; empty for what
+    has none."""
     match value:
         case None | bool():
             return value

@@ -82,14 +82,9 @@ class LoopPattern(NamedTuple):
 
 
 class _Called(Protocol):
-    """One call that ended, as `fleetlore.wire.trajectory.Step` has it.
-
-    Attributes:
-        result: its result, which is ignored if the call failed.
-        call: `fleetlore.fingerprint.fingerprint.call_id`.
-        pattern: class of the failure, if it failed.
-        mark: replaces texts that are cut (`mark_of`), or "" if they are whole.
-    """
+    """One call that ended, as `fleetlore.wire.trajectory.Step` has it. `result`: its result, which is ignored if the
+    call failed. `call`: `fleetlore.fingerprint.fingerprint.call_id`. `pattern`: class of the failure, if it failed.
+    `mark`: replaces texts that are cut (`mark_of`), or "" if they are whole."""
 
     @property
     def tool(self) -> str: ...
@@ -116,14 +111,9 @@ class _Call:
 
 
 class Loop(NamedTuple):
-    """A loop that was found.
-
-    Attributes:
-        kind: see the module.
-        times: number of rounds so far, within the calls that are compared.
-        around: the calls of one round, in order. A repeat or a retry has one.
-        arguments: the arguments of these calls, as text.
-    """
+    """A loop that was found. `kind`: see the module. `times`: number of rounds so far, within the calls that are
+    compared. `around`: the calls of one round, in order. A repeat or a retry has one. `arguments`: the arguments of
+    these calls, as text."""
 
     kind: Literal["repeat", "cycle", "retry"]
     times: int
@@ -173,11 +163,8 @@ class LoopDetector:
         self._failing = 0  # calls in a row with the same failure
 
     def add(self, tool: str, arguments: object, result: object, pattern: str | None = None) -> Loop | None:
-        """Take in a call that ended and say whether the session is in a loop now.
-
-        Args:
-            pattern: the class of its failure, None where it worked.
-        """
+        """Take in a call that ended and say whether the session is in a loop now. `pattern`: the class of its failure,
+        None where it worked."""
         kept = "" if pattern else result if isinstance(result, str) else arguments_text(result)
         text = arguments_text(arguments)
         return self.take(text, _Call(tool, text, kept[:MAX_KEPT], pattern))
@@ -265,10 +252,7 @@ def _key(arguments: str) -> str:
 
 def mark_of(arguments: str, result: str) -> str:
     """Return the mark of texts that a store may cut: hashes of arguments and result, or "" if both are short enough.
-
-    Args:
-        arguments: in the form that `LoopDetector.take` accepts.
-    """
+    `arguments`: in the form that `LoopDetector.take` accepts."""
     short = len(arguments) <= MAX_WHOLE and len(result) <= MAX_WHOLE
     return "" if short else f"{_key(arguments)}|{_said_key(result)}"
 

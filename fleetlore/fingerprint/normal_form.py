@@ -243,13 +243,9 @@ def _without_tail(line: str) -> str:
 
 
 class _NormalForm(NamedTuple):
-    """An error in the form that is the same through every door.
-
-    Attributes:
-        error_class: at most `MAX_CLASS` characters.
-        transient: whether its words name a transient fault. Whether it really passes is not measured.
-        identity: the input of its patterns' ids. For a coded error it includes neither the driver nor the language.
-    """
+    """An error in the form that is the same through every door. `error_class`: at most `MAX_CLASS` characters.
+    `transient`: whether its words name a transient fault. Whether it really passes is not measured. `identity`: the
+    input of its patterns' ids. For a coded error it includes neither the driver nor the language."""
 
     error_class: str
     template: str
@@ -259,12 +255,8 @@ class _NormalForm(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def normal_form(error_type: str, message: str) -> _NormalForm:
-    """The form of an error. Its own class with the same message gives the same form again.
-
-    Args:
-        error_type: OpenTelemetry's `error.type`, empty if there is no type.
-        message: the environment's text.
-    """
+    """The form of an error. Its own class with the same message gives the same form again. `error_type`:
+    OpenTelemetry's `error.type`, empty if there is no type. `message`: the environment's text."""
     head = head_line(message)[:_SEARCHED]
     error_class = error_type.strip().rpartition(".")[2]
     if _is_wrapper(error_class) or _repeats(error_class, message):

@@ -37,15 +37,9 @@ _SHARE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Limits of a listener.
-
-    Attributes:
-        connections: open connections, including TLS handshakes.
-        header_seconds: limit for whole headers, from the connection's start or the last answer.
-        body_seconds: period for measuring a body's and an answer's speed.
-        held_bytes: of all requests without an answer.
-        request_bytes: of one request.
-    """
+    """Limits of a listener. `connections`: open connections, including TLS handshakes. `header_seconds`: limit for
+    whole headers, from the connection's start or the last answer. `body_seconds`: period for measuring a body's and an
+    answer's speed. `held_bytes`: of all requests without an answer. `request_bytes`: of one request."""
 
     connections: int = 4096
     header_seconds: float = 10.0
@@ -84,14 +78,9 @@ class Listener(socket.socket):
 
 
 class Slot(socket.socket):
-    """The socket of an accepted connection.
-
-    Attributes:
-        client: its client (`_client`).
-        held: bytes of the current request.
-        end: answers with a reason and closes the connection; set after the TLS handshake.
-        late: time limit of the handshake.
-    """
+    """The socket of an accepted connection. `client`: its client (`_client`). `held`: bytes of the current request.
+    `end`: answers with a reason and closes the connection; set after the TLS handshake. `late`: time limit of the
+    handshake."""
 
     client: str
     gate: Gate | None = None
@@ -202,11 +191,8 @@ class Gate:
 
 
 def listen(host: str, port: int) -> list[Listener]:
-    """Return sockets that listen on all addresses of a host; port 0 picks a free one.
-
-    Raises:
-        ConfigError: the address cannot be used.
-    """
+    """Return sockets that listen on all addresses of a host; port 0 picks a free one. Raises ConfigError: the address
+    cannot be used."""
     bound: list[Listener] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -42,12 +42,8 @@ Key = tuple[str, ...]
 
 
 class Conversation:
-    """One session, and what was said in it.
-
-    Attributes:
-        keys: that it is found by.
-        used_at, answered_at: when a request came, and when the last answer had gone; by the fleet's clock.
-    """
+    """One session, and what was said in it. `keys`: that it is found by. `used_at`, `answered_at`: when a request came,
+    and when the last answer had gone; by the fleet's clock."""
 
     def __init__(self, session: Session, now: float) -> None:
         self.session = session
@@ -59,11 +55,8 @@ class Conversation:
         self._added: dict[tuple[str, int], str] = {}
 
     def tell(self, dialect: Dialect, body: Body, turns: list[Turn], *, is_new: bool, now: float) -> None:
-        """Record the results that were not seen before, and put into the request what the model is told.
-
-        Args:
-            is_new: what lies before the last turn of the model was not seen here, and is not recorded.
-        """
+        """Record the results that were not seen before, and put into the request what the model is told. `is_new`: what
+        lies before the last turn of the model was not seen here, and is not recorded."""
         last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
         met: Counter[str] = Counter()
         calls = OpenCalls[Made](lambda call: None)
@@ -104,11 +97,8 @@ class Conversation:
 
 
 class Conversations:
-    """Those under way, of all agents.
-
-    Args:
-        own: whether a session was begun for its conversation alone, and ends with it.
-    """
+    """Those under way, of all agents. `own`: whether a session was begun for its conversation alone, and ends with
+    it."""
 
     def __init__(self, *, own: bool = True) -> None:
         self._own = own
@@ -155,11 +145,8 @@ class Conversations:
         return found
 
     def heard(self, owner: Key, conversation: Conversation, answer: bytes, now: float) -> None:
-        """Note that an answer has gone, and of OpenAI's responses what the next request may go on from.
-
-        Args:
-            answer: of OpenAI's responses; of other APIs nothing of it is needed.
-        """
+        """Note that an answer has gone, and of OpenAI's responses what the next request may go on from. `answer`: of
+        OpenAI's responses; of other APIs nothing of it is needed."""
         conversation.answered_at = now
         response = response_of(answer)
         if response is None or not conversation.session.is_open:

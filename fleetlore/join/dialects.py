@@ -25,12 +25,8 @@ class Made(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The answer to a call; its content is `holder[key]`.
-
-    Attributes:
-        marked: whether it is marked as an error; None if nothing marks it.
-        tool: its name, if the result states it.
-    """
+    """The answer to a call; its content is `holder[key]`. `marked`: whether it is marked as an error; None if nothing
+    marks it. `tool`: its name, if the result states it."""
 
     call: str
     holder: Body
@@ -60,13 +56,8 @@ class Turn(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """One API.
-
-    Attributes:
-        turns: of a request, in order.
-        tell: put a text at the end of the system message.
-        part: type of a part of content that is text.
-    """
+    """One API. `turns`: of a request, in order. `tell`: put a text at the end of the system message. `part`: type of a
+    part of content that is text."""
 
     turns: Callable[[Body], Iterator[Turn]]
     tell: Callable[[Body, str], None]

@@ -53,11 +53,8 @@ _SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 
 
 class Traces:
-    """Spans under way, by trace. Children end before their root, and come in any order.
-
-    Args:
-        max_spans: how many are held; what comes beyond them is to be sent again later.
-    """
+    """Spans under way, by trace. Children end before their root, and come in any order. `max_spans`: how many are held;
+    what comes beyond them is to be sent again later."""
 
     def __init__(self, fleet: Fleet, *, max_spans: int = _MAX_SPANS) -> None:
         self._fleet = fleet
@@ -94,11 +91,8 @@ class Traces:
         self._held += places
 
     async def take(self, body: bytes, form: str, *, logs: bool) -> list[ValueError]:
-        """Hold the spans of an export; return the errors of those that are malformed.
-
-        Raises:
-            Exception: one of `_NO_OTLP`: it is no export.
-        """
+        """Hold the spans of an export; return the errors of those that are malformed. Raises Exception: one of
+        `_NO_OTLP`: it is no export."""
         # To take 16 MiB of protobuf apart takes seconds: in a thread, so that others are answered, one at a time.
         async with self._reading:
             spans = await asyncio.to_thread(lambda: list(spans_of(body, form, logs=logs)))
@@ -217,11 +211,7 @@ async def _body(request: Request, encoding: str) -> bytes | None:
 
 @asynccontextmanager
 async def serving(traces: Traces, address: str) -> AsyncIterator[None]:
-    """Serve on HOST:PORT; all traces are closed at its end.
-
-    Raises:
-        ConfigError: it cannot be listened on.
-    """
+    """Serve on HOST:PORT; all traces are closed at its end. Raises ConfigError: it cannot be listened on."""
     import grpc  # comes with the extra [otel-grpc]
 
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _MAX_BODY)])

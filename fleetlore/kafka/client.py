@@ -48,10 +48,8 @@ def backoff() -> Iterator[float]:
 
 
 def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
-    """Make a consumer without automatic commits, which starts at the beginning if no offset is committed.
-
-    It reads committed transactions only.
-    """
+    """Make a consumer without automatic commits, which starts at the beginning if no offset is committed. It reads
+    committed transactions only."""
     if isinstance(bootstrap, Relay):
         return RelayConsumer(bootstrap, topics)
     settings = {
@@ -67,11 +65,9 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
 
 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
-    """Make an idempotent producer with acknowledgements of all replicas.
-
-    Without idempotence, a timed-out request could be appended after its own retry and after later values. On a
-    compacted topic an older value would then become the newest of its key.
-    """
+    """Make an idempotent producer with acknowledgements of all replicas. Without idempotence, a timed-out request could
+    be appended after its own retry and after later values. On a compacted topic an older value would then become the
+    newest of its key."""
     if isinstance(bootstrap, Relay):
         return RelayProducer(bootstrap)
     return _made(AIOKafkaProducer, bootstrap, acks="all", enable_idempotence=True, **settings)
@@ -108,13 +104,9 @@ def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
 
 
 def check_place(client: Any, bootstrap: Bootstrap) -> None:
-    """Check that a folder's stack still has the address to which the client is connected.
-
-    A restarted stack takes other ports if its own are taken, and another broker may then use those.
-
-    Raises:
-        ConnectionRefused: the stack has moved or stopped.
-    """
+    """Check that a folder's stack still has the address to which the client is connected. A restarted stack takes other
+    ports if its own are taken, and another broker may then use those. Raises ConnectionRefused: the stack has moved or
+    stopped."""
     if isinstance(bootstrap, StackFolder):
         address = str(_found(bootstrap).address)
         if address not in _settings_of[client]["bootstrap_servers"]:
@@ -131,11 +123,7 @@ def _found(bootstrap: Bootstrap) -> Cluster:
 
 
 class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
-    """A broker listens but refuses the connection.
-
-    Attributes:
-        why: the reason given by the broker or TLS.
-    """
+    """A broker listens but refuses the connection. `why`: the reason given by the broker or TLS."""
 
     def __init__(self, tried: object, why: str) -> None:
         super().__init__(f"{tried}: {why}")
@@ -152,10 +140,8 @@ def no_broker(bootstrap: Bootstrap, error: KafkaError) -> BrokerUnavailable:
 
 
 async def connect(client: Any) -> None:
-    """Start a client. On failure or cancellation, close all its connections.
-
-    A cancelled start of aiokafka 0.14 leaks the connection that fetches metadata: `stop()` does not know it.
-    """
+    """Start a client. On failure or cancellation, close all its connections. A cancelled start of aiokafka 0.14 leaks
+    the connection that fetches metadata: `stop()` does not know it."""
     settings = _settings_of.get(client, {})
     try:
         await _choose_server(settings)
@@ -178,11 +164,9 @@ async def connect(client: Any) -> None:
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
-    """Stop a client completely, even if the caller is cancelled. It never hangs and raises only CancelledError.
-
-    A cancelled `stop` of aiokafka cannot be repeated and leaks connections and tasks. Or it takes the cancellation for
-    its own task's and swallows it, so that the caller's task never ends.
-    """
+    """Stop a client completely, even if the caller is cancelled. It never hangs and raises only CancelledError. A
+    cancelled `stop` of aiokafka cannot be repeated and leaks connections and tasks. Or it takes the cancellation for
+    its own task's and swallows it, so that the caller's task never ends."""
     stopping = asyncio.create_task(_stop(client, seconds))
     try:
         await asyncio.shield(stopping)

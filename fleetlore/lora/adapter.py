@@ -71,11 +71,8 @@ class TensorFile(NamedTuple):
 
 
 def read_tensors(file: bytes) -> TensorFile:
-    """Parse a file whose tensors fill it without gap or overlap and are finite.
-
-    Raises:
-        AdapterRefused: `structure` or `not_finite`.
-    """
+    """Parse a file whose tensors fill it without gap or overlap and are finite. Raises AdapterRefused: `structure` or
+    `not_finite`."""
     from safetensors import SafetensorError, deserialize  # extra `[adapters]`
 
     size = int.from_bytes(file[:8], "little")
@@ -121,23 +118,15 @@ def unpack(packed: str) -> frozenset[int]:
 
 
 class Base(NamedTuple):
-    """A language model, identified by its content.
-
-    Attributes:
-        sha256: of the weights file, or of the sorted lines `SHA256  NAME` of several.
-        shapes: tensor shapes by name.
-    """
+    """A language model, identified by its content. `sha256`: of the weights file, or of the sorted lines `SHA256  NAME`
+    of several. `shapes`: tensor shapes by name."""
 
     sha256: str
     shapes: Mapping[str, tuple[int, ...]]
 
 
 def base_of(folder: Path) -> Base:
-    """Read a model's `*.safetensors`.
-
-    Raises:
-        ConfigError: the folder has no such file, or one is damaged.
-    """
+    """Read a model's `*.safetensors`. Raises ConfigError: the folder has no such file, or one is damaged."""
     from safetensors import SafetensorError, safe_open
 
     files = sorted(folder.glob("*.safetensors"))
@@ -162,11 +151,7 @@ def base_of(folder: Path) -> Base:
 
 
 class Lora(NamedTuple):
-    """An adapter that passed every check.
-
-    Attributes:
-        weights: the canonical file, whose hash is the version.
-    """
+    """An adapter that passed every check. `weights`: the canonical file, whose hash is the version."""
 
     weights: bytes
     rank: int
@@ -177,12 +162,8 @@ class Lora(NamedTuple):
 
 
 def read_lora(folder: Path, base: Base) -> Lora:
-    """Read an adapter that `peft` saved in a folder. Other files are ignored.
-
-    Raises:
-        ConfigError: the folder has no adapter.
-        AdapterRefused: `structure`, `foreign` (it does not fit the base), `oversized` or `not_finite`.
-    """
+    """Read an adapter that `peft` saved in a folder. Other files are ignored. Raises ConfigError: the folder has no
+    adapter. Raises AdapterRefused: `structure`, `foreign` (it does not fit the base), `oversized` or `not_finite`."""
     try:
         stated = orjson.loads((folder / CONFIG).read_bytes()[:_MOST_CONFIG])
         if (folder / WEIGHTS).stat().st_size > LanguageModelManifest.most_bytes:
@@ -202,11 +183,7 @@ def read_lora(folder: Path, base: Base) -> Lora:
 
 
 def check_lora(weights: bytes, manifest: LanguageModelManifest) -> None:
-    """Check weights against their signed manifest.
-
-    Raises:
-        AdapterRefused: `structure` or `not_finite`.
-    """
+    """Check weights against their signed manifest. Raises AdapterRefused: `structure` or `not_finite`."""
     file = read_tensors(weights)
     shapes = file.shapes
     if shapes != manifest.tensors or _check_names(shapes, manifest.rank) != manifest.targets:

@@ -121,11 +121,7 @@ def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
 
 
 class LoreIndex:
-    """Patterns and memory items by id, and what advice needs.
-
-    Attributes:
-        patterns, items: by id.
-    """
+    """Patterns and memory items by id, and what advice needs. `patterns`, `items`: by id."""
 
     def __init__(self) -> None:
         self.patterns: dict[str, Pattern] = {}
@@ -175,11 +171,8 @@ class LoreIndex:
 
     def derived(self, work: Callable[..., _Derived], about: str, *key: str) -> _Derived:
         """Do `work(self, about, *key)` once and remember it until the lore changes. Two thirds of an advice are in it.
-
-        Args:
-            about: a tool, where the work looks at patterns, and then at those of this tool only. In a busy fleet
-                patterns change many times a second, nearly always those of other tools. A memory item may change any.
-        """
+        `about`: a tool, where the work looks at patterns, and then at those of this tool only. In a busy fleet patterns
+        change many times a second, nearly always those of other tools. A memory item may change any."""
         known, change = (work, about, *key), self._changes.get(about, 0)
         remembered = self._derived.get(known)
         if remembered is not None and remembered[0] == change:
@@ -258,10 +251,8 @@ class LoreIndex:
         self._show_again(list(self._hidden.values()))
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
-        """Whether agents are not to be told of a pattern or an item.
-
-        An item goes with one of those whose words it says: the workers publish it again in the words of others.
-        """
+        """Whether agents are not to be told of a pattern or an item. An item goes with one of those whose words it
+        says: the workers publish it again in the words of others."""
         if entry.id in self._revoked:
             return True
         if isinstance(entry, MemoryItem):

@@ -52,11 +52,7 @@ def decoded(text: str) -> str | None:
 
 
 def masked_again(text: str, known: Mapping[str, str]) -> str:
-    """Mask known secrets wherever they are repeated, also in base64 and hex.
-
-    Args:
-        known: the mask of each secret.
-    """
+    """Mask known secrets wherever they are repeated, also in base64 and hex. `known`: the mask of each secret."""
     for secret, mask in known.items():
         if (_LEAST_PLAIN if secret.isalpha() or secret.isdigit() else _LEAST) <= len(secret) <= _MOST:
             data = secret.encode("utf-8", "surrogatepass")

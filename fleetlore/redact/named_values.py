@@ -107,14 +107,9 @@ FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 
 @lru_cache(maxsize=1024)
 def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
-    """Return whether a value after a secret's name can be a secret.
-
-    A password may be any word. A token or key has at least eight characters, no blank, and a digit or mixed case.
-
-    Args:
-        bare: unquoted, so it may be code.
-        prose: a bare word after a colon, followed by words: as likely a sentence as a password.
-    """
+    """Return whether a value after a secret's name can be a secret. A password may be any word. A token or key has at
+    least eight characters, no blank, and a digit or mixed case. `bare`: unquoted, so it may be code. `prose`: a bare
+    word after a colon, followed by words: as likely a sentence as a password."""
     value = value.strip()
     if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
         return False

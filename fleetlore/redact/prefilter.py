@@ -31,15 +31,8 @@ _FACTOR, _SHIFT = np.uint32(0x9E3779B1), np.uint32(16)
 
 
 class Needles:
-    """Strings to find.
-
-    Args:
-        exact: case-sensitive.
-        folded: case-insensitive (ASCII).
-
-    Raises:
-        ValueError: a needle is shorter than three bytes.
-    """
+    """Strings to find. `exact`: case-sensitive. `folded`: case-insensitive (ASCII). Raises ValueError: a needle is
+    shorter than three bytes."""
 
     def __init__(self, exact: Iterable[bytes], folded: Iterable[bytes] = ()) -> None:
         exact_endings = _by_ending(exact)

@@ -198,11 +198,9 @@ def suspects(texts: Sequence[str]) -> list[int]:
 
 
 def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
-    """Return the ascending indices of JSON texts whose values `redact_value` might change: about one in 320.
-
-    They must be written like `orjson`'s, which escapes only what it must. No needle or test contains a character that
-    JSON escapes, so a match in a part is a match in the whole.
-    """
+    """Return the ascending indices of JSON texts whose values `redact_value` might change: about one in 320. They must
+    be written like `orjson`'s, which escapes only what it must. No needle or test contains a character that JSON
+    escapes, so a match in a part is a match in the whole."""
     return _open(jsons)
 
 

@@ -174,14 +174,9 @@ def _text(value: Any) -> str:
 
 
 def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _UNCUT) -> int:
-    """Return a value's characters plus eight a member, stopping above `most`.
-
-    Shared parts count each time: twenty nested lists of two can have a million members. Types unknown to JSON count
-    little, so the copy must check again.
-
-    Args:
-        longest: characters of a text that count.
-    """
+    """Return a value's characters plus eight a member, stopping above `most`. Shared parts count each time: twenty
+    nested lists of two can have a million members. Types unknown to JSON count little, so the copy must check again.
+    `longest`: characters of a text that count."""
     found, places = 0, [value]
     for place in places:
         found += _OF_A_VALUE * len(place)

@@ -279,12 +279,8 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, 
 
 
 class Operation(NamedTuple):
-    """An operation of the API.
-
-    Attributes:
-        takes, query: types of body and query, or None. An operation without `takes` may read the body itself.
-        gives: type of the answer.
-    """
+    """An operation of the API. `takes`, `query`: types of body and query, or None. An operation without `takes` may
+    read the body itself. `gives`: type of the answer."""
 
     method: str
     path: str
@@ -324,11 +320,7 @@ OPERATIONS = (
 
 
 async def answer(api: Api, operation: Operation, caller: Caller, request: Request) -> Response:
-    """Run an operation.
-
-    Raises:
-        msgspec.ValidationError: body or query have the wrong form.
-    """
+    """Run an operation. Raises msgspec.ValidationError: body or query have the wrong form."""
     given: list[Any] = [caller]
     if operation.reads:
         given.append(request)

@@ -79,11 +79,7 @@ def tell(
 
 
 class Gateway:
-    """Forwards to the providers.
-
-    Args:
-        providers: addresses by name; default: `_PROVIDERS`.
-    """
+    """Forwards to the providers. `providers`: addresses by name; default: `_PROVIDERS`."""
 
     def __init__(self, conversations: Conversations, providers: Mapping[str, str] | None = None) -> None:
         self._conversations = conversations

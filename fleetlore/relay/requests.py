@@ -49,11 +49,8 @@ Tokens = Mapping[bytes, Caller]
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Read callers by token from a file. A line holds token, agent, and the tenant if it is not `default`.
-
-    Raises:
-        ConfigError: it cannot be read, or a line is malformed.
-    """
+    """Read callers by token from a file. A line holds token, agent, and the tenant if it is not `default`. Raises
+    ConfigError: it cannot be read, or a line is malformed."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -77,15 +74,9 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -> Caller:
-    """Return the caller of a request.
-
-    Args:
-        bearer: accept the token in `Authorization` too. At the gateway that header holds the provider's key.
-
-    Raises:
-        HTTPException: 401 without a known token, 403 for another agent or tenant than the token's, 400 for a malformed
-            name.
-    """
+    """Return the caller of a request. `bearer`: accept the token in `Authorization` too. At the gateway that header
+    holds the provider's key. Raises HTTPException: 401 without a known token, 403 for another agent or tenant than the
+    token's, 400 for a malformed name."""
     headers = request.headers
     named, tenant = request.path_params.get("agent") or headers.get(_AGENT, ""), headers.get(_TENANT, "")
     if tokens is None:
@@ -107,11 +98,8 @@ def _hashed(token: str) -> bytes:
 
 
 def events_of(headers: Mapping[str, str], body: bytes, caller: Caller, now: float) -> list[Event]:
-    """Parse the events of a request in order. A missing sequence becomes `NUMBERLESS`.
-
-    Raises:
-        InvalidEvent: an event is malformed; `foreign_agent`: it names another agent than the token.
-    """
+    """Parse the events of a request in order. A missing sequence becomes `NUMBERLESS`. Raises InvalidEvent: an event is
+    malformed; `foreign_agent`: it names another agent than the token."""
     try:
         found = read_json(body)
     except msgspec.DecodeError as error:

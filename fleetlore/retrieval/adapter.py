@@ -54,14 +54,8 @@ def tensor_shapes(rank: int, dimensions: int) -> dict[str, tuple[int, int]]:
 
 
 class RetrievalAdapter:
-    """The matrices of a version. Immutable and thread-safe.
-
-    Args:
-        weights: safetensors as `tensor_shapes` names them, float32.
-
-    Raises:
-        AdapterRefused: `malformed`, `structure` or `not_finite`.
-    """
+    """The matrices of a version. Immutable and thread-safe. `weights`: safetensors as `tensor_shapes` names them,
+    float32. Raises AdapterRefused: `malformed`, `structure` or `not_finite`."""
 
     def __init__(self, weights: bytes, rank: int, scale: float, dimensions: int) -> None:
         from safetensors import SafetensorError
@@ -111,10 +105,7 @@ def _probe_rows(seed: int, dimensions: int) -> Vectors:
 
 
 class RetrievalSlot(SharedSlot[RetrievalAdapter]):
-    """Runs one version at a time.
-
-    Raises ModelUnavailable without the extra `[adapters]`.
-    """
+    """Runs one version at a time. Raises ModelUnavailable without the extra `[adapters]`."""
 
     kind = RetrievalManifest
 

@@ -34,12 +34,8 @@ Vectors = npt.NDArray[np.float32]
 
 class Encoder(Protocol):
     """Encodes texts as vectors. Two encoders' vectors cannot be compared, so they are stored with name and hash.
-
-    Attributes:
-        name: name of the model.
-        sha256: hex digest of everything that defines a vector's meaning.
-        dimensions: length of a vector.
-    """
+    `name`: name of the model. `sha256`: hex digest of everything that defines a vector's meaning. `dimensions`: length
+    of a vector."""
 
     name: str
     dimensions: int
@@ -53,13 +49,9 @@ class Encoder(Protocol):
 
 
 class StaticEncoder:
-    """Mean of static token vectors, L2-normalised. A text gives the same bits in any batch.
-
-    Source: WordLlama, `l2_supercat_256` (token embeddings of a Llama 2 vocabulary, trained for similarity).
-
-    Raises:
-        ModelUnavailable: the extra `[adapters]` is not installed.
-    """
+    """Mean of static token vectors, L2-normalised. A text gives the same bits in any batch. Source: WordLlama,
+    `l2_supercat_256` (token embeddings of a Llama 2 vocabulary, trained for similarity). Raises ModelUnavailable: the
+    extra `[adapters]` is not installed."""
 
     name = "wordllama-l2-supercat-256"
     dimensions = 256

@@ -20,10 +20,8 @@ cached_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 def user_hash(user: str) -> str:
-    """Return the pipeline's only name of a user: 13 hex digits.
-
-    The hash is of the composed Unicode form (NFC), because systems use different normal forms.
-    """
+    """Return the pipeline's only name of a user: 13 hex digits. The hash is of the composed Unicode form (NFC), because
+    systems use different normal forms."""
     return f"{stable_hash(normalize('NFC', user)):013x}"
 
 

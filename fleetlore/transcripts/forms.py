@@ -119,11 +119,8 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
 
 
 def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
-    """Read the session of a transcript of Claude Code, an entry a line. A line that is no entry gives None.
-
-    Args:
-        seen: what other transcripts hold. A resumed, branched or copied session begins with the entries of another.
-    """
+    """Read the session of a transcript of Claude Code, an entry a line. A line that is no entry gives None. `seen`:
+    what other transcripts hold. A resumed, branched or copied session begins with the entries of another."""
     talk: Conversation | None = None
     for line in lines_of(path):
         try:
@@ -188,11 +185,8 @@ def read_swe_agent(path: Path) -> Iterator[LoggedSession | None]:
 
 
 def read_inspect(path: Path) -> Iterator[LoggedSession | None]:
-    """The samples of a log of Inspect (`.eval`), whose scores are rewards; None for one that cannot be read.
-
-    Raises:
-        ModelUnavailable: it is compressed with Zstandard and the package `zstandard` is not installed.
-    """
+    """The samples of a log of Inspect (`.eval`), whose scores are rewards; None for one that cannot be read. Raises
+    ModelUnavailable: it is compressed with Zstandard and the package `zstandard` is not installed."""
     try:
         archive = zipfile.ZipFile(path)
     except _DAMAGED:

@@ -153,12 +153,8 @@ class Conversation:
         self._open.add(id, tool, _Call(tool, arguments, key))
 
     def result(self, id: str, result: object, marked: bool | None = None, time: float = 0.0, tool: str = "") -> None:
-        """A call's result. It is counted and left out if the log does not have the call.
-
-        Args:
-            marked: whether the log marks it as failed, or None if the log does not say.
-            tool: name of the tool, if the result states it.
-        """
+        """A call's result. It is counted and left out if the log does not have the call. `marked`: whether the log
+        marks it as failed, or None if the log does not say. `tool`: name of the tool, if the result states it."""
         if id in self._history and id not in self._open:
             return
         called = self._open.pop(id, tool)
@@ -211,11 +207,8 @@ def seconds_of(time: object) -> float:
 
 
 def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterator[Event]:
-    """Its events at the log's own times.
-
-    Args:
-        end_time: of its end, in seconds since the Unix epoch, where the log has no times.
-    """
+    """Its events at the log's own times. `end_time`: of its end, in seconds since the Unix epoch, where the log has no
+    times."""
     events = session.all_events()
     times = [0.0, *session.times, 0.0] if len(session.times) == len(session.events) else [0.0] * len(events)
     known = [time for time in times if time]

@@ -134,13 +134,8 @@ def is_agent(span: Span) -> bool:
 
 
 def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
-    """Whether a run succeeded by the labels of its evaluations, or None if a span has none or is no agent's run.
-
-    Scores are not read, because their scale is not stated.
-
-    Args:
-        runs: ids of the spans that are agents' runs.
-    """
+    """Whether a run succeeded by the labels of its evaluations, or None if a span has none or is no agent's run. Scores
+    are not read, because their scale is not stated. `runs`: ids of the spans that are agents' runs."""
     found = [attributes for name, attributes in span.events if name == _EVALUATION] if span.id in runs else []
     if span.name == _EVALUATION and span.parent in runs:
         found.append(span.attributes)
@@ -186,14 +181,8 @@ def _said(value: Any) -> str:
 
 def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | ValueError]:
     """Yield the spans of an export in the form `application/json` or `application/x-protobuf`. A malformed span gives
-    an error.
-
-    Args:
-        logs: whether it is an export of logs. A log record that evaluates a span is read as a span below that.
-
-    Raises:
-        ValueError, DecodeError: the body is no export at all.
-    """
+    an error. `logs`: whether it is an export of logs. A log record that evaluates a span is read as a span below that.
+    Raises ValueError, DecodeError: the body is no export at all."""
     if form == "application/json":
         export = read_json(body)
     else:

@@ -32,16 +32,8 @@ _OUT_OF_FAILURES = "It will fail again: change what the error is about, or do so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of a session; None means no limit.
-
-    Attributes:
-        tokens: of the model.
-        money: in whatever currency `Session.spend` is told.
-        seconds: from the session's start.
-
-    Raises:
-        ConfigError: a limit is not above 0.
-    """
+    """The limits of a session; None means no limit. `tokens`: of the model. `money`: in whatever currency
+    `Session.spend` is told. `seconds`: from the session's start. Raises ConfigError: a limit is not above 0."""
 
     tokens: float | None = None
     money: float | None = None
@@ -58,19 +50,9 @@ _UNLIMITED = Budget()
 
 
 class Watchdog:
-    """All times are of one monotonic clock, in seconds.
-
-    Args:
-        started: when the session started.
-        stall_seconds: after this long without an event the session is said to stand still.
-
-    Raises:
-        ConfigError: `stall_seconds` is not above 0.
-
-    Attributes:
-        loop: the loop that the session is in now.
-        loops: how often the session has got into a loop.
-    """
+    """All times are of one monotonic clock, in seconds. `started`: when the session started. `stall_seconds`: after
+    this long without an event the session is said to stand still. Raises ConfigError: `stall_seconds` is not above 0.
+    `loop`: the loop that the session is in now. `loops`: how often the session has got into a loop."""
 
     def __init__(self, started: float, budget: Budget | None = None, stall_seconds: float = STALL_SECONDS) -> None:
         if not stall_seconds > 0:
@@ -96,11 +78,8 @@ class Watchdog:
         self.loop = loop
 
     def spend(self, tokens: float, money: float) -> None:
-        """Add to what was used.
-
-        Raises:
-            ConfigError: an amount is negative or not finite: a budget that grows back would never warn.
-        """
+        """Add to what was used. Raises ConfigError: an amount is negative or not finite: a budget that grows back would
+        never warn."""
         if not (0 <= tokens < inf and 0 <= money < inf):
             raise ConfigError(f"what was spent cannot be negative or endless: {tokens} tokens, {money} money")
         self._tokens += tokens

@@ -83,10 +83,7 @@ class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name
 
 class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
     """A version of the call model, learned anew from the whole of `data`: trained from it again, it is the same.
-
-    Attributes:
-        calls: how many it learned from.
-    """
+    `calls`: how many it learned from."""
 
     name: ClassVar[str] = CALLS
     most_bytes: ClassVar[int] = 200 * 1024
@@ -185,10 +182,8 @@ class AdapterPointer:
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A version that no agent may run any more, or a signing key that no agent may trust: for ever.
-
-    kind: `version` or `key`; what: sha256 of the weights, or the key's id. A key cannot revoke itself.
-    """
+    """A version that no agent may run any more, or a signing key that no agent may trust: for ever. kind: `version` or
+    `key`; what: sha256 of the weights, or the key's id. A key cannot revoke itself."""
 
     tenant: str
     kind: Literal["version", "key"]
@@ -205,10 +200,7 @@ class Revocation:
 
 def in_cohort(agent: str, share: float, version: str) -> bool:
     """Say whether an agent tries this version. A larger share keeps the agents of a smaller one; all of a principal try
-    it or none.
-
-    Another version is tried by others: whoever would withhold each one is not asked of most. SHA-256, and not the hash
-    of the other draws: agents in other languages draw it too (docs/reference/adapters.md).
-    """
+    it or none. Another version is tried by others: whoever would withhold each one is not asked of most. SHA-256, and
+    not the hash of the other draws: agents in other languages draw it too (docs/reference/adapters.md)."""
     drawn = f"canary/{version}/{principal_of(agent)}"
     return int.from_bytes(hashlib.sha256(drawn.encode()).digest()[:8], "big") < share * 2**64

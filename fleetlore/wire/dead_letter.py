@@ -121,13 +121,9 @@ def dead_letter(
     reason: str,
     detail: str,
 ) -> RawRecord:
-    """The letter to write to the topic `to`; what is too large is cut and named in `dlq.cut`.
-
-    Args:
-        key, headers: of the record; a part keeps who signed it.
-        value: the record's, or that of one event out of it.
-        whole: it is the record's.
-    """
+    """The letter to write to the topic `to`; what is too large is cut and named in `dlq.cut`. `key`, `headers`: of the
+    record; a part keeps who signed it. `value`: the record's, or that of one event out of it. `whole`: it is the
+    record's."""
     kept = [
         (name, content)
         for name, content in headers.items()

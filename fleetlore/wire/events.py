@@ -95,11 +95,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 class Event(NamedTuple):
     """One event. A named tuple, because tens of thousands a second are made and it is the cheapest immutable class.
-
-    Attributes:
-        time: when it happened, in seconds since the Unix epoch.
-        data: OpenTelemetry attribute names (the constants of this module) to JSON values.
-    """
+    `time`: when it happened, in seconds since the Unix epoch. `data`: OpenTelemetry attribute names (the constants of
+    this module) to JSON values."""
 
     kind: Kind
     tenant: str
@@ -126,11 +123,8 @@ def _session_id(tenant: str, agent: str, session: str) -> str:
 
 
 def checked_name(what: str, name: str) -> str:
-    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters. Raises
+    ConfigError: it is not."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_ID_LENGTH or CONTROL.search(name):
         raise ConfigError(f"{what} must be 1 to {MAX_ID_LENGTH} characters without control characters: {name!r}")
     try:

@@ -99,10 +99,7 @@ class Pattern:
     @classmethod
     def from_json(cls, value: bytes | str) -> Pattern:
         """Read what this version knows: a newer writer may have added fields, and an agent is updated last of all.
-
-        Raises:
-            ValueError: it is no such JSON.
-        """
+        Raises ValueError: it is no such JSON."""
         return _sharing(_read_pattern(value), "tenant", "tool", "error_class", "shape", "parent", "call")
 
 
@@ -223,14 +220,9 @@ DECISIONS = "decisions"
 
 
 class Decision(JsonStruct, frozen=True, kw_only=True):
-    """A decision about one thing; the newest one counts.
-
-    Attributes:
-        id: of the item or pattern; of an agent its name.
-        on: an item or pattern is revoked, an agent distrusted; False where that is undone.
-        by: who decided it.
-        time: when, in seconds since the Unix epoch.
-    """
+    """A decision about one thing; the newest one counts. `id`: of the item or pattern; of an agent its name. `on`: an
+    item or pattern is revoked, an agent distrusted; False where that is undone. `by`: who decided it. `time`: when, in
+    seconds since the Unix epoch."""
 
     kind: DecisionKind
     id: str

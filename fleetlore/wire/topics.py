@@ -49,11 +49,8 @@ class TopicSpec:
         return "compacted" if self.compacted else f"{self.retention_days} days"
 
     def configs(self, replication: int) -> dict[str, str]:
-        """The broker's settings of the topic.
-
-        Args:
-            replication: replicas of each partition; with three, a write needs two of them.
-        """
+        """The broker's settings of the topic. `replication`: replicas of each partition; with three, a write needs two
+        of them."""
         stated = {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
@@ -136,11 +133,7 @@ def topic(tenant: str, name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def tenant_of(full_name: str) -> str:
-    """Tenant of a topic's full name.
-
-    Raises:
-        ConfigError: the name is not one of fleetlore's.
-    """
+    """Tenant of a topic's full name. Raises ConfigError: the name is not one of fleetlore's."""
     parts = full_name.split(".", 2)
     if len(parts) != 3 or parts[0] != PREFIX or parts[2] not in NAMES:
         raise ConfigError(f"{full_name!r} is not a topic of fleetlore")
@@ -148,10 +141,8 @@ def tenant_of(full_name: str) -> str:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks.
-
-    Cached, because a session sends many events and murmur2 in Python costs some microseconds.
-    """
+    """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks. Cached, because a
+    session sends many events and murmur2 in Python costs some microseconds."""
     return 0 if partitions == 1 else _hash_of(key) % partitions
 
 

@@ -25,14 +25,9 @@ FIRST, WORKED, FAILED = "first", "worked", "failed"
 
 
 class Shown(NamedTuple):
-    """One tip of an advice.
-
-    Attributes:
-        source: its source (`fleetlore.advice.sources.SOURCES`).
-        text: its text for a model, without the fence.
-        names: names that it brings, in lower case.
-        warns: whether it speaks against the call that is about to be made.
-    """
+    """One tip of an advice. `source`: its source (`fleetlore.advice.sources.SOURCES`). `text`: its text for a model,
+    without the fence. `names`: names that it brings, in lower case. `warns`: whether it speaks against the call that is
+    about to be made."""
 
     source: str
     text: str
@@ -41,16 +36,9 @@ class Shown(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The content of one advice.
-
-    Attributes:
-        risk: P(the call fails), or None if it is unknown or there is no call.
-        warned: whether it speaks against the call.
-        named: the failure that it warns of.
-        way_out: how others got past the last failure, or "".
-        text: the whole text, as a model reads it.
-        shown: its single tips.
-    """
+    """The content of one advice. `risk`: P(the call fails), or None if it is unknown or there is no call. `warned`:
+    whether it speaks against the call. `named`: the failure that it warns of. `way_out`: how others got past the last
+    failure, or "". `text`: the whole text, as a model reads it. `shown`: its single tips."""
 
     risk: float | None
     warned: bool
@@ -77,14 +65,8 @@ def told(advice: Advice) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as it was logged.
-
-    Attributes:
-        text: its arguments as text.
-        said: its result, or the text of its error.
-        failure: its failure, or None if it worked.
-        before: messages since the call before it, one a line.
-    """
+    """One call as it was logged. `text`: its arguments as text. `said`: its result, or the text of its error.
+    `failure`: its failure, or None if it worked. `before`: messages since the call before it, one a line."""
 
     tool: str
     text: str
@@ -135,13 +117,8 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A call in its session.
-
-    Attributes:
-        place: its index in `CallLog.calls`.
-        last: the call before it.
-        number: how many calls came before it.
-    """
+    """A call in its session. `place`: its index in `CallLog.calls`. `last`: the call before it. `number`: how many
+    calls came before it."""
 
     place: int
     call: Call

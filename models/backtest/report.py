@@ -73,11 +73,9 @@ def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list
 
 
 def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
-    """The slice of each test session, by what its source's training sessions know.
-
-    A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: nothing of the source is
-    known. Agents and tasks are known by name within their source.
-    """
+    """The slice of each test session, by what its source's training sessions know. A: a known task, a new agent; T: a
+    known agent, a new task; AT: both new; K: both known; S: nothing of the source is known. Agents and tasks are known
+    by name within their source."""
     agents = {(case.source, case.agent) for case in train}
     tasks = {(case.source, case.task) for case in train}
     sources = {source for source, _ in agents}
@@ -116,11 +114,9 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 class WayOut(NamedTuple):
-    """The advice shown after a failure, and the words of the way out that the session had not seen.
-
-    A way out is the next call of the same tool that worked. It counts if it has words that the session had not seen,
-    because an agent could not guess those. The advice holds the way out if it holds all of these words.
-    """
+    """The advice shown after a failure, and the words of the way out that the session had not seen. A way out is the
+    next call of the same tool that worked. It counts if it has words that the session had not seen, because an agent
+    could not guess those. The advice holds the way out if it holds all of these words."""
 
     told: str
     new: frozenset[str]

@@ -90,11 +90,8 @@ class Evidence:
 
 
 class Endings:
-    """How calls with something in common ended: sessions in which one worked, and in which one failed.
-
-    Attributes:
-        kinds: of failure, and how often each came.
-    """
+    """How calls with something in common ended: sessions in which one worked, and in which one failed. `kinds`: of
+    failure, and how often each came."""
 
     __slots__ = ("_worked", "failed", "kinds")
 
@@ -123,11 +120,7 @@ class Endings:
 
 
 class Facts(OrderedDict[Fact, Evidence]):
-    """Evidence by fact, bounded: those met the longest ago are forgotten first.
-
-    Args:
-        most: facts that are kept.
-    """
+    """Evidence by fact, bounded: those met the longest ago are forgotten first. `most`: facts that are kept."""
 
     def __init__(self, fleet: Fleet, most: int) -> None:
         super().__init__()

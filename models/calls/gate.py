@@ -45,12 +45,8 @@ _TOLERANCE = 0.02
 
 
 class Foreseen(NamedTuple):
-    """A call with its prediction before it was learned.
-
-    Attributes:
-        number: number of calls that were learned before it.
-        position: its position among the calls of its session.
-    """
+    """A call with its prediction before it was learned. `number`: number of calls that were learned before it.
+    `position`: its position among the calls of its session."""
 
     number: int
     session: str
@@ -91,10 +87,8 @@ class Trial:
 def thresholds(
     foreseen: Mapping[tuple[str, State], Iterable[Foreseen]], trials: Mapping[tuple[str, State], Trial]
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds of the tools and states whose calls are worth a warning.
-
-    A tool and state gets no threshold, and so no warnings, if its warnings were in vain.
-    """
+    """Return the thresholds of the tools and states whose calls are worth a warning. A tool and state gets no
+    threshold, and so no warnings, if its warnings were in vain."""
     found = (
         _threshold(*key, list(calls))
         for key, calls in sorted(foreseen.items())
@@ -135,12 +129,8 @@ def judge_candidate(
     foreseen: Iterable[Foreseen], published: bytes | None = None, since: Iterable[Trajectory] = ()
 ) -> GateReport:
     """Compare a candidate with failure rates, and with the published version on the sessions since that one.
-
-    Args:
-        foreseen: the newest calls in order, with the candidate's predictions.
-        published: the version in service, or None before the first one.
-        since: sessions that the candidate learned and the published version did not.
-    """
+    `foreseen`: the newest calls in order, with the candidate's predictions. `published`: the version in service, or
+    None before the first one. `since`: sessions that the candidate learned and the published version did not."""
     judged = [each for each in foreseen if each.state != "after_failure"]
     figures = {"calls": float(len(judged))}
     if len(judged) < _LEAST_JUDGED:

@@ -70,11 +70,7 @@ class PlaceRecords:
 
     def said(self, most: int, look_ups: Mapping[str, Form]) -> dict[str, Place]:
         """Those that a version holds: of all places together so many names and half as many members, the best backed
-        first; places without a name are left out.
-
-        Args:
-            look_ups: by place.
-        """
+        first; places without a name are left out. `look_ups`: by place."""
         found = [
             (-sum(ended), place, name, ended)
             for place, known in self._places.items()

@@ -103,14 +103,9 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int,
 
 @lru_cache(maxsize=4096)
 def distance(failed: str, worked: str) -> int | None:
-    """Count the tokens removed and added between two calls of a tool: 0 for the same call.
-
-    The result is None if the later call is no second attempt at the same thing: the calls share less than half of
-    their words, or differ in numbers and ids only (the same call about another thing).
-
-    Args:
-        failed, worked: arguments as JSON or text.
-    """
+    """Count the tokens removed and added between two calls of a tool: 0 for the same call. The result is None if the
+    later call is no second attempt at the same thing: the calls share less than half of their words, or differ in
+    numbers and ids only (the same call about another thing). `failed`, `worked`: arguments as JSON or text."""
     if failed == worked:
         return 0
     old_values, new_values = _values(failed), _values(worked)

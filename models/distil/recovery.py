@@ -50,11 +50,8 @@ _CHECK = re.compile(r"\bassert\b")
 
 
 class _Way(NamedTuple):
-    """A change of a failed call (`done`) and the error that it is against, as they are shown.
-
-    Attributes:
-        pattern: class of the failure.
-    """
+    """A change of a failed call (`done`) and the error that it is against, as they are shown. `pattern`: class of the
+    failure."""
 
     pattern: str
     error: str
@@ -75,11 +72,8 @@ class _Tried:
 
 
 def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """At most `_MAX_RECOVERIES` candidates, those that helped first.
-
-    Args:
-        telling: places of the calls with a permanent failure whose error says what is wrong.
-    """
+    """At most `_MAX_RECOVERIES` candidates, those that helped first. `telling`: places of the calls with a permanent
+    failure whose error says what is wrong."""
     tried = _tried(judgment, calls, telling)
     found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
     return [_candidate(judgment, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]

@@ -40,10 +40,8 @@ class _ViolationJudge:
 
 class FeedbackJudge:
     """Repeats the latest feedback of somebody else who may give it: it outranks every other judge but the violation.
-
     Who may is a matter of the broker: it comes by a topic with an access list of its own. People err too, so the
-    probability stays inside (0, 1), and the trainer weighs it below an environment's own verdict.
-    """
+    probability stays inside (0, 1), and the trainer weighs it below an environment's own verdict."""
 
     version = "feedback-2"
     audited = 0.0
@@ -67,10 +65,8 @@ class FeedbackJudge:
 
 class RewardJudge:
     """Repeats the environment: the ending it reported, or else a reward of at least 1 (success) or at most 0 (failure).
-
     It abstains on a partial reward without an ending, which has no common meaning, and on an ending that contradicts
-    the reward.
-    """
+    the reward."""
 
     version = "reward-1"
     audited = 0.0
@@ -179,10 +175,8 @@ _GAVE_UP = re.compile(
 
 
 def gave_up(trajectory: Trajectory) -> bool:
-    """The agent's last step says literally that it gives up.
-
-    "I cannot refund this" is not enough: many sessions succeed by refusing what a policy forbids.
-    """
+    """The agent's last step says literally that it gives up. "I cannot refund this" is not enough: many sessions
+    succeed by refusing what a policy forbids."""
     last = trajectory.steps[-1]
     text = last.arguments if last.role == "tool" else last.result
     return last.role != "user" and _GAVE_UP.search(text) is not None

@@ -26,12 +26,8 @@ MAX_TAUGHT = 64
 
 
 class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"):
-    """A model's verdict.
-
-    Attributes:
-        session: key of the trajectory (`Trajectory.id`).
-        events: events of the trajectory that the model saw; the verdict does not hold for a longer one.
-    """
+    """A model's verdict. `session`: key of the trajectory (`Trajectory.id`). `events`: events of the trajectory that
+    the model saw; the verdict does not hold for a longer one."""
 
     session: str
     events: int
@@ -42,15 +38,9 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
 
 
 class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Single writer per session.
-
-    Attributes:
-        trajectory: the session, or None while only a correction has arrived. Once stored it is cut to its digest.
-        feedback: the newest correction.
-        votes: the judges' verdicts on the whole trajectory.
-        opinion: a model's later verdict.
-        taught: every item the session has contributed to, with its kind.
-    """
+    """Single writer per session. `trajectory`: the session, or None while only a correction has arrived. Once stored it
+    is cut to its digest. `feedback`: the newest correction. `votes`: the judges' verdicts on the whole trajectory.
+    `opinion`: a model's later verdict. `taught`: every item the session has contributed to, with its kind."""
 
     trajectory: Trajectory | None = None
     feedback: Feedback | None = None

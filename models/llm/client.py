@@ -49,16 +49,9 @@ Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`),
 
 
 class Answers:
-    """Answers by key and tokens by day (UTC).
-
-    Args:
-        most: answers that are kept, the newest.
-        trim_every: answers between two trims, because counting them costs a scan.
-        unkept: called for each answer that could not be written.
-
-    Raises:
-        ConfigError: the file cannot be opened, or has another format.
-    """
+    """Answers by key and tokens by day (UTC). `most`: answers that are kept, the newest. `trim_every`: answers between
+    two trims, because counting them costs a scan. `unkept`: called for each answer that could not be written. Raises
+    ConfigError: the file cannot be opened, or has another format."""
 
     def __init__(
         self,

@@ -65,11 +65,7 @@ class _BottomK(ABC, Generic[T]):
 
     @abstractmethod
     def placeholder(self, agent: int) -> T:
-        """The value that stands where an erased session was: it counts for nothing.
-
-        Args:
-            agent: negative.
-        """
+        """The value that stands where an erased session was: it counts for nothing. `agent`: negative."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.k == other.k and self.kept == other.kept
@@ -202,14 +198,9 @@ def _rank(agent: int, own: list[int]) -> tuple[int, int, int]:
 
 
 def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> defaultdict[_Kind, float]:
-    """Count the sessions of each kind. An agent counts for no more sessions than the median agent.
-
-    Many sessions of one agent may report that agent's own peculiarity, or a lie.
-
-    Args:
-        kinds: agent and kind of each session.
-        scales: how many sessions each session of an agent represents, by agent. The default is 1.
-    """
+    """Count the sessions of each kind. An agent counts for no more sessions than the median agent. Many sessions of one
+    agent may report that agent's own peculiarity, or a lie. `kinds`: agent and kind of each session. `scales`: how many
+    sessions each session of an agent represents, by agent. The default is 1."""
     kept, of_agent = Counter(kinds), Counter[int]()
     for (agent, _), count in kept.items():
         of_agent[agent] += count
@@ -221,11 +212,8 @@ def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> def
 
 
 class LatestSample(_BottomK[_Ordered]):
-    """Keeps the greatest of the values of a session: the newest, where they begin with a revision.
-
-    Args:
-        void: makes the value of an agent that counts for nothing.
-    """
+    """Keeps the greatest of the values of a session: the newest, where they begin with a revision. `void`: makes the
+    value of an agent that counts for nothing."""
 
     __slots__ = ("_void",)
 
@@ -242,11 +230,8 @@ class LatestSample(_BottomK[_Ordered]):
 
 
 class SessionCounts(NamedTuple):
-    """Cumulative counts of one session: joining takes the maximum of each figure.
-
-    Attributes:
-        ended: how the session ended: 0 unknown, 1 well, 2 badly.
-    """
+    """Cumulative counts of one session: joining takes the maximum of each figure. `ended`: how the session ended: 0
+    unknown, 1 well, 2 badly."""
 
     agent: int
     calls: int
@@ -259,13 +244,9 @@ class SessionCounts(NamedTuple):
 
 
 class SampleTotals(NamedTuple):
-    """Sums over all sessions of a sample.
-
-    Attributes:
-        agents: number of agents: exact below `k` sessions, a lower bound above.
-        ended: number of sessions whose end is known. No agent counts for more of them than the median agent.
-        failed: number of those that ended badly.
-    """
+    """Sums over all sessions of a sample. `agents`: number of agents: exact below `k` sessions, a lower bound above.
+    `ended`: number of sessions whose end is known. No agent counts for more of them than the median agent. `failed`:
+    number of those that ended badly."""
 
     sessions: int
     agents: int
@@ -332,10 +313,8 @@ class CountSample(_BottomK[SessionCounts]):
 
 
 class FirstSeen(dict[int, float]):
-    """The two agents (hashes of their principals) that met something first, each with its earliest event time.
-
-    A function of the set of sightings. One principal alone may date its events back, so the second one's time counts.
-    """
+    """The two agents (hashes of their principals) that met something first, each with its earliest event time. A
+    function of the set of sightings. One principal alone may date its events back, so the second one's time counts."""
 
     @classmethod
     def among(cls, sightings: Iterable[tuple[int, float]]) -> FirstSeen:

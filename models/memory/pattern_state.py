@@ -267,10 +267,8 @@ class PatternState:
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions out as if they had never been, with the names of agents of whom no other is kept; say whether
-        any was there.
-
-        Their words go too. If no other words are known, the template is empty until the failure is met again.
-        """
+        any was there. Their words go too. If no other words are known, the template is empty until the failure is met
+        again."""
         is_worded = self.wordings.discard(sessions)
         if is_worded:
             self._choose_words()

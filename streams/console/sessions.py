@@ -59,13 +59,9 @@ class _Judged(msgspec.Struct, frozen=True, gc=False):
 
 
 class SeenSession(NamedTuple):
-    """One judged session.
-
-    Attributes:
-        shown, withheld: (calls, failed calls) for which a hint was drawn to be shown or to be withheld. The first call
-            for which a hint is drawn counts, because later calls depend on it.
-        key: names it apart from sessions of other agents under its id (`session_key`).
-    """
+    """One judged session. `shown`, `withheld`: (calls, failed calls) for which a hint was drawn to be shown or to be
+    withheld. The first call for which a hint is drawn counts, because later calls depend on it. `key`: names it apart
+    from sessions of other agents under its id (`session_key`)."""
 
     id: str
     agent: str
@@ -119,11 +115,8 @@ class SeenSessions:
             del self._sessions[next(iter(self._sessions))]
 
     def newest(self, erasures: int, is_erased: Callable[[SeenSession], bool]) -> tuple[SeenSession, ...]:
-        """Return those that are not erased, the newest first.
-
-        Args:
-            erasures: their number; with each one the answer is made again.
-        """
+        """Return those that are not erased, the newest first. `erasures`: their number; with each one the answer is
+        made again."""
         state = self._taken, erasures
         if self._sorted[0] != state:
             known = [each for each in self._sessions.values() if not is_erased(each)]

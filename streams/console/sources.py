@@ -248,11 +248,8 @@ class Judged(NamedTuple):
 
 
 class Sources:
-    """Follows all sources while its context is open, across outages of broker and endpoints.
-
-    Args:
-        metrics: URLs of the metrics endpoints of workers and trainer, without `/metrics`.
-    """
+    """Follows all sources while its context is open, across outages of broker and endpoints. `metrics`: URLs of the
+    metrics endpoints of workers and trainer, without `/metrics`."""
 
     def __init__(self, settings: Settings, tenant: str, metrics: Sequence[str]) -> None:
         self._settings = settings
@@ -315,22 +312,15 @@ class Sources:
         )
 
     async def session(self, id: str) -> SessionState | None:
-        """Return the judging stage's row of a session by its key, or by its id, or None.
-
-        Raises:
-            StoreUnavailable: Milvus does not answer.
-        """
+        """Return the judging stage's row of a session by its key, or by its id, or None. Raises StoreUnavailable:
+        Milvus does not answer."""
         named = f"tenant == {quoted(self._tenant)} and session == {quoted(id)} and agent != ''"
         clause = f"id == {quoted(row_id(self._tenant, id))} or ({named})"
         rows = await asyncio.to_thread(self._rows, clause, ("state",), 1)
         return SessionState.from_json(rows[0]["state"]) if rows else None
 
     async def sessions_of(self, agent: str) -> list[Judged]:
-        """Return up to 100 judged sessions of an agent, by id.
-
-        Raises:
-            StoreUnavailable: Milvus does not answer.
-        """
+        """Return up to 100 judged sessions of an agent, by id. Raises StoreUnavailable: Milvus does not answer."""
         clause = f"tenant == {quoted(self._tenant)} and agent == {quoted(agent)}"
         rows = await asyncio.to_thread(self._rows, clause, ("id", "session", "task", "label"), _SESSIONS_OF_AN_AGENT)
         return sorted(Judged(row["id"].partition("/")[2], row["session"], row["task"], row["label"]) for row in rows)

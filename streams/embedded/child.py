@@ -39,16 +39,9 @@ class PortTaken(StackError):
 
 
 class Child:
-    """A process that lives as long as the stack.
-
-    Args:
-        stop_seconds: longest wait after SIGTERM.
-        most_log_bytes: `cut_log` rotates longer logs.
-        shown: write standard error to the terminal and not to the log.
-
-    Attributes:
-        name: name of the role. Its output goes to `<name>.log`.
-    """
+    """A process that lives as long as the stack. `stop_seconds`: longest wait after SIGTERM. `most_log_bytes`:
+    `cut_log` rotates longer logs. `shown`: write standard error to the terminal and not to the log. `name`: name of the
+    role. Its output goes to `<name>.log`."""
 
     def __init__(
         self,
@@ -115,10 +108,8 @@ class Child:
             await process.wait()
 
     def cut_log(self) -> None:
-        """Move a long log to `<name>.log.1`. Output written at that moment may be lost.
-
-        The process keeps its file open for appending and continues at its start.
-        """
+        """Move a long log to `<name>.log.1`. Output written at that moment may be lost. The process keeps its file open
+        for appending and continues at its start."""
         with suppress(OSError):  # the disk is full, or another process removed the file
             if self._log_file.stat().st_size > self._most_log_bytes:
                 before = self._log_file.with_suffix(".log.1")

@@ -51,14 +51,8 @@ def _quiet(line: str, whole: bool) -> None:
 
 @cache
 def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[str, ...]:
-    """Return the command that runs a class of Kafka: `java`, options, class path.
-
-    Args:
-        progress: called while jars are fetched.
-
-    Raises:
-        KafkaMissing: Java or the jars are missing.
-    """
+    """Return the command that runs a class of Kafka: `java`, options, class path. `progress`: called while jars are
+    fetched. Raises KafkaMissing: Java or the jars are missing."""
     java = _java()
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
     wanted: dict[str, str] = dict(line.split(maxsplit=1) for line in JARS.read_text().splitlines())
@@ -77,17 +71,9 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
 
 
 def kafka_command(folder: Path, port: int, controller_port: int, progress: Progress = _quiet) -> list[str]:
-    """Return the command of a broker with its log in `folder`, which the first call creates.
-
-    Args:
-        port: listener for clients, on loopback.
-        controller_port: listener of the controller.
-        progress: see `java_command`.
-
-    Raises:
-        KafkaMissing: Kafka cannot run here.
-        StackError: the folder cannot be formatted.
-    """
+    """Return the command of a broker with its log in `folder`, which the first call creates. `port`: listener for
+    clients, on loopback. `controller_port`: listener of the controller. `progress`: see `java_command`. Raises
+    KafkaMissing: Kafka cannot run here. Raises StackError: the folder cannot be formatted."""
     java = java_command(progress=progress)
     file, data = folder / "server.properties", folder / "data"
     properties = {

@@ -20,11 +20,7 @@ _NAMES = (ERASURES, DECISIONS)
 
 
 class KeptDecisions:
-    """The newest record of each key of these topics, in one file.
-
-    Args:
-        path: the file, which need not exist.
-    """
+    """The newest record of each key of these topics, in one file. `path`: the file, which need not exist."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path
@@ -32,11 +28,7 @@ class KeptDecisions:
         self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
 
     async def restore(self) -> None:
-        """Fill the topics of a fresh broker.
-
-        Raises:
-            BrokerUnavailable: it does not accept the records.
-        """
+        """Fill the topics of a fresh broker. Raises BrokerUnavailable: it does not accept the records."""
         async with BatchProducer(self._settings.cluster) as producer:
             await producer.deliver(
                 [

@@ -43,13 +43,9 @@ _Session = tuple[str, str]  # principal and id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The scope of an erasure: one session, agent or user, or everything of the tenant.
-
-    A session with an agent is the session of that agent's principal; without, the sessions of all under its id.
-
-    Raises:
-        ConfigError: the scope is empty, or names two things.
-    """
+    """The scope of an erasure: one session, agent or user, or everything of the tenant. A session with an agent is the
+    session of that agent's principal; without, the sessions of all under its id. Raises ConfigError: the scope is
+    empty, or names two things."""
 
     tenant: str
     session: str = ""

@@ -52,15 +52,9 @@ class _Digests:
 
 
 async def migrate(settings: Settings, say: Say) -> bool:
-    """Rebuild the live collections if another release made them or one is missing. Return whether it was needed.
-
-    Args:
-        say: called with lines for the user: the task, its progress, and what cannot be restored.
-
-    Raises:
-        StoreUnavailable, BrokerUnavailable: run it again to continue.
-        StackError: states still hold erased sessions; run it again.
-    """
+    """Rebuild the live collections if another release made them or one is missing. Return whether it was needed. `say`:
+    called with lines for the user: the task, its progress, and what cannot be restored. Raises StoreUnavailable,
+    BrokerUnavailable: run it again to continue. Raises StackError: states still hold erased sessions; run it again."""
     async with MilvusStore.from_settings(settings) as live:
         found = await live.on_client(lambda client: look_at_collections(client, shared_encoder()))
         if not found.other and not found.missing:

@@ -38,11 +38,8 @@ _Request = Callable[[str, tuple[int, ...]], Forget | Reconsider]
 
 @dataclass(slots=True)
 class States:
-    """The affected states: the hashes of the affected sessions by state id.
-
-    Attributes:
-        empty: by collection, ids of rows without content.
-    """
+    """The affected states: the hashes of the affected sessions by state id. `empty`: by collection, ids of rows without
+    content."""
 
     patterns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     items: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -56,12 +53,8 @@ class States:
 async def beside_workers(
     settings: Settings, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[tuple[MilvusStore, BatchProducer]]:
-    """Open a store and a producer for a job that needs running workers.
-
-    Raises:
-        StoreUnavailable, BrokerUnavailable: run it again.
-        StackError: the workers did not finish in time; run it again.
-    """
+    """Open a store and a producer for a job that needs running workers. Raises StoreUnavailable, BrokerUnavailable: run
+    it again. Raises StackError: the workers did not finish in time; run it again."""
     try:
         async with (
             asyncio.timeout(timeout_seconds),
@@ -78,14 +71,8 @@ async def beside_workers(
 async def states_that(
     know: Callable[[PatternState | ItemState], Collection[int]], store: ListedStore, tenant: str
 ) -> States:
-    """Scan a tenant's patterns and items for affected states.
-
-    Args:
-        know: returns the hashes of a state's affected sessions.
-
-    Raises:
-        StoreUnavailable: Milvus does not answer.
-    """
+    """Scan a tenant's patterns and items for affected states. `know`: returns the hashes of a state's affected
+    sessions. Raises StoreUnavailable: Milvus does not answer."""
     found = States()
     async for row in store.rows("patterns", tenant, "body", "state"):
         if not row["state"]:
@@ -149,22 +136,15 @@ def _id(row: str) -> str:
 
 
 async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
-    """Write a decision to the log for agents and workers.
-
-    Raises:
-        BrokerUnavailable: the broker does not accept it.
-    """
+    """Write a decision to the log for agents and workers. Raises BrokerUnavailable: the broker does not accept it."""
     async with BatchProducer(settings.cluster) as producer:
         await producer.deliver([Outgoing(tenant, DECISIONS, decided.key, decided.to_json())])
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
-    """Write a decision about an agent, wait until the affected states are published again, and return them.
-
-    Raises:
-        StoreUnavailable, BrokerUnavailable: run it again.
-        StackError: the workers did not finish in time; run it again.
-    """
+    """Write a decision about an agent, wait until the affected states are published again, and return them. Raises
+    StoreUnavailable, BrokerUnavailable: run it again. Raises StackError: the workers did not finish in time; run it
+    again."""
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         await decide(settings, tenant, decided)
         for _ in range(_ROUNDS):
@@ -176,22 +156,16 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
 async def publish_again(
     settings: Settings, store: ListedStore, tenant: str, decided: Decision, deliver: Deliver
 ) -> States:
-    """Ask the owners of the states to which an agent contributed to publish them again. Return the states.
-
-    Raises:
-        StoreUnavailable, BrokerUnavailable: run it again.
-    """
+    """Ask the owners of the states to which an agent contributed to publish them again. Return the states. Raises
+    StoreUnavailable, BrokerUnavailable: run it again."""
     known = await known_to(store, tenant, decided.id)
     await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, decided))
     return known
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
-    """Return whether the agent had a session or contributed to a state.
-
-    Raises:
-        StoreUnavailable: Milvus does not answer.
-    """
+    """Return whether the agent had a session or contributed to a state. Raises StoreUnavailable: Milvus does not
+    answer."""
     async with MilvusStore.from_settings(settings) as store:
         if await known_to(store, tenant, agent):
             return True
@@ -202,10 +176,6 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
 
 
 async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
-    """Return the states to which an agent contributed.
-
-    Raises:
-        StoreUnavailable: Milvus does not answer.
-    """
+    """Return the states to which an agent contributed. Raises StoreUnavailable: Milvus does not answer."""
     agents = (stable_hash(principal_of(agent)),)
     return await states_that(lambda state: state.sessions_of(agents), store, tenant)

@@ -289,10 +289,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 await self._end("the Kafka client", error)
 
     async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
-        """Read partitions from the beginning after the broker lost acknowledged records.
-
-        The boundary between old and new records is unknown. Records that are read twice count once.
-        """
+        """Read partitions from the beginning after the broker lost acknowledged records. The boundary between old and
+        new records is unknown. Records that are read twice count once."""
         for tp, records in lost.items():
             self._metrics.truncated_records(tp.topic).inc(records)
             log.critical(

@@ -77,15 +77,9 @@ class Feed:
 
 
 class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """A member of the workers' group that fills the feeds.
-
-    Args:
-        owner: the app. The pump waits for its `on_assigned`, `on_revoked`, `on_expired` or `on_truncated` to return.
-
-    Attributes:
-        fetching: False stops reading; heartbeats and commits go on.
-        generation: grows whenever partitions are assigned or revoked.
-    """
+    """A member of the workers' group that fills the feeds. `owner`: the app. The pump waits for its `on_assigned`,
+    `on_revoked`, `on_expired` or `on_truncated` to return. `fetching`: False stops reading; heartbeats and commits go
+    on. `generation`: grows whenever partitions are assigned or revoked."""
 
     def __init__(self, settings: Settings, owner: Any, lease: Lease) -> None:
         self._settings, self._owner, self._lease = settings, owner, lease

@@ -85,10 +85,8 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def merge(
         self, tenant: str, state: _State | None, values: Sequence[_Value], effects: Effects
     ) -> tuple[_State, bool, bool]:
-        """Merge values into their state. Return the state, whether it changed, and whether it is urgent.
-
-        A new state is None. `values` is empty if sessions were only removed. Change only the counters of `effects`.
-        """
+        """Merge values into their state. Return the state, whether it changed, and whether it is urgent. A new state is
+        None. `values` is empty if sessions were only removed. Change only the counters of `effects`."""
 
     @abstractmethod
     def publish(self, key: Key, state: _State, effects: Effects) -> object:
@@ -210,11 +208,7 @@ class StateCache(Generic[_State]):
         self.source = ""
 
     async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:
-        """Return the states that exist in the store or in memory.
-
-        Raises:
-            StoreUnavailable: no state has changed.
-        """
+        """Return the states that exist in the store or in memory. Raises StoreUnavailable: no state has changed."""
         rows = {row_id(tenant, id): (tenant, id) for tenant, id in keys}
         source = await self._store.resolve(self._collection)
         if source != self.source:
@@ -248,17 +242,9 @@ class StateCache(Generic[_State]):
 
 
 class WriteBuffer(Generic[_State]):
-    """Changes that are written together. Commits stop before the first record with an unacknowledged change.
-
-    So a busy state costs one write an interval, however often it changes.
-
-    Args:
-        seconds, most: see `MergingStage`.
-
-    Attributes:
-        waiting: states by tenant and id.
-        left: states of the started write without a row; `rows`: their finished rows.
-    """
+    """Changes that are written together. Commits stop before the first record with an unacknowledged change. So a busy
+    state costs one write an interval, however often it changes. `seconds`, `most`: see `MergingStage`. `waiting`:
+    states by tenant and id. `left`: states of the started write without a row; `rows`: their finished rows."""
 
     def __init__(self, clock: Clock, seconds: float, most: int) -> None:
         self._clock = clock

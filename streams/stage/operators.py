@@ -61,12 +61,8 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
-    """Asks the owner of a state to forget sessions. Sent on the topic of the contributions.
-
-    Attributes:
-        id: of the pattern or item. Earlier releases sent "" on `trajectories`.
-        sessions: hashes of their ids.
-    """
+    """Asks the owner of a state to forget sessions. Sent on the topic of the contributions. `id`: of the pattern or
+    item. Earlier releases sent "" on `trajectories`. `sessions`: hashes of their ids."""
 
     id: str
     sessions: tuple[int, ...]
@@ -101,11 +97,7 @@ class _OperatorTopic(ABC):
             refused(f"unreadable_{self.topic}", f"a record of {self.topic} of tenant {tenant} cannot be read: {error}")
 
     async def read(self, bootstrap: Bootstrap, tenants: Iterable[str]) -> None:
-        """Read the topics up to their current end.
-
-        Raises:
-            BrokerUnavailable: they cannot be read.
-        """
+        """Read the topics up to their current end. Raises BrokerUnavailable: they cannot be read."""
         for record in await read_to_end(bootstrap, self._topics(tenants), _READ_SECONDS):
             self.take(tenant_of(record.topic), record.value)
 
@@ -126,11 +118,7 @@ class _OperatorTopic(ABC):
 
 
 class Erased(_OperatorTopic):
-    """Erased sessions and agents, by tenant.
-
-    Attributes:
-        count: number of erasures; with 0, callers skip every check.
-    """
+    """Erased sessions and agents, by tenant. `count`: number of erasures; with 0, callers skip every check."""
 
     topic = ERASURES
 

@@ -16,11 +16,9 @@ __all__ = ["FeedbackStage"]
 
 
 class FeedbackStage(Stage):
-    """Reads corrections from a topic with its own ACL.
-
-    A client with write access may correct the result of any session, even against the environment's reward. Corrections
-    among agents' events are only claims (`streams.stages.s1_sessions.stage`).
-    """
+    """Reads corrections from a topic with its own ACL. A client with write access may correct the result of any
+    session, even against the environment's reward. Corrections among agents' events are only claims
+    (`streams.stages.s1_sessions.stage`)."""
 
     name = "feedback"
     reads = "feedback"

@@ -39,11 +39,8 @@ def pipeline(
     operators: Operators | None = None,
     judge: JudgeChain | None = None,
 ) -> tuple[Stage, ...]:
-    """Make the feedback stage and stages one to four. Only a worker adds the fifth, which asks a model.
-
-    Raises:
-        ConfigError: the principal key is invalid.
-    """
+    """Make the feedback stage and stages one to four. Only a worker adds the fifth, which asks a model. Raises
+    ConfigError: the principal key is invalid."""
     operators, principals = operators or Operators(), Principals.of(settings.principal_key)
     return (
         SessionsStage(store, clock, metrics, settings.silent_seconds, operators.erased, principals),
@@ -55,11 +52,7 @@ def pipeline(
 
 
 def language_model(settings: Settings, metrics: Metrics) -> LlmJudge | None:
-    """Open the model of the settings, if there is one.
-
-    Raises:
-        ConfigError, ModelUnavailable: see `LlmJudge`.
-    """
+    """Open the model of the settings, if there is one. Raises ConfigError, ModelUnavailable: see `LlmJudge`."""
     if not settings.llm_url:
         return None
     from models.llm.judge import LlmJudge

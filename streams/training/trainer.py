@@ -266,9 +266,7 @@ def refusal_of(ack: bytes | None) -> str | None:
 
 async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Metrics) -> None:
     """Count the versions that agents refused, until cancelled, across outages of the broker: agents export no metrics.
-
-    Counted from the end of `adapters.acks` at the start; `fleetlore adapters show` lists earlier refusals.
-    """
+    Counted from the end of `adapters.acks` at the start; `fleetlore adapters show` lists earlier refusals."""
 
     async def count(fetched: Fetched) -> None:
         for record in (record for records in fetched.values() for record in records):

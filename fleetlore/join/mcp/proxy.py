@@ -41,10 +41,8 @@ _END_SECONDS = 5.0
 
 
 class McpCalls:
-    """The calls of one connection, recorded in one session. Any version of JSON-RPC; any thread.
-
-    A message is JSON, with the line's end or without; what comes in its place ends likewise.
-    """
+    """The calls of one connection, recorded in one session. Any version of JSON-RPC; any thread. A message is JSON,
+    with the line's end or without; what comes in its place ends likewise."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -186,11 +184,8 @@ def _parsed(message: bytes) -> list[dict[str, Any]]:
 
 
 def run_command(command: Sequence[str], session: Session) -> int:
-    """Run an MCP server as a child, between it and the client on this process's stdin and stdout; its exit code.
-
-    Raises:
-        ConfigError: there is no such command.
-    """
+    """Run an MCP server as a child, between it and the client on this process's stdin and stdout; its exit code. Raises
+    ConfigError: there is no such command."""
     try:
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:

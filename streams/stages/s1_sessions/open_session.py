@@ -270,11 +270,9 @@ class OpenSession(msgspec.Struct):
         return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
 
     def covered_by(self, known: Trajectory) -> int | None:
-        """Return the sequence up to which a stored judgment covers it, or None if it may become a separate session.
-
-        If the store knows that a session ended but misses some of its events, any event may be a missing one. The
-        judgment then covers no event.
-        """
+        """Return the sequence up to which a stored judgment covers it, or None if it may become a separate session. If
+        the store knows that a session ended but misses some of its events, any event may be a missing one. The judgment
+        then covers no event."""
         if known.is_open:
             return None  # the log has more of an open session
         if known.missing == 0 and max(self.sequences) < self.first + known.events:
@@ -282,10 +280,8 @@ class OpenSession(msgspec.Struct):
         return None if known.ending == "continued" else self.first
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
-        """Make the trajectory, and the dead letters of events that came out of order and follow its end.
-
-        A lost event costs only itself: `missing` and `gaps` of the trajectory say which are lost.
-        """
+        """Make the trajectory, and the dead letters of events that came out of order and follow its end. A lost event
+        costs only itself: `missing` and `gaps` of the trajectory say which are lost."""
         self.has_way_out, self._ways_out = False, _MOST_WAYS_OUT
         last = max(self.sequences) if self.ended_at is None else self.ended_at
         return self._trajectory(last), [
@@ -342,10 +338,8 @@ class OpenSession(msgspec.Struct):
     @classmethod
     def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
         """Restore the session behind a stored judgment, in the state in which a worker closed it, so that it can go on.
-
         Parts that the digest has cut are lost: ends of texts, and calls in the middle of a long session except their
-        number by kind. Calls that are compared with later ones have marks in place of their texts.
-        """
+        number by kind. Calls that are compared with later ones have marks in place of their texts."""
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
         session._ways_out = _MOST_WAYS_OUT
         for name in ("goal", "task", "guard", "place", "user", "reward", "left_out"):

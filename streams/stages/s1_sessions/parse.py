@@ -29,10 +29,8 @@ _read_one = json_reader(Incoming)
 
 def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
     """The good events of a record; the bad ones, and with `principals` what none of them signed, become dead letters.
-
     Events later than the record's own time are refused: a worker's clock says nothing of it, so each worker, and each
-    replay, takes the same ones.
-    """
+    replay, takes the same ones."""
     value, tenant, principal = record.value or b"", tenant_of(record.topic), ANYONE
     if principals is not None:
         try:

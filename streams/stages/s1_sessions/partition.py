@@ -47,11 +47,8 @@ class _StoreCheck:
 @dataclass(slots=True)
 class Tail:
     """Events of a session whose first event has not arrived, each with its dead letter for the case it never does.
-
-    Attributes:
-        arrived: when the first of them did (`Clock.monotonic`).
-        size: bytes in memory, about: letters hold the whole record that they came in.
-    """
+    `arrived`: when the first of them did (`Clock.monotonic`). `size`: bytes in memory, about: letters hold the whole
+    record that they came in."""
 
     first_offset: int
     arrived: float

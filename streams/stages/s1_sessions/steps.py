@@ -23,9 +23,7 @@ from models.place_names import shows_schema
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:
     """Return `Observation.ended` of a session, by its ending or else its reward; 0 where the two contradict.
-
-    Corrections are left out: one may arrive before its session, and the same events must always give the same state.
-    """
+    Corrections are left out: one may arrive before its session, and the same events must always give the same state."""
     rewarded = None if reward is None or 0 < reward < 1 else "success" if reward >= 1 else "failure"
     ended = ending if ending in ("success", "failure") else None
     if ended is not None and rewarded is not None and ended != rewarded:
