@@ -8,7 +8,8 @@ One past serves all of its arms, which differ in what of an `Advice` an agent ta
 * `text`: all that is said by lore alone, with no call model: at the start, before each call, after each failure;
 * `both`: everything.
 
-`placebo` is the rival of `text`: as many characters at the same places, told at a task of another database.
+Tips are handed over by their parts (`benchmarks.evaluate.reading.told`). `placebo` is the rival of `text`: as many tips
+at the same places, given at a task of another database.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Literal, Self
 
 from benchmarks.evaluate.memories import Attended, Memory
 from benchmarks.evaluate.placebo import Placebo
+from benchmarks.evaluate.reading import told
 from benchmarks.evaluate.recall import Note, Recall
 from benchmarks.evaluate.world import LoggedTask, Reply
 from fleetlore.agent.session import Session
@@ -76,25 +78,24 @@ class Told(Memory):
     def recall(self, task: LoggedTask) -> Recall:
         with self._fleet.session(task, f"{task.id}/asks", model=self._hears != "text") as session:
             advice = [session.advise(task.tool, text, unseen=False) for text in task.replies]
-            of_task = session.advise(unseen=False).text
+            of_task = session.advise(unseen=False)
         risks = [each.risk for each in advice] if self._hears in ("weights", "both") else []
         if self._hears == "weights":
             return Recall(risks=risks)
-        notes = [Note(self.said(task, each.text), place) for place, each in enumerate(advice) if each.text]
+        notes = [told(tip, place) for place, each in enumerate(advice) for tip in each.tips]
         if self._hears == "warnings":
             return Recall(notes)
-        start = self.said(task, of_task)
-        return Recall([*([Note(start)] if start else []), *notes], risks)
+        return Recall(self.said(task, [*map(told, of_task.tips), *notes]), risks)
 
     def attend(self, task: LoggedTask, recall: Recall, id: str) -> Attended:
         if not self.in_session:
             return Attended(recall)
         session = self._fleet.session(task, id, model=self._hears == "both")
-        return _Listening(recall, session, lambda text: self.said(task, text))
+        return _Listening(recall, session, lambda notes: self.said(task, notes))
 
-    def said(self, task: LoggedTask, text: str) -> str:
-        """The placebo that an agent at a task reads in place of this text."""
-        return text
+    def said(self, task: LoggedTask, notes: Sequence[Note]) -> Sequence[Note]:
+        """The notes that an agent at a task reads in place of these."""
+        return notes
 
 
 class OtherPlace(Told):
@@ -104,14 +105,14 @@ class OtherPlace(Told):
         super().__init__(fleet, "text", learns=learns)
         self._placebo = Placebo()
 
-    def said(self, task: LoggedTask, text: str) -> str:
-        return self._placebo.instead(task.place or task.id, text)
+    def said(self, task: LoggedTask, notes: Sequence[Note]) -> Sequence[Note]:
+        return self._placebo.instead(task.place or task.id, notes)
 
 
 class _Listening(Attended):
     """Is told how others got past a failure, when it has met one."""
 
-    def __init__(self, recall: Recall, session: Session, said: Callable[[str], str]) -> None:
+    def __init__(self, recall: Recall, session: Session, said: Callable[[Sequence[Note]], Sequence[Note]]) -> None:
         super().__init__(recall)
         self._session = session
         self._said = said
@@ -131,8 +132,8 @@ class _Listening(Attended):
                 action.result = reply.call.said
                 return False
             action.fail("", reply.call.said)
-        told = self._said(self._session.advise().text)
-        if not told:
+        notes = self._said([told(tip) for tip in self._session.advise().tips])
+        if not notes:
             return False
-        self.recall = Recall([*self.recall.notes, Note(told)], self.recall.risks)
+        self.recall = Recall([*self.recall.notes, *notes], self.recall.risks)
         return True

@@ -1,18 +1,22 @@
-"""Give a text of equal length that was made for another task. A gain of this placebo is not a gain of the content."""
+"""Give what was said for another task. A gain of this placebo is not a gain of the content."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from benchmarks.evaluate.recall import Note
+
 
 class Placebo:
-    """Keeps the last text about each subject, and gives it for another subject."""
+    """Keeps the last notes about each subject, and gives them for another subject."""
 
     def __init__(self) -> None:
-        self._last: dict[str, str] = {}
+        self._last: dict[str, Sequence[Note]] = {}
 
-    def instead(self, about: str, text: str) -> str:
-        """The last text about another subject, cut or repeated to the length of `text`; empty until there is one."""
-        other = next((said for of, said in reversed(self._last.items()) if of != about), "")
-        if text:
+    def instead(self, about: str, notes: Sequence[Note]) -> list[Note]:
+        """As many notes of another subject, each about the same proposal; none until there are some."""
+        other: Sequence[Note] = next((said for of, said in reversed(self._last.items()) if of != about), ())
+        if notes:
             self._last.pop(about, None)
-            self._last[about] = text
-        return (other * (len(text) // len(other) + 1))[: len(text)] if other else ""
+            self._last[about] = notes
+        return [other[place % len(other)]._replace(about=each.about) for place, each in enumerate(notes) if other]

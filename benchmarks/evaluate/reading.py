@@ -1,13 +1,15 @@
-"""Say how an agent reads a text about past calls: the same rule for every memory, at the level of names.
+"""Say how an agent reads what is said of past calls: the same rule for every memory, at the level of names.
 
 An agent has proposals and chooses among them by its own weights. What it has read changes the weight of each:
 
-* If the text states a chance p that the proposal fails: × (1 - p).
-* If the text reports that the very same call failed: × 0.1. If it was the last call of a session that succeeded: × 20.
+* If it states a chance p that the proposal fails: × (1 - p).
+* If it names the proposal as the look-up to make next: × 2.
+* If it reports that the very same call failed: × 0.1. If it was the last call of a session that succeeded: × 20.
 * If errors named one of its names more often than working calls held it: × 0.1. Otherwise × (1 + the share of its names
   that worked).
 
-A text is read line by line. A line reports a failure if it says so (failed, error, in vain, does not exist …). Its
+Tips are read by their parts and never by their words (`told`): a new wording changes no figure. A text without parts
+is read line by line. A line reports a failure if it says so (failed, error, in vain, does not exist …). Its
 names are then those in quotes outside of the call. A line reports a success by its words too (worked, known here,
 `-> ok`, a numbered step). Its names are then all names in the line. A line without a verdict has the verdict of its
 heading, and is skipped if that has none. A call is the text in the brackets after a tool's name. An agent reads the
@@ -22,12 +24,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.evaluate.recall import Recall, within_budget
+from benchmarks.evaluate.recall import Note, Recall, Story, within_budget
+from fleetlore.advice.gate import Tip
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.words import names_of
 from models.backtest.heard import plain_text
@@ -35,6 +37,7 @@ from models.backtest.heard import plain_text
 SAME_FAILED = 0.1
 SAME_SOLVED = 20.0
 NAME_FAILED = 0.1
+LOOK_UP = 2.0
 # However bad a proposal looks, it is still possible.
 LEAST = 1e-4
 
@@ -49,21 +52,8 @@ _SOLVED = re.compile(r"\b(?:what worked|succeeded|solved)\b", re.IGNORECASE)
 _CALL = re.compile(r"\b\w+\((.*)\)", re.DOTALL)
 _QUOTED = re.compile(r"`([^`]{1,60})`|'([^']{1,60})'|\"([^\"]{1,60})\"")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_RATE = re.compile(r"\bwill likely fail \((\d+)%\)")
-
-
-class Story(NamedTuple):
-    """The content of one story.
-
-    Attributes:
-        works, fails: lower-case names.
-        failed: calls that failed; `solved`: the last call of a session that succeeded, or None.
-    """
-
-    works: frozenset[str]
-    fails: frozenset[str]
-    failed: frozenset[str]
-    solved: str | None
+# A placeholder in a look-up (`models.calls.look_ups`), as it is learned and as it is shown.
+_SLOT = re.compile(r"<(?:name|value)>|\b(?:NAME|VALUE)\b")
 
 
 @lru_cache(maxsize=65_536)
@@ -110,10 +100,28 @@ def _quoted(text: str) -> list[str]:
     return found
 
 
-def stated_risk(text: str) -> float | None:
-    """How likely a call fails, where the text says so."""
-    match = _RATE.search(text)
-    return None if match is None else int(match.group(1)) / 100
+def told(tip: Tip, about: int | None = None) -> Note:
+    """A tip as an agent reads it. `about`: the index of the proposal that it was given for."""
+    item = tip.item
+    if item is not None and item.kind == "strategy":
+        return Note(tip.text, about, _story(item.content)._replace(solved=_last_call(item.content)))
+    names = [quote.text for quote in tip.quotes if quote.sort == "name" and item is None]
+    look_up = next((quote.text for quote in tip.quotes if quote.sort == "call"), "") if item is None else ""
+    works = names_of(_SLOT.sub(" ", "\n".join((*names, *tip.brings)))) - KEYWORDS
+    fails = {name.lower() for part in (*tip.rejected, *(item.was if item else ())) for name in _NAME.findall(part)[-1:]}
+    story = Story(frozenset(works), frozenset(fails), look_up=look_up.strip("`"), chance=tip.chance)
+    return Note(tip.text, about, story)
+
+
+def _last_call(text: str) -> str | None:
+    calls = [found.group(1) for line in text.splitlines() if (found := _CALL.search(line))]
+    return plain_text(calls[-1]) if calls else None
+
+
+def _is_look_up(call: str, look_up: str) -> bool:
+    """Whether a proposal is a look-up: the same call with values in place of its placeholders."""
+    parts = [re.escape(plain_text(part)) for part in _SLOT.split(look_up)]
+    return bool(look_up) and re.fullmatch(r"\s*\S+\s*".join(parts), plain_text(call)) is not None
 
 
 def factors(proposals: Sequence[str], recall: Recall) -> Floats:
@@ -126,10 +134,12 @@ def factors(proposals: Sequence[str], recall: Recall) -> Floats:
     fails: Counter[str] = Counter()
     failed: set[str] = set()
     solved: set[str] = set()
+    look_ups: set[str] = set()
     for note in within_budget(recall.notes):
-        if note.about is not None and not recall.risks and (risk := stated_risk(note.text)) is not None:
-            found[note.about] *= 1.0 - risk
-        for story in stories(note.text):
+        for story in stories(note.text) if note.story is None else (note.story,):
+            if note.about is not None and not recall.risks and story.chance is not None:
+                found[note.about] *= 1.0 - story.chance
+            look_ups.add(story.look_up)
             works.update(story.works)
             fails.update(story.fails)
             failed |= story.failed
@@ -141,7 +151,9 @@ def factors(proposals: Sequence[str], recall: Recall) -> Floats:
             found[place] *= SAME_SOLVED
         elif plain in failed:
             found[place] *= SAME_FAILED
-        if any(fails[name] > works[name] for name in names):
+        if any(_is_look_up(text, look_up) for look_up in look_ups):
+            found[place] *= LOOK_UP
+        elif any(fails[name] > works[name] for name in names):
             found[place] *= NAME_FAILED
         elif names:
             found[place] *= 1.0 + sum(works[name] > 0 for name in names) / len(names)

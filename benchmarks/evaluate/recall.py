@@ -9,11 +9,35 @@ from typing import NamedTuple
 READ_CHARACTERS = 6_000
 
 
+class Story(NamedTuple):
+    """What a text about past calls says.
+
+    Attributes:
+        works, fails: lower-case names.
+        failed: calls that failed; `solved`: the last call of a session that succeeded, or None.
+        look_up: a call to make next, with placeholders in angle brackets, or "".
+        chance: P(the call that the text is about fails), 0..1, or None.
+    """
+
+    works: frozenset[str] = frozenset()
+    fails: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    solved: str | None = None
+    look_up: str = ""
+    chance: float | None = None
+
+
 class Note(NamedTuple):
-    """A text to read. `about`: the index of the proposal that it was given for, None where it is about the session."""
+    """A text to read.
+
+    Attributes:
+        about: the index of the proposal that it was given for, None where it is about the session.
+        story: what it says, if its writer hands that over in parts. The words of such a text are not read.
+    """
 
     text: str
     about: int | None = None
+    story: Story | None = None
 
 
 class Recall(NamedTuple):

@@ -23,7 +23,7 @@ from fleetlore.advice.changes import (
     item_tip,
     names_beside,
 )
-from fleetlore.advice.gate import Part, Tip
+from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, values_of
@@ -56,7 +56,8 @@ def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if found:
         look_up: tuple[Part, ...] = ()
         if place.look_up:
-            look_up = ("\nThere may be more: look it up by ", name_quote(f"`{place.look_up}`"), ".")
+            quote = Quote(f"`{place.look_up}`", PROVEN, "call")  # all that the call model holds has its quorum
+            look_up = ("\nThere may be more: look it up by ", quote, ".")
         yield Tip("place:card", "card", (*_structure_parts(found), *look_up), key="place:card")
 
 
@@ -103,7 +104,8 @@ def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     parts = (*parts, *members_of(swaps.values(), place))
     if swaps and (len(swaps) == len(rejected) or not place.members):
         id = pattern_id("renamed", failed.failure.class_)
-        yield Tip(id, "renamed", parts, key=f"{id}\x1f{' '.join(swaps)}", brings=tuple(swaps.values()))
+        key = f"{id}\x1f{' '.join(swaps)}"
+        yield Tip(id, "renamed", parts, key=key, rejected=_folded(swaps), brings=tuple(swaps.values()))
 
 
 def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -150,7 +152,8 @@ def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             lead += f"{_quoted(elsewhere)} is of something else. "
         parts = (*instead, *_structure_parts(found, f"{lead}Use these names alone:"))
         key = f"place:names\x1f{failed.failure.class_}\x1f{' '.join((*rejected, *elsewhere))}"
-        yield Tip("place:names", "known here", parts, key=key, brings=tuple(swaps.values()))
+        brings = tuple(swaps.values())
+        yield Tip("place:names", "known here", parts, key=key, rejected=_folded(rejected), brings=brings)
 
 
 def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -178,7 +181,8 @@ def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if kind.names and _NO_SUCH_NAME.search(kind.kind):
         names = [spelled(name, failed.call.text) for name in kind.names]
         id = pattern_id("forbidden", failed.failure.class_)
-        yield Tip(id, "forbidden", (f"Do not use {_quoted(names)} again.",), key=f"{id}\x1f{' '.join(names)}")
+        parts, key = (f"Do not use {_quoted(names)} again.",), f"{id}\x1f{' '.join(names)}"
+        yield Tip(id, "forbidden", parts, key=key, rejected=_folded(names))
 
 
 def _rejected(failed: FailedCall, place: PlaceNames) -> list[str]:
@@ -187,6 +191,10 @@ def _rejected(failed: FailedCall, place: PlaceNames) -> list[str]:
         return [name for name in named if place.rejects(name)]
     keys = frozenset(key.lower() for key in values_of(failed.call.json))
     return [name for name in unknown(failed.call.text, place, named) if name.lower() not in keys][:_MOST_REJECTED]
+
+
+def _folded(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple([name.lower() for name in names])
 
 
 def _quoted(names: Sequence[str]) -> str:

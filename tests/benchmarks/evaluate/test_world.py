@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from math import log
 from pathlib import Path
@@ -20,7 +19,7 @@ from benchmarks.evaluate.holdouts import Measured, stages_by_group, stages_by_ta
 from benchmarks.evaluate.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
 from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect
 from benchmarks.evaluate.play import BUDGET, RUNS, play
-from benchmarks.evaluate.recall import Recall
+from benchmarks.evaluate.recall import Note, Recall
 from benchmarks.evaluate.world import LoggedTask, LoggedWorld, family
 from fleetlore.errors import ConfigError
 
@@ -242,14 +241,14 @@ def test_one_command_measures_all_arms(folder: Path) -> None:
     assert RUNS > 1
 
 
-def test_a_placebo_is_as_long_and_was_told_at_another_place(world: LoggedWorld) -> None:
+def test_a_placebo_has_as_many_tips_that_were_given_at_another_place(world: LoggedWorld) -> None:
     placebo = OtherPlace(Fleet(lore=False), learns=False)
-    one, same, other = (replace(next(iter(world.tasks.values())), place=place) for place in ("a", "a", "b"))
-    assert placebo.said(one, "first of a") == ""
-    assert placebo.said(same, "second of a") == ""
-    assert placebo.said(other, "b" * 25) == "second of asecond of asec"
-    assert placebo.said(one, "third") == "bbbbb"
-    assert placebo.said(other, "") == ""
+    one, same, other = world.tasks["t/0/1"], world.tasks["t/0/2"], world.tasks["t/1/1"]
+    assert placebo.said(one, [Note("first of a")]) == []
+    assert placebo.said(same, [Note("second of a")]) == []
+    assert placebo.said(other, [Note("b"), Note("c", 3)]) == [Note("second of a"), Note("second of a", 3)]
+    assert placebo.said(one, [Note("third")]) == [Note("b")]
+    assert placebo.said(other, []) == []
 
 
 @pytest.mark.parametrize("arms", ["none,magic", "weights"])
