@@ -21,9 +21,13 @@ class Told(Protocol):
 
     Attributes:
         once: it speaks at the start only.
+        first: a call that the agent's own code makes before the model is asked, or None.
+        whole: the model reads the whole result of `first`; otherwise cut like any other result.
     """
 
     once: bool
+    first: Call | None
+    whole: bool
 
     def start(self) -> str:
         """Before the first call."""
@@ -44,6 +48,8 @@ class Silent:
     """Says nothing."""
 
     once = True
+    first: Call | None = None
+    whole = False
 
     def start(self) -> str:
         return ""
@@ -66,6 +72,13 @@ class AtStart(Silent):
 
     def start(self) -> str:
         return self._text
+
+
+class LooksFirst(Silent):
+    """Says nothing; the agent's code makes one call before the model is asked."""
+
+    def __init__(self, first: Call, *, whole: bool) -> None:
+        self.first, self.whole = first, whole
 
 
 class Step(NamedTuple):
@@ -95,9 +108,17 @@ class Played(NamedTuple):
         return any(each.ran.solved for each in self.steps)
 
 
-def opening(world: World, task: Task, told: str) -> list[Message]:
-    """The text before the first call."""
-    return [("system", world.system), *world.example, ("user", f"{task.asked}\n\n{told}" if told else task.asked)]
+def opening(world: World, task: Task, told: str, first: Call | None = None) -> list[Message]:
+    """The text before the model's first call; `first` was made by the agent's code, and its whole result is read."""
+    asked = f"{task.asked}\n\n{told}" if told else task.asked
+    messages = [("system", world.system), *world.example, ("user", asked)]
+    if first is not None:
+        messages += [("assistant", str(first)), reply(task, _whole(world.run(task, first)), "", CALLS - 1)]
+    return messages
+
+
+def _whole(ran: Ran) -> Ran:
+    return ran._replace(said=ran.returned)
 
 
 def reply(task: Task, ran: Ran, told: str, left: int, again: bool = False) -> Message:
@@ -120,9 +141,9 @@ def _asked(world: World, model: Model, messages: Sequence[Message], seed: int, t
     return said.text, said.read + said.written
 
 
-def play(world: World, task: Task, model: Model, told: Told, seed: int, first: Call | None = None) -> Played:
-    """Run a session; `first` is made before the model is asked, by an agent whose own code looks first."""
-    start = told.start()
+def play(world: World, task: Task, model: Model, told: Told, seed: int) -> Played:
+    """Run a session."""
+    start, first = told.start(), told.first
     messages = opening(world, task, start)
     steps: list[Step] = []
     tokens = 0
@@ -155,6 +176,7 @@ def play(world: World, task: Task, model: Model, told: Told, seed: int, first: C
                 call = draw()
         again = is_repeated(call)
         ran = world.run(task, call)
+        ran = _whole(ran) if told.whole and not steps else ran
         after = told.after(call, ran)
         steps.append(Step(call, ran, held, after))
         messages += [("assistant", str(call)), reply(task, ran, after, CALLS - len(steps), again)]

@@ -2,7 +2,8 @@
 
 `none` · `ours` · `placebo`: what fleetlore says at another place, as long and at the same moments · `names`: names of
 the place that its past holds, flat, with no other words · `raw`: the nearest past sessions as they were ·
-`bank`: ReasoningBank's way · `full`: the whole schema or the docs, which a user could add by hand.
+`bank`: ReasoningBank's way · `look first`: the agent's own code looks the schema up, where a call shows it ·
+`full`: the whole schema or the docs, which a user could add by hand. All arms learn from the whole results of the past.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.living.agent import AtStart, Played, Silent, Told
+from benchmarks.living.agent import AtStart, LooksFirst, Played, Silent, Told
 from benchmarks.living.llm.model import Model
 from benchmarks.living.past import Lore, Ours
 from benchmarks.living.world import Call, Ran, Task, World, drawn, names
@@ -23,9 +24,10 @@ from fleetlore.retrieval.encoder import shared_encoder
 Moment = Literal["start", "before", "after"]
 
 NAMES_CHARACTERS = 600
-RAW_CHARACTERS = 1_200
+# Two whole sessions fit, with the schema that one of them looked up, and a third of the model's context is left.
+RAW_CHARACTERS = 6_000
 RAW_SESSIONS = 2
-BANK_CHARACTERS = 1_200
+BANK_CHARACTERS = 6_000
 _BANK_SYSTEM = """You distil what can be learned from an agent's session, for other agents at similar tasks. \
 Write at most three memory items. Each is one line: a title, a colon, and one or two sentences of advice that hold \
 beyond this task. Say what to do, or what to avoid; quote no answer."""
@@ -41,7 +43,7 @@ class Arms:
         self._past = past
         self._model = model
         self._seed = seed
-        self.make: Mapping[str, Callable[[Task, str], Told]] = {
+        make: dict[str, Callable[[Task, str], Told]] = {
             "none": lambda task, id: Silent(),
             "ours": lambda task, id: self._lore().told(task, id),
             # Find the text of the other group first: an open session would get the note that it waits.
@@ -51,6 +53,9 @@ class Arms:
             "bank": lambda task, id: AtStart(self._bank(task)),
             "full": lambda task, id: AtStart(world.in_full(task)),
         }
+        if (first := world.first_look) is not None:
+            make["look first"] = lambda task, id: LooksFirst(first, whole=True)
+        self.make: Mapping[str, Callable[[Task, str], Told]] = make
 
     @cached_property
     def _learned(self) -> Lore:
@@ -111,13 +116,15 @@ class Arms:
         return ""
 
 
-ARMS = ("none", "ours", "placebo", "names", "raw", "bank", "full")
+ARMS = ("none", "ours", "placebo", "names", "raw", "bank", "look first", "full")
 
 
 class Placebo:
     """Gives text of another group, as long as fleetlore's and at the same moments."""
 
     once = False
+    first: Call | None = None
+    whole = False
 
     def __init__(self, said: Mapping[Moment, Sequence[tuple[str, str]]], ours: Ours, task: Task, seed: int) -> None:
         self._said = said
@@ -148,11 +155,11 @@ class Placebo:
 
 
 def episode(played: Played) -> str:
-    """A session as it was, in short."""
+    """A session as it was, with whole results."""
     lines = [played.task.asked]
     for step in played.steps:
-        lines.append(f"{step.call.tool}: {step.call.text[:220]}")
-        lines.append(f"  {'Error: ' if step.ran.error else ''}{step.ran.said[:80]}")
+        lines.append(str(step.call))
+        lines.append(f"  {'Error: ' if step.ran.error else ''}{step.ran.returned}")
     return "\n".join([*lines, "The task was " + ("solved." if played.solved else "not solved.")])
 
 

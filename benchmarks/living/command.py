@@ -2,7 +2,8 @@
 
 The model plays half of each place's tasks without advice; these sessions are the fleet's past. It meets the other tasks
 in every arm (`benchmarks.living.arms`), one call at a time (`first_call`, `after_failure`) and as whole `sessions`.
-`minus_none` is of `works` at the first call, and of `same_call` after a failure.
+Each state and session is drawn three times. `minus_none` is of `works` at the first call, and of `same_call` after a
+failure.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from benchmarks.living.arms import ARMS, Arms
 from benchmarks.living.figures import Past, of_sessions, of_states
 from benchmarks.living.llm.model import Model
 from benchmarks.living.past import play_past, seed_of
-from benchmarks.living.states import Makes, State, calls_after_failure, first_calls
+from benchmarks.living.states import DRAWS, Makes, State, calls_after_failure, first_calls
 from benchmarks.living.world import World, split
 from fleetlore.errors import ConfigError
 
@@ -38,9 +40,19 @@ def chosen(arms: str) -> tuple[str, ...]:
 
 
 def measure(
-    world: World, model: Model, arms: Sequence[str], *, states: int, sessions: int, seed: int, keep: Path | None = None
+    world: World,
+    model: Model,
+    arms: Sequence[str],
+    *,
+    states: int,
+    sessions: int,
+    seed: int,
+    keep: Path | None = None,
+    draws: int = DRAWS,
 ) -> dict[str, Any]:
-    """The report, of so many held-out tasks for the states and for whole sessions; transcripts are kept in `keep`."""
+    """The report, of so many held-out tasks for the states and for whole sessions; transcripts are kept in `keep`.
+    `draws`: how often the model is asked at each state, and plays each session.
+    """
     began = time.monotonic()
 
     def done(what: str) -> None:
@@ -50,12 +62,12 @@ def measure(
     past = play_past(world, past_tasks, model, seed)
     done(f"{len(past)} past sessions")
     made = Arms(world, past, model, seed).make
-    makes = {arm: made[arm] for arm in arms}
-    first = first_calls(world, held_out[:states], model, makes, seed)
+    makes = {arm: made[arm] for arm in arms if arm in made}
+    first = first_calls(world, held_out[:states], model, makes, seed, draws)
     done(f"{len(first)} first calls")
-    after = calls_after_failure(world, held_out[:states], model, makes, seed)
+    after = calls_after_failure(world, held_out[:states], model, makes, seed, draws)
     done(f"{len(after)} calls after a failure")
-    played = _sessions(world, model, makes, sessions, seed)
+    played = _sessions(world, model, makes, sessions, seed, draws)
     done(f"{sum(map(len, played.values()))} sessions")
     known = Past(world, past)
     if keep is not None:
@@ -74,12 +86,15 @@ def measure(
     }
 
 
-def _sessions(world: World, model: Model, makes: Makes, most: int, seed: int) -> dict[str, list[Played]]:
+def _sessions(world: World, model: Model, makes: Makes, most: int, seed: int, draws: int) -> dict[str, list[Played]]:
     """By arm. The arms run side by side, the sessions of one in turn: what fleetlore says is a function of that."""
     tasks = split(world.tasks, seed, MOST_PAST).held_out[:most]
 
     def of_arm(arm: str) -> list[Played]:
-        return [play(world, each, model, makes[arm](each, f"session/{each.id}"), seed_of(seed, each)) for each in tasks]
+        return [
+            play(world, each, model, makes[arm](each, f"session/{each.id}/{draw}"), seed_of(seed, each, draw))
+            for each, draw in product(tasks, range(draws))
+        ]
 
     if not tasks:
         return {}

@@ -56,7 +56,7 @@ def of_states(world: World, past: Past, states: Iterable[State], minus: str) -> 
     """By arm: `n` states; shares, 0..1, of calls that work (`works`: no error, and no mere look-up), are the
     `same_call`, fail in the same words (`same_failure`), would be `right` if handed in, are `copied`, or only look
     something up; of states that are `told` something; `characters` told on average; and the difference to nothing
-    told, of `minus` in `minus_none`, and of both by name.
+    told, of `minus` in `minus_none`, and of the first two and `right` by name.
     """
     by: dict[str, list[State]] = {}
     for state in states:
@@ -76,7 +76,7 @@ def of_states(world: World, past: Past, states: Iterable[State], minus: str) -> 
         values = {name: [float(figure(each)) for each in some] for name, figure in measured.items()}
         report[arm] = {"n": len(some)} | {name: round(float(np.mean(each)), 4) for name, each in values.items()}
         if NONE in by:
-            for name in ("works", "same_call"):
+            for name in ("works", "right", "same_call"):
                 base = [float(measured[name](each)) for each in by[NONE]]
                 report[arm][f"{name}_minus_none"] = _paired([each.task for each in some], values[name], base)
             report[arm]["minus_none"] = report[arm][f"{minus}_minus_none"]
@@ -84,11 +84,12 @@ def of_states(world: World, past: Past, states: Iterable[State], minus: str) -> 
 
 
 def of_sessions(past: Past, sessions: Mapping[str, Sequence[Played]]) -> dict[str, dict[str, Any]]:
-    """By arm: `n` sessions; the share `solved`, copies not counted; means a session of `failed_calls`, of these
-    `known_repeated`, of `tokens` read and written; and the first three minus nothing told.
+    """By arm: `n` sessions; the share `solved`, copies not counted; means a session of `calls`, of `failed_calls`, of
+    these `known_repeated`, of `tokens` read and written; and all of these minus nothing told.
     """
     measured: Mapping[str, Callable[[Played], float]] = {
         "solved": lambda each: each.solved and not past.copied(each.task, each.steps[-1].call),
+        "calls": lambda each: len(each.steps),
         "failed_calls": lambda each: sum(bool(step.ran.error) for step in each.steps),
         "known_repeated": lambda each: sum(past.known(each.task, step) for step in each.steps),
         "tokens": lambda each: each.tokens,

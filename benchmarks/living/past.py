@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks.living.agent import AtStart, Played, Silent, play
+from benchmarks.living.agent import AtStart, LooksFirst, Played, Silent, Told, play
 from benchmarks.living.llm.model import WORKERS, Model
 from benchmarks.living.world import Call, Ran, Task, World, drawn
 from fleetlore.agent.session import Session
@@ -30,17 +30,19 @@ def play_past(world: World, tasks: Sequence[Task], model: Model, seed: int) -> l
     """The sessions, in the order of the tasks."""
 
     def one(task: Task) -> Played:
-        looks = drawn(seed, "looks", task.id) % 2 == 0
-        told = AtStart(world.in_full(task)) if looks and world.first_look is None else Silent()
-        return play(world, task, model, told, seed_of(seed, task), first=world.first_look if looks else None)
+        told: Told = Silent()
+        if drawn(seed, "looks", task.id) % 2 == 0:
+            first = world.first_look
+            told = AtStart(world.in_full(task)) if first is None else LooksFirst(first, whole=False)
+        return play(world, task, model, told, seed_of(seed, task))
 
     with ThreadPoolExecutor(WORKERS) as pool:
         return list(pool.map(one, tasks))
 
 
-def seed_of(seed: int, task: Task) -> int:
-    """The seed of the model's draws at a task, the same in every arm."""
-    return drawn(seed, "draws", task.id) % 2**31
+def seed_of(seed: int, task: Task, draw: int = 0) -> int:
+    """The seed of one of the model's draws at a task, the same in every arm."""
+    return (drawn(seed, "draws", task.id) + 1_000 * draw) % 2**31
 
 
 class Lore:
@@ -77,6 +79,8 @@ class Ours:
     """The advice of fleetlore for a session: see docs/guide/agents.md."""
 
     once = False
+    first: Call | None = None
+    whole = False
 
     def __init__(self, world: World, session: Session) -> None:
         self._world = world

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import NamedTuple
 
 from benchmarks.living.agent import CALLS, Told, opening, propose, reply
 from benchmarks.living.llm.model import WORKERS, Message, Model
 from benchmarks.living.past import seed_of
 from benchmarks.living.world import Call, Ran, Task, World
+
+# Draws of the model from each state: one draw gave 29 % and another 33 % of the same states with the same text.
+DRAWS = 3
 
 Makes = Mapping[str, Callable[[Task, str], Told]]
 
@@ -38,39 +42,47 @@ class _Asked(NamedTuple):
     before: Call
 
 
-def first_calls(world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int) -> list[State]:
-    """In the order of the tasks, and of the arms."""
+def first_calls(world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int, draws: int) -> list[State]:
+    """`draws` calls of each task, in the order of the tasks, the draws and the arms."""
     alone = dict(zip(tasks, _drawn(world, model, [_alone(world, each, seed) for each in tasks]), strict=True))
 
     def states() -> Iterator[_Asked]:
-        for task in tasks:
+        for task, draw in product(tasks, range(draws)):
             for arm, make in makes.items():
-                told = make(task, f"first/{task.id}")
+                told = make(task, f"first/{task.id}/{draw}")
                 text = told.start()
                 told.end(False)
-                yield _Asked(task, arm, text, opening(world, task, text), seed_of(seed, task), alone[task])
+                said = opening(world, task, text, told.first)
+                yield _Asked(task, arm, text, said, seed_of(seed, task, draw), alone[task])
 
     return _answered(world, model, list(states()))
 
 
 def calls_after_failure(
-    world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int, failed_by: Model | None = None
+    world: World,
+    tasks: Sequence[Task],
+    model: Model,
+    makes: Makes,
+    seed: int,
+    draws: int,
+    failed_by: Model | None = None,
 ) -> list[State]:
     """The same for tasks whose first call fails without advice; the failed call is that of `failed_by`, or its own."""
     by = failed_by or model
     first = dict(zip(tasks, _drawn(world, by, [_alone(world, each, seed) for each in tasks]), strict=True))
 
     def states() -> Iterator[_Asked]:
-        for task, call in first.items():
+        for (task, call), draw in product(first.items(), range(draws)):
             ran = world.run(task, call)
             if not ran.error:
                 continue
             for arm, make in makes.items():
-                told = make(task, f"failed/{task.id}")
+                told = make(task, f"failed/{task.id}/{draw}")
                 text = told.start() if told.once else told.after(call, ran)
                 told.end(False)
-                said = [*opening(world, task, ""), ("assistant", str(call)), reply(task, ran, text, CALLS - 1)]
-                yield _Asked(task, arm, text, said, seed_of(seed, task) + 1, call)
+                began = opening(world, task, "", told.first)
+                said = [*began, ("assistant", str(call)), reply(task, ran, text, CALLS - 1)]
+                yield _Asked(task, arm, text, said, seed_of(seed, task, draw) + 1, call)
 
     return _answered(world, model, list(states()))
 

@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.living.agent import AtStart, Silent, play
-from benchmarks.living.arms import ARMS
+from benchmarks.living.agent import AtStart, LooksFirst, Played, Silent, Step, play
+from benchmarks.living.arms import ARMS, episode
 from benchmarks.living.command import chosen, measure
 from benchmarks.living.figures import Past, of_states
 from benchmarks.living.llm.model import Answer, Answers, Message, Model
 from benchmarks.living.past import pinned
 from benchmarks.living.sql.world import Question, SqlWorld
-from benchmarks.living.states import State
+from benchmarks.living.states import DRAWS, State
 from benchmarks.living.world import Call, Ran, parsed, split
 from fleetlore.advice.provenance import fenced, new_nonce
 from fleetlore.errors import ConfigError, ModelUnavailable
@@ -37,7 +37,7 @@ def test_a_model_that_reads_is_told_from_one_that_does_not(world: SqlWorld, tmp_
     first, after = report["first_call"], report["after_failure"]
     assert first["none"]["works"] == 0 and first["full"]["works"] == 1
     assert first["full"]["minus_none"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
-    assert first["full"]["n"] == 6 and first["full"]["characters"] > 0 and first["full"]["copied"] == 0
+    assert first["full"]["n"] == 6 * DRAWS and first["full"]["characters"] > 0 and first["full"]["copied"] == 0
     assert after["none"]["same_failure"] == 1 and after["full"]["same_failure"] == 0
     assert after["none"]["same_call"] == 1 and after["full"]["same_call"] == 0
     assert after["full"]["minus_none"]["mean"] == -1.0
@@ -78,6 +78,44 @@ def test_every_arm_runs(world: SqlWorld, tmp_path: Path) -> None:
         assert part["placebo"]["characters"] == pytest.approx(part["ours"]["characters"], abs=0.5)
 
 
+def test_who_looks_first_reads_the_whole_schema_before_the_first_call(world: SqlWorld, tmp_path: Path) -> None:
+    with Scripted(reads_what_it_is_told, tmp_path / "answers.db") as model:
+        report = measure(world, model, ("none", "look first"), states=6, sessions=2, seed=0)
+    for part in ("first_call", "after_failure"):
+        assert (report[part]["none"]["right"], report[part]["look first"]["right"]) == (0, 1)
+        assert report[part]["look first"]["right_minus_none"]["mean"] == 1.0
+    assert report["sessions"]["look first"]["calls"] == 2, "the look-up is a call that it needs"
+
+
+def test_a_world_without_a_look_up_has_no_arm_that_looks_first(world: SqlWorld, tmp_path: Path) -> None:
+    world.first_look = None
+    with Scripted(reads_nothing, tmp_path / "answers.db") as model:
+        report = measure(world, model, ("none", "look first"), states=2, sessions=0, seed=0)
+    assert tuple(report["first_call"]) == ("none",)
+
+
+def test_every_arm_reads_the_past_as_the_fleet_learned_it(world: SqlWorld) -> None:
+    call, whole = Call("sql", "SELECT 1 -- " + "x" * 400), "column " * 200
+    played = Played(world.tasks[0], "", (Step(call, Ran(whole[:80], whole=whole)),), 0)
+    assert str(call) in episode(played) and whole in episode(played)
+
+
+def test_each_state_is_drawn_several_times(world: SqlWorld, tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    class Seeds(Scripted):
+        def _ask(self, asked: dict[str, Any], grammar: str) -> Answer:
+            seeds.append(asked["seed"])
+            return super()._ask(asked, grammar)
+
+    with Seeds(reads_nothing, tmp_path / "answers.db") as model:
+        past = measure(world, model, ("none",), states=0, sessions=0, seed=0)["past"]["sessions"]
+        before = set(seeds)
+        report = measure(world, model, ("none",), states=1, sessions=0, seed=0)
+    assert past and report["first_call"]["none"]["n"] == DRAWS >= 3
+    assert len(set(seeds) - before) == 2 * DRAWS
+
+
 def test_half_of_each_place_is_held_out(world: SqlWorld) -> None:
     past, held_out = split(world.tasks, 0, 8)
     for some in (past, held_out):
@@ -116,7 +154,8 @@ def test_a_call_is_held_once(world: SqlWorld, tmp_path: Path) -> None:
         played = play(world, world.tasks[0], model, Holds(""), 0)
         (step,) = played.steps
         assert step.before and played.solved
-        alone = play(world, world.tasks[0], model, Silent(), 0, first=world.first_look)
+        assert world.first_look is not None
+        alone = play(world, world.tasks[0], model, LooksFirst(world.first_look, whole=True), 0)
     assert alone.solved and str(alone.steps[0].call) == "sql: SELECT sql FROM sqlite_master"
 
 

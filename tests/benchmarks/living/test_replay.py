@@ -22,7 +22,7 @@ def test_what_a_real_model_did_is_counted_again(tmp_path: Path) -> None:
     file = tmp_path / "answers.db"
     shutil.copy(ANSWERS, file)
     with Model("qwen2.5-coder-1.5b", Answers(file), "http://127.0.0.1:9") as nobody:
-        report = measure(SqlWorld(WORLD), nobody, ("none", "full"), states=24, sessions=0, seed=0)
+        report = measure(SqlWorld(WORLD), nobody, ("none", "full"), states=24, sessions=0, seed=0, draws=1)
         assert nobody.asked == 0
     first, after = report["first_call"], report["after_failure"]
     assert report["past"]["sessions"] == 64 and first["none"]["n"] == 24
