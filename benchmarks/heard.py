@@ -14,7 +14,7 @@ is counted by its source (`fleetlore.advice.sources`) and by log.
 | what brings names | the next call of the tool that worked has one of them, which the session had not seen |
 | any other | it holds all words of that call which the session had not seen; where there are none, nothing is counted |
 
-Calls of the log that no agent makes (`models.backtest.heard.PSEUDO`) count neither as calls nor as failures, and
+Calls of the log that no agent makes (`models.backtest.PSEUDO`) count neither as calls nor as failures, and
 what is shown at them is counted apart. `--golden FILE` writes every shown text, one line each, sorted: session, call,
 moment, source, text as JSON. Two trees that show the same write the same file.
 """
@@ -42,8 +42,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.words import names_of
-from models.backtest.heard import Call, CallLog, Heard, Shown, Told, Turn, plain_text
-from models.backtest.report import split
+from models.backtest import Call, CallLog, Heard, Shown, Told, Turn, plain_text, split
 from streams.offline.hear import hear
 from streams.offline.memory_pipeline import run_logs
 

@@ -23,7 +23,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.wire.events import BATCH_HEADERS
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Feedback, Trajectory
-from models.judge.chain import JudgeChain
+from models.judge import JudgeChain
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Record, Values

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Generic, Literal, Self
 
 from aiokafka import AIOKafkaProducer
@@ -25,13 +26,13 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
+from fleetlore.files import write_whole
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.adapter_manifest import CALLS, CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
 from fleetlore.wire.topics import topic
-from sinks.local_mirror import LocalMirror
 
-__all__ = ["AdapterPublisher"]
+__all__ = ["AdapterPublisher", "LocalMirror"]
 
 _KEY_ID = re.compile("[0-9a-f]{16}")
 _KEPT_VERSIONS = 32
@@ -345,3 +346,40 @@ def _take(registry: RegistryView[Manifest], name: str, key: bytes, value: bytes 
     # Agents would refuse it, so it is no version.
     with contextlib.suppress(AdapterRefused):
         registry.take(name, key, value)
+
+
+class LocalMirror:
+    """Published versions as files of one process.
+
+        FOLDER/TENANT/ADAPTER/VERSION.weights   the weights as on the topic: themselves or a reference
+        FOLDER/TENANT/ADAPTER/VERSION.json      the signed manifest
+        FOLDER/TENANT/ADAPTER/CHANNEL.pointer   the signed pointer
+        FOLDER/TENANT/KIND-WHAT.revoked         a signed revocation
+
+    Files are private to the owner and written atomically.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def records(self, tenant: str, adapter: str) -> Iterator[tuple[str, bytes, bytes]]:
+        """Yield all (topic, key, value), unverified. Skip versions without a manifest."""
+        folder = self.folder / tenant / adapter
+        for manifest in sorted(folder.glob("*.json")):
+            yield "adapters.manifests", f"{adapter}/{manifest.stem}".encode(), manifest.read_bytes()
+            yield "adapters.weights", manifest.stem.encode(), manifest.with_suffix(".weights").read_bytes()
+        for pointer in folder.glob("*.pointer"):
+            yield "adapters.pointers", f"{adapter}/{pointer.stem}".encode(), pointer.read_bytes()
+        for revocation in sorted(folder.parent.glob("*.revoked")):
+            yield "adapters.pointers", REVOKED.encode(), revocation.read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        file = self.folder / name
+        for folder in reversed((file.parent, *file.parent.parents)):
+            if not folder.exists():
+                folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would create parents with the umask's mode
+        write_whole(file, data)
+
+    def drop(self, tenant: str, adapter: str, version: str) -> None:
+        for suffix in ("json", "weights"):
+            (self.folder / tenant / adapter / f"{version}.{suffix}").unlink(missing_ok=True)

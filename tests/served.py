@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fleetlore.http_server.gate import HttpLimits, Listener, listen
-from fleetlore.http_server.server import server
+from fleetlore.http_server import HttpLimits, Listener, listen, server
 
 __all__ = ["serving"]
 

@@ -26,7 +26,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.read import TRAJECTORIES, read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
-from models.backtest.heard import Call
+from models.backtest import Call
 from streams.offline.hear import call_log
 
 

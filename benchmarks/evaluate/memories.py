@@ -21,7 +21,7 @@ from fleetlore.errors import ModelUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.words import names_of
-from models.backtest.heard import Call
+from models.backtest import Call
 from streams.offline.hear import call_log
 
 # Stated chance of a failure that is certain: an agent may misread it.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from fleetlore.transcripts.session import LoggedSession
-from models.backtest.heard import CallLog
+from models.backtest import CallLog
 from streams.offline.hear import call_log
 
 Task = tuple[str, str]  # source, task

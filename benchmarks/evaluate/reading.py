@@ -32,7 +32,7 @@ from benchmarks.evaluate.recall import Note, Recall, Story, within_budget
 from fleetlore.advice.gate import Tip
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.words import names_of
-from models.backtest.heard import plain_text
+from models.backtest import plain_text
 
 SAME_FAILED = 0.1
 SAME_SOLVED = 20.0

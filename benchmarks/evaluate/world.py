@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.transcripts.session import LoggedSession
-from models.backtest.heard import Call
+from models.backtest import Call
 
 OWN = 4.0
 SOLVED = 1.0

@@ -28,8 +28,7 @@ from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Trajectory, encode
 from models.distil.distiller import distil
-from models.judge.chain import JudgeChain
-from models.judge.session_state import SessionState
+from models.judge import JudgeChain, SessionState
 from models.memory.bottom_k import SessionCounts
 from models.memory.candidate import Candidate, is_unconfirmed
 from models.memory.identities import without_identities

@@ -35,7 +35,7 @@ from fleetlore.wire.events import ARGUMENTS, CONTENT, ERROR_MESSAGE, GOAL, MAX_B
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from fleetlore.words import words
 from models.distil.distiller import distil
-from models.judge.chain import gave_up
+from models.judge import gave_up
 from models.llm.judge import recording
 from models.memory import quality
 from models.memory.identities import identities

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fleetlore.cli import adapters, dead_letters, install, lore, mcp, relay, transcripts
+from fleetlore.cli import adapters, dead_letters, install, lore, relay, transcripts
 from fleetlore.cli.options import group
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
@@ -69,7 +69,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH},
     )
     app.callback()(_root)
-    for each in (lore, adapters, dead_letters, mcp, transcripts, install, relay):
+    for each in (lore, adapters, dead_letters, transcripts, install, relay):
         each.register(app)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         _load(app, entry)

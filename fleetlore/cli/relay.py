@@ -1,4 +1,4 @@
-"""Run `relay` and `topics schema`: agents in any language join over HTTP, or write to the topics."""
+"""Run `relay`, `mcp`, `mcp-proxy` and `topics schema`: agents join without code changes, in any language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, command, connection, extra, group
+from fleetlore.cli.options import Broker, Data, Joined, command, connection, extra, group
 from fleetlore.cli.output import print_json
 from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
@@ -21,7 +21,9 @@ from fleetlore.loopback import is_loopback, without_pages
 from fleetlore.wire.principals import ANYONE, principal_of, signs_as
 
 if TYPE_CHECKING:
-    from fleetlore.http_server.gate import Listener
+    from starlette.types import ASGIApp
+
+    from fleetlore.http_server import Listener
     from fleetlore.relay.requests import Tokens
 
 
@@ -39,7 +41,9 @@ def _url(name: str, help: str) -> Any:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(relay)
+    for each in (relay, mcp):
+        app.command()(each)
+    app.command("mcp-proxy")(mcp_proxy)
     topics = group(app, "topics")
     topics.info.help = "Describe the topics of a broker."  # the server's commands change it
     topics.command("schema")(schema)
@@ -88,8 +92,7 @@ def relay(
     if tokens is None and signed == ANYONE:
         raise ConfigError("a relay that signs what its callers say has to tell them apart: give --tokens")
     with extra("relay", "`relay` needs"):
-        from fleetlore.http_server.gate import listen
-        from fleetlore.http_server.server import serve_http
+        from fleetlore.http_server import listen, serve_http
         from fleetlore.relay.app import relay_app
         from fleetlore.relay.requests import read_tokens
     from fleetlore.agent.fleet import Fleet
@@ -130,7 +133,7 @@ def address(text: str) -> tuple[str, int]:
 @contextmanager
 def _unix_socket(path: Path) -> Iterator[Listener]:
     """Listen on a socket for this user and its group. Replace the socket of a killed relay."""
-    from fleetlore.http_server.gate import Listener
+    from fleetlore.http_server import Listener
 
     with Listener(socket.AF_UNIX) as made:
         try:
@@ -163,3 +166,99 @@ def schema(
     if topic is not None and topic not in SCHEMAS:
         raise typer.BadParameter(f"agents write and read {', '.join(SCHEMAS)}", param_hint="TOPIC")
     print_json(asyncapi() if topic is None else json_schema(topic))
+
+
+_NEED = "the MCP commands need"
+_Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Name of the agent whose calls these are.")]
+_Port = Annotated[
+    int | None, typer.Option("--port", min=1, max=65535, help="Serve streamable HTTP at 127.0.0.1:PORT/mcp.")
+]
+
+
+@command
+def mcp(joined: Joined, port: _Port = None, agent: _Agent = "mcp") -> None:
+    """Serve the lore over MCP.
+
+    It serves advise, report, end and search on stdin and stdout, or with --port over HTTP.
+    """
+    _log_to_stderr()
+    of_fleet = joined.fleet()
+    from fleetlore.agent.fleet import Fleet
+
+    with extra("mcp", _NEED):
+        from fleetlore.join.mcp.server import lore_server
+
+    async def serve() -> None:
+        async with Fleet(agent, **of_fleet) as fleet:
+            with lore_server(fleet) as server:
+                if port is None:
+                    await server.run_stdio_async()
+                else:
+                    await serve_here(server.streamable_http_app(), port, "the lore at http://{}/mcp")
+
+    asyncio.run(serve())
+
+
+@command
+def mcp_proxy(
+    joined: Joined,
+    started: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND...", help="Command of an MCP server on stdin and stdout.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Address of an MCP server over streamable HTTP; takes --port too.")
+    ] = None,
+    port: _Port = None,
+    agent: _Agent = "mcp",
+    goal: Annotated[str, typer.Option("--goal", help="The agent's goal in words.")] = "",
+    task: Annotated[
+        str, typer.Option("--task", help="Name of the kind of task; sessions of one task are compared.")
+    ] = "",
+) -> None:
+    """Run between an agent and any MCP server.
+
+    It records the calls of the server's tools and adds advice after a failure.
+    """
+    if bool(started) == bool(url):
+        raise typer.BadParameter("give `-- COMMAND...` or --url URL")
+    if (port is None) != (url is None):
+        raise typer.BadParameter("--url and --port belong together: the proxy serves HTTP where the server does")
+    _log_to_stderr()
+    of_fleet = joined.fleet()
+    if started:
+        from fleetlore.agent.blocking import BlockingFleet
+        from fleetlore.join.mcp.proxy import run_command
+
+        with BlockingFleet(agent, **of_fleet) as fleet, fleet.session(goal, task) as session:
+            code = run_command(started, session)
+        raise typer.Exit(code)
+    from fleetlore.agent.fleet import Fleet
+
+    with extra("mcp", _NEED):
+        from fleetlore.join.mcp.http_proxy import forwarding_app
+
+    async def forward() -> None:
+        assert url is not None and port is not None
+        async with Fleet(agent, **of_fleet) as fleet:
+            await serve_here(forwarding_app(fleet, url, goal=goal, task=task), port, f"{url} at http://{{}}/mcp")
+
+    asyncio.run(forward())
+
+
+async def serve_here(app: ASGIApp, port: int, what: str) -> None:
+    """Serve an ASGI application on this machine alone, and to no page in its browser.
+
+    Args:
+        what: is said to be served once the port is taken, with `{}` for its address.
+    """
+    from fleetlore.http_server import listen, serve_http
+    from fleetlore.loopback import without_pages
+
+    sockets = listen("127.0.0.1", port)
+    typer.echo(f"serves {what.format(f'127.0.0.1:{port}')}; Ctrl-C stops it", err=True)
+    await serve_http(without_pages(app), sockets)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.WARNING, format="fleetlore: %(message)s")
+    logging.getLogger("mcp").setLevel(logging.ERROR)  # clients can trigger its warnings at will

@@ -21,16 +21,6 @@ from itertools import product
 
 from fleetlore.redact.columns import COLUMN_RULES
 from fleetlore.redact.detectors import BY_SHAPE, FORMS
-from fleetlore.redact.disguised import (
-    BASE64,
-    BASE64_NEEDLES,
-    BASE64_SHAPE,
-    COLOURING,
-    HIDING,
-    decoded,
-    masked_again,
-    uncovered,
-)
 from fleetlore.redact.named_values import (
     AGAIN_WORDS,
     BETWEEN,
@@ -43,7 +33,17 @@ from fleetlore.redact.named_values import (
     form_rule,
     mask_of,
 )
-from fleetlore.redact.prefilter import Needles
+from fleetlore.redact.prefilter import (
+    BASE64,
+    BASE64_NEEDLES,
+    BASE64_SHAPE,
+    COLOURING,
+    HIDING,
+    Needles,
+    decoded,
+    masked_again,
+    uncovered,
+)
 
 __all__ = ["KINDS", "fold", "may_hold_secret", "redact", "suspects"]
 

@@ -17,7 +17,7 @@ from fleetlore.advice.advice import Advice
 from fleetlore.advice.tool_facts import facts_of_tools
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
-from fleetlore.http_server.server import PROBLEM
+from fleetlore.http_server import PROBLEM
 from fleetlore.join.conversations import Conversations
 from fleetlore.recall.index import LoreIndex
 from fleetlore.refusals import refusals, refused

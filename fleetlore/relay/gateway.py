@@ -24,13 +24,12 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.join.conversations import Conversation, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Body, Dialect
-from fleetlore.join.upstream import upstream_client
+from fleetlore.join.mcp.http_proxy import upstream_client
 from fleetlore.refusals import refused
 from fleetlore.relay.api import body_of
 from fleetlore.relay.requests import OWN_HEADERS, Caller
 from fleetlore.relay.sessions import Member
-from fleetlore.wire.decode import read_json
-from fleetlore.wire.rewrite import rewritten
+from fleetlore.wire.decode import read_json, rewritten
 
 __all__ = ["About", "Gateway", "tell"]
 

@@ -4,6 +4,8 @@ msgspec itself also raises RecursionError for values that are nested too deep, a
 no UTF-8. A follower of a topic that expects neither would meet the same record again after every restart.
 
 Our own records are read by `json_reader`. JSON that other makers wrote is read by `read_json`, which loses nothing.
+`rewritten` changes such a text in a few places and passes on all other bytes as they came: decoding and encoding again
+would change integers beyond 64 bits, half surrogate pairs, NaN and how floats are written.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-__all__ = ["json_reader", "json_text", "mended_json", "msgpack_reader", "read_json", "well_formed"]
+__all__ = ["json_reader", "json_text", "mended_json", "msgpack_reader", "read_json", "rewritten", "well_formed"]
 
 T = TypeVar("T")
 # Python refuses to read an integer of more digits.
@@ -102,3 +105,35 @@ def _reader(form: Literal["json", "msgpack"], kind: Any) -> Callable[[Any], Any]
             raise msgspec.DecodeError(str(error)) from None
 
     return read
+
+
+def rewritten(given: bytes, changed: Any) -> bytes:
+    """The JSON text `given`, with the changes that were made to its value from `read_json`. Members of objects may be
+    added and replaced, and elements be replaced and added at one end of a list. Bytes that are no text become U+FFFD. A
+    text that is nested too deep to be written again comes back without the changes."""
+    before = read_json(given)
+    with suppress(msgspec.DecodeError, UnicodeError, RecursionError):  # strict readers do not take it
+        return msgspec.json.encode(_merged(msgspec.Raw(given), before, changed))
+    with suppress(ValueError, RecursionError):
+        members = json.loads(json_text(given), strict=False)
+        return json.dumps(_merged(members, before, changed), separators=(",", ":")).encode()
+    return given
+
+
+def _merged(given: Any, before: Any, after: Any) -> Any:
+    if before == after:
+        return given
+    if isinstance(before, dict) and isinstance(after, dict):
+        members = msgspec.json.decode(given, type=dict[str, msgspec.Raw]) if isinstance(given, msgspec.Raw) else given
+        names = {well_formed(name): name for name in members}
+        return {
+            names.get(name, name): _merged(members[names[name]], before[name], value) if name in before else value
+            for name, value in after.items()
+        }
+    if isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):
+        elements = msgspec.json.decode(given, type=list[msgspec.Raw]) if isinstance(given, msgspec.Raw) else given
+        more = len(after) - len(before)
+        start = more if before and before[0] != after[0] else 0
+        kept = zip(elements, before, after[start:], strict=False)
+        return [*after[:start], *(_merged(*each) for each in kept), *after[start + len(before) :]]
+    return after

@@ -18,7 +18,7 @@ import orjson
 from fleetlore.config import Settings
 from fleetlore.stats.hashing import drawn
 from fleetlore.wire.trajectory import Step, Trajectory, Verdict
-from models.judge.session_state import Opinion
+from models.judge import Opinion
 from models.llm.client import Answers, Client, Observe
 
 __all__ = ["LlmJudge"]

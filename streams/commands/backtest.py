@@ -40,7 +40,7 @@ def backtest(
     (both new), and K (another session of a known agent on a known task). 22,000 sessions take minutes.
     """
     from fleetlore.transcripts.read import read_sessions
-    from models.backtest.report import split
+    from models.backtest import split
 
     say("reading the logs")
     report = asyncio.run(_report(*split(read_sessions(data), seed, share), seed))
@@ -51,7 +51,7 @@ def backtest(
 
 
 async def _report(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int) -> dict[str, Any]:
-    from models.backtest.report import advice_rows, known_errors
+    from models.backtest import advice_rows, known_errors
     from streams.offline.hear import call_log, hear
     from streams.offline.memory_pipeline import run_logs
 

@@ -37,8 +37,7 @@ def console(
     It runs until Ctrl-C.
     """
     settings = with_key(stack.settings, stack.data)
-    from fleetlore.http_server.gate import listen
-    from fleetlore.http_server.server import serve_http
+    from fleetlore.http_server import listen, serve_http
     from fleetlore.loopback import is_loopback
     from streams.console.actions import Actions
     from streams.console.pages import Console

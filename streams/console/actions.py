@@ -1,4 +1,7 @@
-"""Carry out decisions made on the page: hide lore, distrust an agent, choose an adapter version.
+"""Decide who may see the page, and carry out decisions made on it: hide lore, distrust an agent, choose a version.
+
+On loopback, every local user may see it and act. Elsewhere the page requires a token once and keeps it in a cookie. An
+action must also come from the page itself, so that another page in the same browser cannot send it.
 
 Each is the command of the same name (`fleetlore revoke`, `fleetlore distrust`, `fleetlore adapters
 rollback|pin|unpin|revoke`). The author and the reason go to the fleet's log and to this process' log.
@@ -7,19 +10,25 @@ rollback|pin|unpin|revoke`). The author and the reason go to the fleet's log and
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from fleetlore.config import Settings
 from fleetlore.errors import FleetloreError
+from fleetlore.loopback import is_loopback
 from fleetlore.redact.redact import redact
 from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.lore import Decision, DecisionKind
 from sinks.adapter_publisher import AdapterPublisher
 from streams.offline.operator_word import decide, reconsider
 
-__all__ = ["Actions"]
+__all__ = ["LIVE", "Access", "Actions"]
 
 log = logging.getLogger(__name__)
 
@@ -107,3 +116,64 @@ class Actions:
 
 def _lore(kind: str) -> DecisionKind | None:
     return next((each for each in _OF_LORE if each == kind), None)
+
+
+_COOKIE = "fleetlore_console"
+# A probe has neither token nor host name, and learns only that the page answers.
+LIVE = "/livez"
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_HEADERS = {
+    # Load only the page's own files, because it shows agents' texts.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # Under `no-referrer`, browsers send `Origin: null` even from the page's own forms.
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Access:
+    """Args: token: the required token; None on loopback."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    async def __call__(self, request: Request, answer: _Handler) -> Response:
+        """Middleware that refuses requests without access."""
+        response = self._refusal(request) or await answer(request)
+        response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})
+        return response
+
+    def _refusal(self, request: Request) -> Response | None:
+        if request.url.path == LIVE:
+            return None
+        host = request.url.hostname or ""
+        if self._token is None and not is_loopback(host):
+            # A foreign name that resolves to this address (DNS rebinding) would count as the page's own.
+            return PlainTextResponse(f"this page is not served as {host!r}", 421)
+        if request.method not in _SAFE_METHODS and not self._is_own(request):
+            return PlainTextResponse("an action has to come from the page itself", 403)
+        if self._token is None:
+            return None
+        given = request.query_params.get("token")
+        if given is not None and request.method == "GET" and self._matches(given):
+            response = RedirectResponse(request.url.path, 303)
+            response.set_cookie(_COOKIE, given, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+            return response
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if self._matches(bearer) or self._matches(request.cookies.get(_COOKIE, "")):
+            return None
+        return PlainTextResponse("open the address that `fleetlore console` printed, with its token", 401)
+
+    def _matches(self, given: str) -> bool:
+        return self._token is not None and hmac.compare_digest(given.encode(), self._token.encode())
+
+    @staticmethod
+    def _is_own(request: Request) -> bool:
+        origin = request.headers.get("origin")
+        return origin is not None and urlsplit(origin).netloc == request.headers.get("host")

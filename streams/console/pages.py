@@ -30,8 +30,7 @@ from fleetlore.stats.health import failed_of, figure, tools_of
 from fleetlore.wire.lore import PATTERN_LEVELS, Decision
 from fleetlore.words import count
 from streams.console import blocks
-from streams.console.access import LIVE, Access
-from streams.console.actions import Actions
+from streams.console.actions import LIVE, Access, Actions
 from streams.console.sessions import SeenSession, agents_of
 from streams.console.sources import Snapshot, Sources
 

@@ -31,7 +31,7 @@ from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import Principals, principal_of
 from fleetlore.wire.topics import topic
-from models.judge.session_state import SessionState
+from models.judge import SessionState
 from sinks.milvus import row_id
 from streams.console.sessions import SeenSession, SeenSessions
 from streams.stage.operators import Erased

@@ -18,7 +18,7 @@ from fleetlore.stats.hashing import stable_hash, user_hash
 from fleetlore.wire.incoming import FEEDBACK, STARTED, Incoming
 from fleetlore.wire.principals import principal_of, review_key, session_key
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
-from models.judge.session_state import SessionState
+from models.judge import SessionState
 from streams.stage.base import Effects, ListedStore, Record
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from streams.stages.s1_sessions.parse import read_events

@@ -14,7 +14,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
-from models.backtest.heard import Call, CallLog, Heard, Told, told
+from models.backtest import Call, CallLog, Heard, Told, told
 from streams.offline.memory_pipeline import MemoryPipeline, OfflineRun
 
 __all__ = ["call_log", "hear"]

@@ -24,7 +24,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.judge.session_state import SessionState
+from models.judge import SessionState
 from sinks.collections import COLLECTIONS, Found, drop_version, look_at_collections, make_live
 from sinks.milvus import MilvusStore
 from streams.offline.backfill import Backfill

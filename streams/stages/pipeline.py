@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.wire.principals import Principals
-from models.judge.chain import JudgeChain
+from models.judge import JudgeChain
 from sinks.metrics import Metrics
 from streams.stage.base import ListedStore, Stage
 from streams.stage.operators import Operators

@@ -26,8 +26,7 @@ from fleetlore.wire.principals import review_key, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode
 from models.distil.distiller import distil
-from models.judge.chain import JudgeChain
-from models.judge.session_state import Opinion, SessionState
+from models.judge import JudgeChain, Opinion, SessionState
 from models.memory.identities import without_identities
 from sinks.metrics import Metrics
 from sinks.milvus import row_id

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks.heard import Utterance, app, census, is_right, renamed, utterances
 from fleetlore.advice.sources import SOURCES
 from fleetlore.transcripts.session import LoggedSession
-from models.backtest.heard import Call, Shown, Told
+from models.backtest import Call, Shown, Told
 from tests.models.backtest.made import SILENT, call, heard, log
 
 FAILED = call("SELECT a FROM items", error="Table 'shop.items' doesn't exist")

@@ -20,8 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from fleetlore.errors import ConfigError
-from fleetlore.http_server.gate import HttpLimits, Listener, listen
-from fleetlore.http_server.server import PROBLEM
+from fleetlore.http_server import PROBLEM, HttpLimits, Listener, listen
 from fleetlore.refusals import refusals, refused
 from tests.fleetlore.relay.test_command import make_certificate
 from tests.served import serving
@@ -392,8 +391,8 @@ async def test_a_client_that_goes_away_leaves_no_trace(clients: list[Client], ca
 FEW_FILES = """
 import asyncio, resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), 600))
-from fleetlore.http_server.gate import listen
-from fleetlore.http_server.server import server
+from fleetlore.http_server import listen
+from fleetlore.http_server import server
 from starlette.applications import Starlette
 async def main():
     listening = listen("127.0.0.1", 0)
@@ -448,4 +447,4 @@ def test_every_listener_is_of_this_kit() -> None:
     servers = re.compile(r"^ *(import|from) (uvicorn|hypercorn|granian|aiohttp|http\.server|socketserver)\b", re.M)
     files = (path for package in ("fleetlore", "models", "sinks", "streams") for path in (ROOT / package).rglob("*.py"))
     found = {str(path.relative_to(ROOT)) for path in files if servers.search(path.read_text())}
-    assert found == {"fleetlore/http_server/server.py", "sinks/health_endpoint.py"}
+    assert found == {"fleetlore/http_server.py", "sinks/health_endpoint.py"}

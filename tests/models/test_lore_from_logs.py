@@ -12,7 +12,7 @@ from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.distil.distiller import distil
-from models.judge.chain import JudgeChain, RulesJudge
+from models.judge import JudgeChain, RulesJudge
 from models.memory.item_state import ItemState
 from streams.offline.memory_pipeline import run_logs
 

@@ -11,8 +11,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Feedback
-from models.judge.chain import JudgeChain
-from models.judge.session_state import SessionState
+from models.judge import JudgeChain, SessionState
 from streams.commands.acls import accesses
 from tests import build as sessions
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline

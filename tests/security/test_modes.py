@@ -10,7 +10,7 @@ import yaml
 
 from fleetlore.adapters.signatures import create_signing_key
 from models.llm.client import Answers
-from sinks.local_mirror import LocalMirror
+from sinks.adapter_publisher import LocalMirror
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 

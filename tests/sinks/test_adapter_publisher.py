@@ -28,8 +28,7 @@ from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, RetrievalManifest, Revocation, in_cohort
 from fleetlore.wire.topics import topic
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from sinks.local_mirror import LocalMirror
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
 from tests.doubles.mock_cluster import MockCluster
 
 Kind = type[AdapterManifest]

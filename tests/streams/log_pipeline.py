@@ -20,7 +20,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
-from models.judge.chain import JudgeChain
+from models.judge import JudgeChain
 from models.llm.judge import LlmJudge
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, POSITION, json_arrays

@@ -9,7 +9,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key
-from models.judge.session_state import SessionState
+from models.judge import SessionState
 from sinks.milvus import MilvusStore, row_id
 from streams.offline.erase import Erasing, erase
 from streams.offline.erase_search import Wanted

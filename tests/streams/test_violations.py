@@ -6,7 +6,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory
 from models.distil.distiller import distil
-from models.judge.chain import JudgeChain
+from models.judge import JudgeChain
 from streams.offline.memory_pipeline import MemoryPipeline
 from tests import build as sessions
 

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -25,10 +27,9 @@ from starlette.routing import Route
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.join.mcp.proxy import McpCalls
-from fleetlore.join.upstream import upstream_client
 from fleetlore.wire.decode import read_json
 
-__all__ = ["forwarding_app"]
+__all__ = ["forwarding_app", "upstream_client"]
 
 # A client that keeps to no connection names what it does by our own header, which does not go on.
 _SESSION, _OURS = "mcp-session-id", "fleetlore-session"
@@ -172,3 +173,8 @@ async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], N
     finally:
         over()
         await answer.aclose()
+
+
+def upstream_client(**options: Any) -> httpx2.AsyncClient:
+    """Return a client without a cookie jar: a cookie that answers one caller must not go with another's request."""
+    return httpx2.AsyncClient(cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())), **options)

@@ -25,8 +25,7 @@ from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
 from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.transcripts.verdict import text_of_content, verdict_of
-from fleetlore.wire.decode import read_json
-from fleetlore.wire.rewrite import rewritten
+from fleetlore.wire.decode import read_json, rewritten
 
 __all__ = ["McpCalls", "run_command"]
 

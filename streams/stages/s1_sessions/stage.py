@@ -27,7 +27,7 @@ from fleetlore.wire.incoming import FEEDBACK, Data, Incoming
 from fleetlore.wire.principals import Principals, principal_of, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode
-from models.judge.session_state import SessionState
+from models.judge import SessionState
 from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter

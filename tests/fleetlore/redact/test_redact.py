@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.secrets import planted_secrets
 from benchmarks.security.corpora import matching
 from fleetlore.redact import redact as redaction
-from fleetlore.redact.disguised import masked_again, uncovered
+from fleetlore.redact.prefilter import masked_again, uncovered
 from fleetlore.redact.redact import KINDS, may_hold_secret, redact, suspects
 from fleetlore.redact.values import redact_value
 from fleetlore.redact.vendor_forms import VENDOR_FORMS

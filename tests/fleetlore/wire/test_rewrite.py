@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from fleetlore.wire.decode import read_json
-from fleetlore.wire.rewrite import rewritten
+from fleetlore.wire.decode import read_json, rewritten
 from tests.fleetlore.wire.test_decode import odd_texts, odd_values
 
 ODD = b'{"id": 18446744073709551617, "n": 1.10, "e": 1E5, "s": "\\u00e9\\/", "m": ["a"], "x": {"y":  2}}'

@@ -1,7 +1,7 @@
 """Small made-up sessions, and the advice that their agents got."""
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from models.backtest.heard import Call, CallLog, Heard, Told
+from models.backtest import Call, CallLog, Heard, Told
 
 SILENT = Told(risk=None, warned=False, named=None, way_out="", text="")
 

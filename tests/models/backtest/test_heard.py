@@ -1,6 +1,6 @@
 import pytest
 
-from models.backtest.heard import FAILED, FIRST, WORKED
+from models.backtest import FAILED, FIRST, WORKED
 from tests.models.backtest.made import call, heard, log
 
 

@@ -4,8 +4,7 @@ from fleetlore.advice.advice import Advice
 from fleetlore.advice.gate import Tip
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.names import FailureKind
-from models.backtest.heard import CallLog, told
-from models.backtest.report import advice_rows, asked, hit_rate, known_errors, slices_of, split, ways_out
+from models.backtest import CallLog, advice_rows, asked, hit_rate, known_errors, slices_of, split, told, ways_out
 from tests.models.backtest.made import SILENT, call, heard, log
 
 GONE = "KeyError: 'cars'"

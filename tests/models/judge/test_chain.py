@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from fleetlore.wire.trajectory import Feedback, Step, Trajectory
-from models.judge.chain import FeedbackJudge, JudgeChain, RewardJudge, RulesJudge
+from models.judge import FeedbackJudge, JudgeChain, RewardJudge, RulesJudge
 from tests import build as sessions
 
 

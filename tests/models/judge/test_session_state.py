@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire.trajectory import DIGEST_BYTES, Feedback, Step, Trajectory, Verdict
-from models.judge.session_state import MAX_TAUGHT, Opinion, SessionState
+from models.judge import MAX_TAUGHT, Opinion, SessionState
 from models.memory.candidate import Candidate
 from tests import build as sessions
 from tests.candidates import candidate

@@ -4,7 +4,7 @@ from typing import Any
 
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
-from models.judge.session_state import SessionState
+from models.judge import SessionState
 from streams.console.sources import Judged, Snapshot
 
 HOUR = 3600.0

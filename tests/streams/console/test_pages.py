@@ -16,7 +16,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.loopback import is_loopback
 from fleetlore.wire.lore import Decision, Pattern
 from fleetlore.wire.principals import session_key
-from models.judge.session_state import SessionState
+from models.judge import SessionState
 from streams.console.pages import Console
 from streams.console.sessions import SeenSession
 from tests.build import call, trajectory

@@ -14,8 +14,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
-from sinks.local_mirror import LocalMirror
+from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
 from streams.offline.erase import has_learned, learned_versions
 from streams.offline.erase_search import Found, OnTopic
 

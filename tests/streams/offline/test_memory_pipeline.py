@@ -61,7 +61,7 @@ async def test_the_chain_comes_to_know_what_the_workers_do(
 def test_a_backfill_loads_nothing_that_asks_for_advice() -> None:
     program = "import sys, streams.offline.backfill; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert "streams.offline.memory_pipeline" in said and "models.backtest.report" not in said
+    assert "streams.offline.memory_pipeline" in said and "models.backtest" not in said
 
 
 async def test_an_outage_shows_before_anything_is_built_on_it(log_pipeline: Callable[..., Any]) -> None:

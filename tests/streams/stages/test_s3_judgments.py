@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleetlore.wire.trajectory import Trajectory
-from models.judge.chain import JudgeChain, RewardJudge, RulesJudge
+from models.judge import JudgeChain, RewardJudge, RulesJudge
 from streams.stage.base import Effects
 from streams.stages.s2_patterns import PatternsStage
 from tests.streams.log_pipeline import LogPipeline

@@ -1,1 +1,0 @@
-"""Measure what agents of logged sessions would have heard, and how right it would have been."""
