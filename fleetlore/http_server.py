@@ -46,9 +46,9 @@ _SHARE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Limits of a listener. `connections`: open connections, including TLS handshakes. `header_seconds`: limit for
-    whole headers, from the connection's start or the last answer. `body_seconds`: period for measuring a body's and an
-    answer's speed. `held_bytes`: of all requests without an answer. `request_bytes`: of one request."""
+    """Limits of a listener. `connections`: includes TLS handshakes. `header_seconds`: from the start or the last
+    answer. `body_seconds`: period for measuring the speed of a body or an answer. `held_bytes`: of all requests in
+    work."""
 
     connections: int = 4096
     header_seconds: float = 10.0

@@ -17,16 +17,8 @@ Share = tuple[Hashable, Hashable]
 
 
 class Shares(Generic[Key, Value]):
-    """A bounded dictionary in which each entry belongs to a caller.
-
-    When it is full, an entry gives way: of the tenant that holds the most, the caller that holds the most there, the
-    entry that was used longest ago. Who holds less than an equal share loses nothing, whatever others do, and a caller
-    alone may use everything.
-
-    Args:
-        limit: entries at the most.
-        name: what the entries are, for the count of those that gave way.
-    """
+    """A bounded dictionary in which each entry belongs to a caller. When it is full, the longest unused entry of the
+    largest caller of the largest tenant gives way. So a caller below an equal share loses nothing."""
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit

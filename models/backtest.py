@@ -28,9 +28,8 @@ FIRST, WORKED, FAILED = "first", "worked", "failed"
 
 
 class Shown(NamedTuple):
-    """One tip of an advice. `source`: its source (`fleetlore.advice.sources.SOURCES`). `text`: its text for a model,
-    without the fence. `names`: names that it brings, in lower case. `warns`: whether it speaks against the call that is
-    about to be made."""
+    """One tip of an advice. `names`: names that it brings, in lower case. `warns`: it speaks against the coming
+    call."""
 
     source: str
     text: str
@@ -39,9 +38,8 @@ class Shown(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The content of one advice. `risk`: P(the call fails), or None if it is unknown or there is no call. `warned`:
-    whether it speaks against the call. `named`: the failure that it warns of. `way_out`: how others got past the last
-    failure, or "". `text`: the whole text, as a model reads it. `shown`: its single tips."""
+    """The content of one advice. `risk`: P(the call fails) or None. `warned`: it speaks against the call. `named`: the
+    failure that it warns of. `way_out`: past the last failure, or ""."""
 
     risk: float | None
     warned: bool
@@ -174,15 +172,9 @@ L = TypeVar("L", bound=Logged)
 
 
 def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list[L]]:
-    """Hold out `share` of the agents and of the tasks of each source, drawn by hash.
-
-    Training has the sessions of known agents on known tasks; the others are for the test and fall into the slices A, T
-    and AT. A source with one agent (or task) keeps it. Set-ups of one model (`model/…`) are held out together: of a
-    model that is known in another set-up, too much is known.
-
-    Raises:
-        ConfigError: nothing is left on one side.
-    """
+    """Hold out `share` of the agents and of the tasks of each source, drawn by hash. A source with one agent (or task)
+    keeps it. Set-ups of one model (`model/…`) are held out together. Raises ConfigError: nothing is left on one
+    side."""
     held: set[tuple[str, str, str]] = set()
     for source in {each.source for each in sessions}:
         own = [each for each in sessions if each.source == source]

@@ -42,9 +42,9 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
 
 
 class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Single writer per session. `trajectory`: the session, or None while only a correction has arrived. Once stored it
-    is cut to its digest. `feedback`: the newest correction. `votes`: the judges' verdicts on the whole trajectory.
-    `opinion`: a model's later verdict. `taught`: every item the session has contributed to, with its kind."""
+    """Single writer per session. `trajectory`: None while only a correction has arrived; once stored it is a digest.
+    `feedback`: the newest correction. `votes`: the judges' verdicts. `opinion`: a model's. `taught`: items that the
+    session has contributed to, with their kind."""
 
     trajectory: Trajectory | None = None
     feedback: Feedback | None = None
@@ -141,9 +141,8 @@ class _ViolationJudge:
 
 
 class FeedbackJudge:
-    """Repeats the latest feedback of somebody else who may give it: it outranks every other judge but the violation.
-    Who may is a matter of the broker: it comes by a topic with an access list of its own. People err too, so the
-    probability stays inside (0, 1), and the trainer weighs it below an environment's own verdict."""
+    """Repeats the latest feedback of somebody else: it outranks every other judge but the violation. The broker's
+    access list decides who may give it. People err too, so the probability stays inside (0, 1)."""
 
     version = "feedback-2"
     audited = 0.0
@@ -184,12 +183,8 @@ class RewardJudge:
 
 
 class RulesJudge:
-    """Finds failures that the end of a session gives away where no environment judged it. It never says "success".
-
-    Each rule is sound by itself and held on every source of logged runs where it fired (docs/results/figures.md). The
-    stated probability is not measured: it stays below an environment's certainty, because a new source may end its
-    sessions in another way.
-    """
+    """Finds failures that the end of a session gives away where no environment judged it. It never says "success". Each
+    rule held on every source of logged runs. The stated probability stays below an environment's certainty."""
 
     version = "rules-2"
     audited = 1 / 32
@@ -203,15 +198,9 @@ class RulesJudge:
 
 
 class JudgeChain:
-    """The violation, feedback, or else the first of `judges` that does not abstain; "abstained" if all do.
-
-    The word of the session's own agent counts only where no environment spoke.
-
-    No judge sees a part of a session that was closed early (`ending == "continued"`): its end is not the session's end.
-
-    On a share of the sessions, drawn by hash, the judges after the deciding one vote too, so that the metric
-    `judge_cases` compares them with the environment's reward.
-    """
+    """The violation, feedback, or else the first of `judges` that does not abstain. The session's own agent counts only
+    where no environment spoke. No judge sees a part that was closed early (`continued`). On a share of sessions the
+    judges after the deciding one vote too, for the metric `judge_cases`."""
 
     def __init__(self, judges: Sequence[_Judge] | None = None) -> None:
         self._feedback = FeedbackJudge()

@@ -40,16 +40,8 @@ ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class AdapterPublisher(Generic[Manifest]):
-    """Writes an adapter's topics, and the local store if there is one. An async context manager.
-
-    Every method raises BrokerUnavailable if the broker does not acknowledge within `timeout_seconds`.
-
-    Args:
-        kind: class of the manifests.
-        trusted: more public keys (base64, comma-separated). Their signatures count, so a new key continues an old one's
-            work.
-        kept_versions: number of versions to keep; older ones are deleted.
-    """
+    """Writes an adapter's topics, and the local store if there is one. `trusted`: more public keys, so that a new key
+    continues an old one's work. Methods raise BrokerUnavailable after `timeout_seconds`."""
 
     def __init__(
         self,
@@ -132,12 +124,8 @@ class AdapterPublisher(Generic[Manifest]):
         known: RegistryView[Manifest] | None = None,
     ) -> AdapterPointer:
         """Publish a version and point the channel to it. With `share`, first point a canary for that share of agents.
-
-        Weights above 512 KiB go to the blob store, with a reference on the topic. Raises ConfigError without a store.
-
-        known: result of `published` at the time of the decision; default: now. Raises ChannelMoved if a channel moved
-        since. The version is then published, but no agent runs it.
-        """
+        Weights above 512 KiB go to the blob store. `known`: result of `published` at the time of the decision. Raises
+        ConfigError without a store, ChannelMoved if a channel moved since: no agent then runs it."""
         known = known or await self._read_all(manifest.tenant)
         signed = self._key.sign(manifest)
         if len(weights) > MAX_INLINE_BYTES:
@@ -182,12 +170,8 @@ class AdapterPublisher(Generic[Manifest]):
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
     ) -> AdapterPointer:
-        """Point the channel to an older version, given by a prefix of its hash. This ends a canary.
-
-        Raises ConfigError unless exactly one version matches. `pinned`: the trainer does not move the channel until it
-        is unpinned. The call model is always pinned, because its next version learns from the same sessions and would
-        undo the rollback in seconds.
-        """
+        """Point the channel to an older version, given by a prefix of its hash. `pinned`: the trainer leaves it. The
+        call model is always pinned, because its next version would undo the rollback in seconds. Raises ConfigError."""
         pinned = pinned or self.kind.name == CALLS
         return await self._move_stable(tenant, lambda registry: (_find_version(registry, version), reason, pinned))
 
@@ -218,9 +202,8 @@ class AdapterPublisher(Generic[Manifest]):
                 return await self._point(registry, target, reason)
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
-        """Revoke a signing key and everything that it signed. Raises ConfigError for a malformed id, and for a key that
-        this process' key does not outrank. A key without signatures can be revoked too, because agents may trust it. A
-        key outranks the keys after it in FLEETLORE_PUBLIC_KEY; a key that is not listed outranks all."""
+        """Revoke a signing key and everything that it signed. A key outranks those after it in FLEETLORE_PUBLIC_KEY; an
+        unlisted key outranks all. Raises ConfigError if this process' key does not outrank it."""
         if not _KEY_ID.fullmatch(key_id):
             raise ConfigError(f"{key_id!r} is no id of a key, which is 16 hex digits: `adapters show` prints it")
         if key_id == self._key.key_id:
@@ -240,9 +223,8 @@ class AdapterPublisher(Generic[Manifest]):
         await self._send(tenant, "adapters.pointers", revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
-        """Send the broker the versions that it lost and the store has. Return their number. Agents would refuse
-        versions of untrusted keys and revoked versions, so they are not sent. A revoked version may also hold erased
-        data."""
+        """Send the broker the versions that it lost and the store has; return their number. Untrusted and revoked
+        versions are not sent: a revoked one may hold erased data."""
         if self._store is None:
             return 0
         there, known = await self._read_topics(tenant), await self._read_all(tenant)

@@ -117,15 +117,9 @@ def check_collections(client: MilvusClient, encoder: Encoder) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The live collections, compared with this release's.
-
-    Attributes:
-        missing: names of missing collections.
-        other: names of collections with another schema or encoder.
-        versions: versions behind the aliases. There are several after an interrupted switch.
-        made_by: maker of the first of `other`.
-        target: name of this release's version. Each schema and encoder has its own.
-    """
+    """The live collections, compared with this release's. `other`: those of another schema or encoder. `versions`:
+    behind the aliases, several after an interrupted switch. `made_by`: of the first of `other`. `target`: this
+    release's version."""
 
     missing: tuple[str, ...]
     other: tuple[str, ...]

@@ -118,9 +118,8 @@ def _histogram(
 
 
 class Metrics:
-    """The metrics of one process, in their own registry. `metrics.dead_letters("bad_json").inc(3)`,
-    `metrics.stage_duration("sessions").observe(0.012)`. Update once a batch: an increment can cost more than decoding
-    an event. It is thread-safe. `fleetlore_build_info` shows `role`."""
+    """The metrics of one process: `metrics.dead_letters("bad_json").inc(3)`. Thread-safe. Update once a batch: an
+    increment can cost more than decoding an event. `fleetlore_build_info` shows `role`."""
 
     received_records = _counter("traffic", "Kafka records read. Worry when it stands still while agents work.", "topic")
     received_events = _counter(

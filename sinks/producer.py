@@ -130,19 +130,9 @@ class BatchProducer:
         await self.stop()
 
     async def deliver(self, values: Sequence[_Value], positions: Mapping[_Place, int] = {}) -> None:
-        """Send values and wait for every acknowledgement.
-
-        On a compacted topic each value is a record. Elsewhere the values of a partition share records as JSON arrays,
-        because readers pay per record.
-
-        Args:
-            positions: by tenant and partition, the source offset up to which values for a compacted topic were made.
-
-        Raises:
-            BrokerUnavailable: at least one was not acknowledged; send all again.
-            RecordsRefused: the broker will never accept some; all others are written.
-            ConfigError: this process may not write to a topic.
-        """
+        """Send values and wait for every acknowledgement. On a compacted topic each value is a record; elsewhere values
+        share records. `positions`: the source offset up to which values for a compacted topic were made. Raises
+        BrokerUnavailable (send all again), RecordsRefused (all others are written), ConfigError."""
         await self._replace_lost()
         records: list[_Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}

@@ -22,7 +22,6 @@ class Listed:
         channels: channels that run it, a canary with its share; and `revoked`.
         pinned: channels that the trainer leaves alone.
         running, refused: agents that loaded it, and agents that refused it, with reasons.
-        metrics: numeric results of the gate by name.
         lineage: the version and its ancestors. A deleted ancestor has only its name.
     """
 

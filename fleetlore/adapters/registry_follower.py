@@ -46,12 +46,9 @@ _TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class EpochFile:
-    """`FOLDER/TENANT.adapters.json`: the newest pointers and revocations, so that a restart cannot be rolled back.
-
-    A compacted topic can be made to end with an older pointer, whose signature is valid too. A process that knows the
-    newer one refuses it, and so does the next process on this host because of this file. Its records are signed and
-    verified on load. A host without the file trusts the topics. It never raises: agents run without it.
-    """
+    """`FOLDER/TENANT.adapters.json`: the newest pointers and revocations, so that a restart cannot be rolled back. A
+    compacted topic can be made to end with an older pointer, whose signature is valid too. A host without the file
+    trusts the topics. It never raises: agents run without it."""
 
     def __init__(self, folder: str, tenant: str) -> None:
         self.path = Path(folder).expanduser() / f"{tenant}.adapters.json"
@@ -85,9 +82,8 @@ class _Subscriber(Protocol):
 
 
 class RegistryFollower:
-    """Follows the topics of one tenant across outages. Use `shared_follower`. `state_dir`: folder of the `EpochFile`;
-    "" for none. `make_producer`: makes the producer of acks. `make_follower`: makes the reader of the topics. `views`:
-    the verified records by adapter."""
+    """Follows the topics of one tenant across outages. Use `shared_follower`. `views`: the verified records by
+    adapter."""
 
     def __init__(
         self,

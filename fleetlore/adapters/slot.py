@@ -25,8 +25,7 @@ class Prepared(NamedTuple, Generic[Value]):
 
 
 class AdapterSlot(ABC, Generic[Value]):
-    """Runs one version of an adapter at a time, initially none. `kind`: class of the manifests. `current`: the running
-    version."""
+    """Runs one version of an adapter at a time, initially none. `kind`: class of the manifests."""
 
     kind: ClassVar[type[AdapterManifest]]
 

@@ -46,18 +46,9 @@ class _Staged:
 
 
 class AdapterSubscriber(Generic[Holder]):
-    """Keeps `holder` on its channel's version from `start()` to `close()`, across outages.
-
-    Args:
-        idle: returns whether no action is open. Otherwise a new version waits for `apply_pending()`.
-        blob_store: source of large weights; default: none.
-        state_dir: folder for the newest epochs; default: none.
-        fetch_wait_ms: how long the broker may hold a fetch.
-        feed: the follower; default: the one that agents of the loop and tenant share.
-
-    Attributes:
-        refused: number of refused records and versions by reason.
-    """
+    """Keeps `holder` on its channel's version from `start()` to `close()`, across outages. `idle`: returns whether no
+    action is open; otherwise a new version waits for `apply_pending()`. `feed`: default: the shared follower.
+    `refused`: number of refused records and versions by reason."""
 
     def __init__(
         self,

@@ -29,13 +29,7 @@ def current_session() -> Session | None:
 
 
 class BegunCall(NamedTuple):
-    """A call under way.
-
-    Attributes:
-        made: the call in all its forms.
-        recorded: its arguments as the events have them.
-        followed: what its outcome names: advice, what was withheld, and the adapter.
-    """
+    """A call under way. `followed`: the advice, what was withheld, and the adapter that its outcome names."""
 
     made: MadeCall
     recorded: object
@@ -93,12 +87,8 @@ class Action:
         self.error = (str(error_type) or names.OTHER_ERROR, str(message))
 
     def forbid(self, rule: str) -> None:
-        """Record that the call broke a rule, whatever it returned: for whoever checks the agent, not for the agent
-        itself.
-
-        The call then counts as failed, and the session as no success, so no agent learns from it. The rule's name has
-        few distinct values.
-        """
+        """Record that the call broke a rule, whatever it returned. The call counts as failed and the session as no
+        success, so no agent learns from it. The rule's name has few distinct values."""
         self.rule = str(rule)[: names.MAX_RULE]
 
     def begin(self) -> Self:

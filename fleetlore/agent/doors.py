@@ -70,15 +70,8 @@ def joined(*texts: str | None) -> str:
 
 
 class NamedSessions(dict[str, Session]):
-    """Open sessions by name, the longest silent first. A session is left when it was silent for long, or when its
-    caller holds the most of too many.
-
-    Args:
-        before_leaving: called with each session that is to be left.
-
-    Attributes:
-        busy: calls under way by session, as whoever keeps them counts: to wait for one is no silence.
-    """
+    """Open sessions by name, the longest silent first. One is left after long silence, or if its caller holds too many.
+    `before_leaving`: called with it. `busy`: calls under way by session, during which it is not silent."""
 
     def __init__(self, before_leaving: Callable[[Session], None] = lambda session: None) -> None:
         super().__init__()

@@ -23,13 +23,8 @@ if hasattr(os, "register_at_fork"):  # where a process can fork
 
 
 class Lifetime:
-    """What is entered once and left once.
-
-    A fork copies the memory and not the threads: what the parent has entered would wait in the child for ever.
-
-    Args:
-        what: its name in an error's text.
-    """
+    """Something that is entered and left once. A fork copies the memory and not the threads: the parent's would wait in
+    the child for ever. `what`: its name in an error's text."""
 
     def __init__(self, what: str) -> None:
         self._open_in = _CLOSED  # forks of the process that it is open in

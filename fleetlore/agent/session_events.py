@@ -72,15 +72,8 @@ def arguments_of(
 
 
 class SessionEvents:
-    """The events of one session. The fleet's lock is held by the caller.
-
-    Args:
-        ledger: the advice that the session was shown. Events have `[fleet-memory]` in its place.
-        watchdog: receives each event.
-
-    Attributes:
-        session: id of the session, or of the part if it continues another (`resume`).
-    """
+    """The events of one session. The fleet's lock is held by the caller. Events have `[fleet-memory]` in place of
+    advice in `ledger`. `session`: id of the session, or of the part if it continues another (`resume`)."""
 
     def __init__(self, fleet: Fleet, options: SessionOptions, ledger: AdviceLedger, watchdog: Watchdog) -> None:
         self.session, self._conversation = _ids(options)
@@ -123,12 +116,8 @@ class SessionEvents:
     def end_call(
         self, action: Action, call: BegunCall, duration_seconds: float, met: Collection[str]
     ) -> Failure | None:
-        """Send how a call ended; return its failure, None where it worked.
-
-        Args:
-            met: ids of the exact patterns that the session has met. One that no agent met, as far as known here, is
-                sent at once: others may be about to make the same call.
-        """
+        """Send how a call ended; return its failure. `met`: patterns that the session has met. One that no agent met is
+        sent at once: others may be about to make the same call."""
         data: dict[str, Any] = {names.TOOL: action.tool, names.ARGUMENTS: call.recorded}
         if duration_seconds:  # 0 if its beginning is unknown
             data[names.DURATION] = round(duration_seconds, 6)

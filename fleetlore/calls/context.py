@@ -186,20 +186,10 @@ def hashes_of(tokens: list[str]) -> Ids:
 
 
 class CallContext:
-    """The history of one session.
-
-    Attributes:
-        goal: hashes of the goal's first words.
-        goal_words: the words of `goal`.
-        seen: names in results.
-        worked: names in calls that worked.
-        failed: names that an error and its call both held.
-        last: class of the last error after `E`, `ok`, `empty`, or `first` before any call.
-        tried: how often a call has failed since it last worked, by the call.
-        run: failures in a row.
-        place: the place that the newest such error named (`place_in`), or None before there was one.
-        objects: known properties of the things that calls take.
-    """
+    """The history of one session. `goal`: hashes of the goal's first words. `seen`, `worked`, `failed`: names in
+    results, in calls that worked, and in an error and its call. `last`: class of the last error after `E`, `ok`,
+    `empty`, or `first`. `tried`: failures since the last success, by the call. `run`: failures in a row. `place`: that
+    the newest error named. `objects`: known properties of the things that calls take."""
 
     __slots__ = (
         "_last_text",

@@ -58,8 +58,8 @@ class Kind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """Calls of a tool that held these names: how they ended. `kind`: text of the kind of failure. `failed`, `held`:
-    sessions in which a call with the names failed so, and in which one held them. `agents`: that met it."""
+    """Calls of a tool that held these names: how they ended. `failed`, `held`: sessions in which such a call failed so,
+    and in which one held them."""
 
     tool: str
     kind: str
@@ -70,15 +70,9 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """A place that sessions stated. At least two agents met everything in it.
-
-    Attributes:
-        names: names in the spelling of most calls. A name that a result showed counts as one that worked.
-        words: words of the goals there.
-        members: members of each name: the columns of a table, the fields of a resource.
-        look_up: the call by which sessions found names there, or "" if none is known.
-        look_up_by: the tool of `look_up`.
-    """
+    """A place that sessions stated. At least two agents met everything in it. `names`: spelled as in most calls.
+    `words`: of the goals there. `members`: columns of a table, fields of a resource. `look_up`, `look_up_by`: call and
+    tool by which sessions found names there, or ""."""
 
     sessions: int
     names: dict[str, Ended]
@@ -90,7 +84,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 class Threshold(msgspec.Struct, frozen=True, array_like=True):
     """When to warn of calls of a tool, in one state of the session. `least`: probability from which calls are warned
-    of. `failed`, `calls`: of the calls at or above it, and how many failed, before they were learned."""
+    of. `failed`, `calls`: those at or above it, before they were learned."""
 
     tool: str
     state: State
@@ -101,8 +95,8 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
 
 class LookUp(msgspec.Struct, frozen=True, array_like=True):
     """A call by which sessions found names that work, after a kind of failure for names. `tool`, `kind`: of the
-    failure. `text`: of the call, names and literals as placeholders; `by`: its tool. `used`, `met`: sessions that made
-    it next, of those that met such a failure and made another call that worked. `agents`: that made it."""
+    failure. `text`: of the call, with placeholders; `by`: its tool. `used`, `met`: sessions that made it next, of those
+    that met such a failure and got past it."""
 
     tool: str
     kind: str
@@ -114,17 +108,9 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Need(msgspec.Struct, frozen=True, array_like=True):
-    """A property of an argument for which calls of a tool failed (`fleetlore.calls.context.Mark`).
-
-    Attributes:
-        argument, field, value: `order_id`, `status`, `pending`. Without a field the value is a tool: an earlier call of
-            it took the same `order_id`.
-        kind: the most frequent kind of failure.
-        failed: number of sessions in which calls failed like this, a few of each agent.
-        held: number of sessions in which such calls were made, a few of each agent.
-        agents: number of agents that met it.
-        works: always empty. Agents of an earlier release cannot read a need without it.
-    """
+    """A property of an argument for which calls of a tool failed (`fleetlore.calls.context.Mark`): `order_id`,
+    `status`, `pending`. Without a field the value is the tool of an earlier call that took it. `failed`, `held`:
+    sessions, a few of each agent. `works`: always empty; agents of an earlier release cannot read a need without it."""
 
     tool: str
     argument: str

@@ -66,17 +66,8 @@ _NEVER = Ended(0, 0)
 
 
 class PlaceNames:
-    """Knowledge of one place.
-
-    Attributes:
-        sessions: number of sessions there.
-        names: lower-case names, with how calls with them ended.
-        spelled: the original spelling of names that are not in lower case.
-        words: words of the goals that agents had there.
-        members: members of each name, in their original spelling.
-        look_up: the call by which sessions found names there, or "" if none is known.
-        look_up_by: the tool of `look_up`.
-    """
+    """Knowledge of one place. `names`: lower-case, with how calls with them ended. `spelled`: original spelling of
+    names not in lower case. `words`: of goals there. `members`: of each name, in original spelling."""
 
     def __init__(
         self,

@@ -35,11 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def place(text: str) -> str:
-    """Return the text if it is a dead letter's id.
-
-    Raises:
-        typer.BadParameter: it is not.
-    """
+    """Return the text if it is a dead letter's id. Raises BadParameter."""
     if not _PLACE.match(text):
         raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET, as `fleetlore dead-letters list` shows it")
     return text

@@ -21,11 +21,7 @@ from importlib.util import find_spec
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. It always ends in SystemExit.
-
-    Args:
-        arguments: without the program's name; default: the process' arguments.
-    """
+    """Run the command line. It always ends in SystemExit. `arguments`: default: those of the process."""
     for package in ("typer", "rich"):
         if find_spec(package) is None:
             print(f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'", file=sys.stderr)

@@ -59,12 +59,8 @@ def moment(seconds: float) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console | None = None) -> None:
-    """Print rows, with their texts escaped.
-
-    Args:
-        columns: names. A name with prefix `>` is aligned right. A column with prefix `~` is folded if a terminal is
-            narrow.
-    """
+    """Print rows, with their texts escaped. A column with prefix `>` is aligned right. One with prefix `~` is folded if
+    a terminal is narrow."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -114,13 +110,8 @@ def print_list(
     as_json: Callable[[T], Any] = asdict,  # type: ignore[assignment]
     **facts: Any,
 ) -> None:
-    """Print rows as a table or, with --json, as a document with the tenant and `facts`.
-
-    Args:
-        key: name of the rows in the document.
-        nothing: printed instead of an empty table.
-        limit: most rows to print. The document then has their `total`.
-    """
+    """Print rows as a table or, with --json, as a document with the tenant and `facts`. `key`: name of the rows in the
+    document. `nothing`: printed instead of an empty table. With `limit` the document has the `total` too."""
     shown = rows[:limit]
     if asked.json:
         total = {} if limit is None else {"total": len(rows)}
@@ -143,21 +134,14 @@ def print_json(document: Any) -> None:
 
 
 def confirm(question: str) -> None:
-    """Ask before an action that cannot be undone; exit with 1 on a no.
-
-    Raises:
-        ConfigError: there is no terminal.
-    """
+    """Ask before an action that cannot be undone; exit with 1 on a no. Raises ConfigError without a terminal."""
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} There is no terminal to ask; say --yes")
     typer.confirm(question, abort=True)
 
 
 def ask(question: Coroutine[Any, Any, T]) -> T:
-    """Run a request to the broker and return its answer.
-
-    Errors are raised and printed in one line. The client's own log, which would repeat them, is off.
-    """
+    """Run a request to the broker. Its error is printed in one line, so the client's own log is off."""
     clients = [logging.getLogger(name) for name in ("aiokafka", "fleetlore")]
     levels = [client.level for client in clients]
     for client in clients:

@@ -246,11 +246,8 @@ def mcp_proxy(
 
 
 async def serve_here(app: ASGIApp, port: int, what: str) -> None:
-    """Serve an ASGI application on this machine alone, and to no page in its browser.
-
-    Args:
-        what: is said to be served once the port is taken, with `{}` for its address.
-    """
+    """Serve an ASGI application on this machine alone, and to no page in its browser. `what` has `{}` for the
+    address."""
     from fleetlore.http_server import listen, serve_http
     from fleetlore.loopback import without_pages
 

@@ -75,17 +75,9 @@ class _PartitionQueue:
 
 
 class Emitter:
-    """Sends the events of one tenant, on the event loop of `start`.
-
-    Args:
-        name: the topic. An emitter of `feedback` connects at its first event, because few agents use it.
-        personal: masks personal data in addition to secrets.
-        principal_key: signs the records (`fleetlore.wire.principals`).
-
-    Attributes:
-        masked: masked secrets and personal data, by kind.
-        dropped: events refused (full buffer, not encodable) or given up at `close`.
-    """
+    """Sends the events of one tenant, on the event loop of `start`. An emitter of `feedback` connects at its first
+    event, because few agents use it. `masked`: masked secrets and personal data, by kind. `dropped`: events refused or
+    given up."""
 
     def __init__(
         self,
@@ -139,18 +131,9 @@ class Emitter:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        """Buffer a copy of an event. It never blocks.
-
-        Args:
-            at_once: send it and the earlier events without waiting for a full batch, because it is a new failure.
-
-        Returns:
-            False if the buffer is full, the emitter is closed, or the event cannot be encoded. The event is counted as
-                dropped.
-
-        Raises:
-            NotOpen: the sending event loop has ended. The event is counted as dropped.
-        """
+        """Buffer a copy of an event. It never blocks. Returns False if it is dropped: the buffer is full, the emitter
+        closed, or the event cannot be encoded. `at_once`: send without waiting for a full batch. Raises NotOpen if the
+        loop has ended."""
         foreign = self._loop is not None and self._thread != threading.get_ident()
         if not foreign and self._handed_over:
             self._take_over()

@@ -1,15 +1,8 @@
 """Identify failure patterns: decide whether two failed calls are the same failure.
 
-    family = H(tool, error class)
-    class  = H(tool, identity of the error)        error class and template: numbers, paths, ids, urls, times masked
-    exact  = H(tool, identity of the error, shape of the arguments)
-
-A failure also has a *cause*, H(tool, error class, plain words of the template without those of the call's own
-arguments): a remedy for an error of one table or package helps with the next.
-
-Kept on purpose: names in quotes (in a database error they *are* the failure), HTTP status, errno and exit codes. The
-same code runs in the agent, for a lookup without a network, and in the stream. Every function is pure and cached,
-because error texts repeat.
+The three levels are hashes of: family (tool, error class), class (tool, identity of the error), and exact (the same and
+the shape of the arguments). Names in quotes, HTTP status, errno and exit codes are kept. The same code runs in the
+agent and in the stream. Every function is pure and cached, because error texts repeat.
 """
 
 from __future__ import annotations
@@ -45,7 +38,7 @@ _LONGEST = 8192
 
 class Failure(NamedTuple):
     """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits). `transient` is what the
-    words of the error make likely; whether it did pass is not measured."""
+    words of the error make likely."""
 
     tool: str
     error_class: str
@@ -58,8 +51,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(tool: str, arguments: object, error_type: str | None, error_message: str | None) -> Failure:
-    """Recognise a failed call. `arguments`: the call's arguments as a JSON value or as text. `error_type`:
-    OpenTelemetry's `error.type`, where the tool gave one. `error_message`: what the environment said."""
+    """Recognise a failed call. `error_type`: OpenTelemetry's `error.type`. `error_message`: the environment's words."""
     return shaped_failure(tool, argument_shape(arguments), error_type or "", excerpt(error_message or ""))
 
 
@@ -79,8 +71,7 @@ def pattern_id(level: str, *parts: str) -> str:
 
 
 def strategy_id(task: str, goal: str) -> str:
-    """Return the id of the memory item that holds what solved a goal of a task. An agent looks its own goal up by this
-    id, so it is shown the calls of that very goal or none."""
+    """Return the id of the item that holds what solved this very goal of a task."""
     return "item" + pattern_id("strategy", task, " ".join(goal.casefold().split()))[:28]
 
 

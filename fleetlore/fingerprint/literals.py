@@ -1,9 +1,8 @@
 """Mask the literals of calls and errors: ids, names, addresses, paths, numbers and quoted texts become placeholders.
 
-A literal belongs to one task or one person, but other agents see the call that helped. So they see the kind of the
-literal: `<order id>` after the argument's key, or else `<email>`, `<path>`, `<number>`, `<text>`. Words of a language,
-a tool or a schema stay: keywords, functions, options, modules, tables, columns, and values that are one plain word
-("full", "--now"). Words that are `known` to the reader stay too, above all those of the same failure.
+Other agents see the call that helped, and a literal belongs to one task or person. They see its kind: `<order id>`
+after the argument's key, or `<email>`, `<path>`, `<number>`, `<text>`. Words of a language, tool or schema stay, and so
+do plain one-word values and words that are `known` to the reader.
 """
 
 from __future__ import annotations

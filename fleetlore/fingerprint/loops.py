@@ -61,17 +61,9 @@ _VOLATILE = re.compile(
 
 
 class LoopPattern(NamedTuple):
-    """The common form of loops of many sessions. Its ids are those of the `patterns` topic, 32 hex digits.
-
-    Attributes:
-        tool: the tools of one round, joined, whatever the position in the round. If all are the same it is one tool.
-        template: the kind of circle, in words.
-        family: id of the tools.
-        class_: id of the tools and the kind of circle.
-        exact: id of the tools, the kind of circle and the kinds of call
-            (`fleetlore.fingerprint.fingerprint.call_id`).
-        call: the kind of call that loops, or None if there are several.
-    """
+    """The common form of loops of many sessions, with ids of the `patterns` topic. `tool`: the tools of one round,
+    joined, wherever the round begins. `template`: the kind of circle, in words. `call`: the kind of call that loops, or
+    None if there are several."""
 
     tool: str
     template: str
@@ -111,9 +103,8 @@ class _Call:
 
 
 class Loop(NamedTuple):
-    """A loop that was found. `kind`: see the module. `times`: number of rounds so far, within the calls that are
-    compared. `around`: the calls of one round, in order. A repeat or a retry has one. `arguments`: the arguments of
-    these calls, as text."""
+    """A loop that was found. `times`: number of rounds so far. `around`: the calls of one round. `arguments`: theirs,
+    as text."""
 
     kind: Literal["repeat", "cycle", "retry"]
     times: int
@@ -163,8 +154,7 @@ class LoopDetector:
         self._failing = 0  # calls in a row with the same failure
 
     def add(self, tool: str, arguments: object, result: object, pattern: str | None = None) -> Loop | None:
-        """Take in a call that ended and say whether the session is in a loop now. `pattern`: the class of its failure,
-        None where it worked."""
+        """Add a call that ended and return the loop that the session is in now. `pattern`: class of its failure."""
         kept = "" if pattern else result if isinstance(result, str) else arguments_text(result)
         text = arguments_text(arguments)
         return self.take(text, _Call(tool, text, kept[:MAX_KEPT], pattern))

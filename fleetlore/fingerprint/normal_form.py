@@ -255,8 +255,7 @@ class _NormalForm(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def normal_form(error_type: str, message: str) -> _NormalForm:
-    """The form of an error. Its own class with the same message gives the same form again. `error_type`:
-    OpenTelemetry's `error.type`, empty if there is no type. `message`: the environment's text."""
+    """The form of an error. Its own class with the same message gives the same form again."""
     head = head_line(message)[:_SEARCHED]
     error_class = error_type.strip().rpartition(".")[2]
     if _is_wrapper(error_class) or _repeats(error_class, message):

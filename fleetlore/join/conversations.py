@@ -42,8 +42,7 @@ Key = tuple[str, ...]
 
 
 class Conversation:
-    """One session, and what was said in it. `keys`: that it is found by. `used_at`, `answered_at`: when a request came,
-    and when the last answer had gone; by the fleet's clock."""
+    """One session, and its messages. `keys`: by which it is found. `used_at`, `answered_at`: the fleet's clock."""
 
     def __init__(self, session: Session, now: float) -> None:
         self.session = session
@@ -55,8 +54,8 @@ class Conversation:
         self._added: dict[tuple[str, int], str] = {}
 
     def tell(self, dialect: Dialect, body: Body, turns: list[Turn], *, is_new: bool, now: float) -> None:
-        """Record the results that were not seen before, and put into the request what the model is told. `is_new`: what
-        lies before the last turn of the model was not seen here, and is not recorded."""
+        """Record the new results, and put advice into the request. `is_new`: skip what lies before the model's last
+        turn."""
         last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
         met: Counter[str] = Counter()
         calls = OpenCalls[Made](lambda call: None)
@@ -109,14 +108,8 @@ class Conversations:
     def tell(
         self, owner: Key, dialect: Dialect, body: Body, begin: Callable[[str], Session], now: float, *, name: str = ""
     ) -> Conversation | None:
-        """Record what is new in a request and put into it what its model is told; None where there are no tools.
-
-        Args:
-            owner: whose it is; conversations of others are not his.
-            begin: gives the session of a new one, entered, by what a person says first.
-            now: by a clock that never goes back, in seconds.
-            name: that its client gave it.
-        """
+        """Record what is new in a request and put advice into it; None without tools. Conversations of other owners are
+        not found. `begin`: makes the session of a new one, by what a person says first."""
         turns = list(islice(dialect.turns(body), _MAX_TURNS))
         if len(turns) == _MAX_TURNS or sum(len(turn.calls) + len(turn.results) for turn in turns) > _MAX_TURNS:
             refused("conversation_too_long", f"a conversation of {owner} has more than {_MAX_TURNS} turns and calls")
@@ -145,8 +138,7 @@ class Conversations:
         return found
 
     def heard(self, owner: Key, conversation: Conversation, answer: bytes, now: float) -> None:
-        """Note that an answer has gone, and of OpenAI's responses what the next request may go on from. `answer`: of
-        OpenAI's responses; of other APIs nothing of it is needed."""
+        """Note that an answer has gone. `answer`: OpenAI's response, which the next request may continue."""
         conversation.answered_at = now
         response = response_of(answer)
         if response is None or not conversation.session.is_open:

@@ -25,8 +25,7 @@ class Made(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The answer to a call; its content is `holder[key]`. `marked`: whether it is marked as an error; None if nothing
-    marks it. `tool`: its name, if the result states it."""
+    """The answer to a call; its content is `holder[key]`. `marked`: whether it is marked as an error, or None."""
 
     call: str
     holder: Body
@@ -56,8 +55,8 @@ class Turn(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """One API. `turns`: of a request, in order. `tell`: put a text at the end of the system message. `part`: type of a
-    part of content that is text."""
+    """One API. `turns`: of a request, in order. `tell`: append a text to the system message. `part`: type of a text
+    part."""
 
     turns: Callable[[Body], Iterator[Turn]]
     tell: Callable[[Body, str], None]

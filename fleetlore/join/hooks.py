@@ -62,8 +62,7 @@ class _Hook(TypedDict, total=False):
 
 
 class HookCalls:
-    """The calls of one client. `tools`: names of those that the model may call; looked up at each prompt. `client`: one
-    of `CODING_AGENTS`."""
+    """The calls of one client (one of `CODING_AGENTS`). `tools`: those that the model may call; read at each prompt."""
 
     def __init__(self, session: Session, tools: Collection[str], client: str = "claude-code") -> None:
         self._session = session
@@ -79,8 +78,7 @@ class HookCalls:
         self._begun.close()
 
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What to answer to a hook, in the client's words; nothing where nothing is to be said. `given`: what the hook
-        says, by `in_claudes_words`. Raises KeyError: it lacks something."""
+        """Return the answer to a hook, in the client's words, or nothing. Raises KeyError: it lacks a field."""
         event = given["hook_event_name"]
         output = self._chosen(given) if event == "PreToolUse" else _context(self._told(event, given))
         if self._client == "cursor":
@@ -182,8 +180,7 @@ def begins(given: Mapping[str, Any]) -> bool:
 
 
 def in_claudes_words(client: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Translate a hook of a coding agent, and check the types of its fields. Raises KeyError: it does not say which
-    hook it is. Raises ValidationError: a field has another type."""
+    """Translate a hook of a coding agent, and check its fields. Raises KeyError, ValidationError."""
     if client != "cursor":
         return msgspec.convert(given, _Hook)
     translated = {

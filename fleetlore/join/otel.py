@@ -43,14 +43,8 @@ class FleetSpanProcessor(SpanProcessor):
 
 
 def show_advice(fleet: Fleet, provider: TracerProvider | None = None) -> None:
-    """Put what a session is told on the span in which it asks: `fleetlore.session`, `fleetlore.advice` and
-    `fleetlore.withheld` (ids, those of all that it asked in that span), `fleetlore.risk` (0..1, of the call that was
-    asked about last). Below it stands a span `search_memory` for each time that something was found. For an entered
-    fleet.
-
-    Args:
-        provider: of those spans; the global one by default.
-    """
+    """Put advice on the span in which a session asks: `fleetlore.session`, `fleetlore.advice`, `fleetlore.withheld`
+    (ids) and `fleetlore.risk` (0..1). Below it stands a span `search_memory` for each time that something was found."""
     tracer = get_tracer("fleetlore", tracer_provider=provider)
 
     def show(session: str, advice: Advice) -> None:

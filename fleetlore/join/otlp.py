@@ -53,8 +53,8 @@ _SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 
 
 class Traces:
-    """Spans under way, by trace. Children end before their root, and come in any order. `max_spans`: how many are held;
-    what comes beyond them is to be sent again later."""
+    """Spans under way, by trace. Children end before their root, and come in any order. `max_spans`: beyond, exporters
+    retry."""
 
     def __init__(self, fleet: Fleet, *, max_spans: int = _MAX_SPANS) -> None:
         self._fleet = fleet

@@ -57,9 +57,8 @@ _corrupt: deque[int] = deque(maxlen=256)
 
 
 class Unreadable(ConsumerRecord):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """Replaces a record that cannot be decoded, or the last record of a batch that cannot. `key`, `value`, `headers`:
-    the record's, if readable. Otherwise `value` holds the raw bytes, if any. `checksum`: the reason. aiokafka passes
-    this field on unchanged."""
+    """Replaces a record that cannot be decoded, or the last record of a batch that cannot. `checksum`: the reason, in
+    the field that aiokafka passes on unchanged."""
 
     checksum: str
 

@@ -104,9 +104,8 @@ def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
 
 
 def check_place(client: Any, bootstrap: Bootstrap) -> None:
-    """Check that a folder's stack still has the address to which the client is connected. A restarted stack takes other
-    ports if its own are taken, and another broker may then use those. Raises ConnectionRefused: the stack has moved or
-    stopped."""
+    """Check that a folder's stack still has the client's address: another broker may have its ports after a restart.
+    Raises ConnectionRefused."""
     if isinstance(bootstrap, StackFolder):
         address = str(_found(bootstrap).address)
         if address not in _settings_of[client]["bootstrap_servers"]:
@@ -164,9 +163,8 @@ async def connect(client: Any) -> None:
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
-    """Stop a client completely, even if the caller is cancelled. It never hangs and raises only CancelledError. A
-    cancelled `stop` of aiokafka cannot be repeated and leaks connections and tasks. Or it takes the cancellation for
-    its own task's and swallows it, so that the caller's task never ends."""
+    """Stop a client completely, even if the caller is cancelled. A cancelled `stop` of aiokafka leaks connections and
+    tasks, or swallows the cancellation, so that the caller's task never ends."""
     stopping = asyncio.create_task(_stop(client, seconds))
     try:
         await asyncio.shield(stopping)

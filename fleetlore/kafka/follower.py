@@ -38,22 +38,11 @@ Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 class Follower:
     """Passes the records of `topics` to `take`, from the beginning. Run `run()` as a task, and cancel it to stop.
 
-    Args:
-        what: name of the records in the log, such as "lore".
-        take: gets each fetch by partition, at least once; empty if no record came for `poll_ms`. If it raises, the
-            error is logged and the same records come again.
-        fetch_wait_ms: how long the broker may hold a fetch. Lower values reduce latency and cost more requests.
-        most: records of a fetch.
-        resumes: continue at the last position after an outage, unless a shorter log replaced the old one. Otherwise
-            restart from the beginning.
-        newest: start this many records before the end of each partition.
-        begin: called with the end of each unread partition; returns the offsets to start at, if not at the beginning.
-        complete: awaited after each fetch once the initial content has been read.
-        outdated: called if known records may be deleted: tombstones may have expired during a long outage or sleep, or
-            a shorter log replaced the old one (then with its first records). The follower restarts from the beginning.
-
-    Attributes:
-        skipped: records, or whole batches, that could not be decoded.
+    `take` gets each fetch at least once; empty after `poll_ms` without a record. If it raises, the same records come
+    again. `resumes`: continue at the last position after an outage. `newest`: start this many records before the end.
+    `begin`: called with the ends; returns the offsets to start at. `complete`: awaited after each fetch once the
+    initial content is read. `outdated`: called before a restart from the beginning, when known records may be deleted.
+    `skipped` counts undecodable records or batches.
     """
 
     def __init__(

@@ -1,14 +1,8 @@
 """Mask secrets before an event leaves the process.
 
-A mask names the kind, `[redacted:github_token]`, so a reader still learns *that* a token was there. There are two
-families of rules:
-
-- tokens with a distinctive form (prefix, PEM block, JWT): `fleetlore.redact.detectors`;
-- values with a secret name: `fleetlore.redact.named_values`.
-
-Most texts hold no secret. Each rule has needles, substrings that every match contains, and repeated texts are cached.
-One pass over the JSON of many events finds their needles. If none is followed by what its rule requires
-(`may_hold_secret`), the event needs no further test.
+A mask names the kind, `[redacted:github_token]`. Tokens with a distinctive form are in `fleetlore.redact.detectors`,
+values with a secret name in `fleetlore.redact.named_values`. Each rule has needles, substrings that every match
+contains. One pass over the JSON of many events finds them; an event without one needs no further test.
 """
 
 from __future__ import annotations

@@ -44,14 +44,8 @@ def _key(key: str) -> tuple[str, str | None]:
 
 
 def redact_value(value: Any, longest: int = _UNCUT) -> Any:
-    """Copy `value` into JSON types with every secret masked.
-
-    Unknown types and nesting deeper than 64 become their `str`. It never raises, because it runs inside the agent.
-
-    Args:
-        longest: limit of characters of a text and of members of a collection. The rest is replaced by a mark before
-            masking. The copy has at most as many values in all; shared ones count each time.
-    """
+    """Copy `value` into JSON types with every secret masked. It never raises, because it runs inside the agent.
+    `longest`: limit of characters of a text and of members of a collection, cut before masking."""
     return _Copy(longest, masks=True).of(value, 0)
 
 

@@ -74,9 +74,8 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -> Caller:
-    """Return the caller of a request. `bearer`: accept the token in `Authorization` too. At the gateway that header
-    holds the provider's key. Raises HTTPException: 401 without a known token, 403 for another agent or tenant than the
-    token's, 400 for a malformed name."""
+    """Return the caller of a request. `bearer`: accept `Authorization` too, which at the gateway holds the provider's
+    key. Raises HTTPException: 401, 403 for another agent or tenant than the token's, 400."""
     headers = request.headers
     named, tenant = request.path_params.get("agent") or headers.get(_AGENT, ""), headers.get(_TENANT, "")
     if tokens is None:

@@ -1,4 +1,4 @@
-"""Keep remote agents' sessions: events are sent under the agent's numbers and feed its advice."""
+"""Keep the session of each remote agent."""
 
 from __future__ import annotations
 

@@ -32,13 +32,7 @@ def drawn(key: str, share: float) -> bool:
 
 @lru_cache(maxsize=16_384)  # called at every step of a session
 def withheld(session: str, id: str, share: float) -> bool:
-    """Return whether a tip is withheld from this session, to measure its effect.
-
-    Advice is shown in easy and hard sessions, so only a randomised holdout can measure it. The draw needs no state, is
-    equal in agent, replay and analysis, and is constant within a session. Draws are independent.
-
-    Args:
-        id: id of a tip or an item.
-        share: share of withheld draws, 0..1. A larger share withholds the same draws and more.
-    """
+    """Return whether a tip is withheld from this session, to measure its effect. Advice is shown in easy and hard
+    sessions, so only a randomised holdout can measure it. The draw needs no state and is constant within a session. A
+    larger `share` withholds the same draws and more."""
     return drawn(f"holdout\x1f{session}\x1f{id}", share)

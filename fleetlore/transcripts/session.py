@@ -36,18 +36,9 @@ _MAX_REASONS = 32
 
 @dataclass(slots=True)
 class LoggedSession:
-    """One session as it was logged.
-
-    Attributes:
-        events: (kind, data) in order, without its start and end.
-        times: times of the events, in seconds since the Unix epoch, or empty if the log has none.
-        source: where it was logged: a benchmark, a product, a team.
-        place: where it acted (a database, a repository, a host), or "" if the log does not say.
-        conversation: the conversation that it is a part of, or "" if the log does not say.
-        written: when its file was written, in seconds since the Unix epoch, or 0 without a file.
-        unanswered: number of calls without a result in the log. They are no events.
-        left_out: number of other parts of the log that are no events, by reason.
-    """
+    """One session as it was logged. `events`: (kind, data) without start and end. `times` are theirs in seconds since
+    the epoch, or empty. `written`: when its file was written. `unanswered`: calls without a result. `left_out`: other
+    parts that are no events, by reason."""
 
     session: str
     agent: str
@@ -93,15 +84,8 @@ class _Call(NamedTuple):
 
 
 class Conversation:
-    """Collects one session.
-
-    Args:
-        form: name of the log's form.
-        parts: texts that tell the session from others of its form.
-        goal: the goal. By default it is the first message of a person.
-        seen: calls and messages of the sessions that were read before. Those of this one are added. A copy is history,
-            and counts only in the session where it was seen first.
-    """
+    """Collects one session. `parts`: texts that tell it from others of its `form`. `goal`: default: the first message
+    of a person. `seen`: calls and messages of earlier sessions. A copy counts only where it was seen first."""
 
     def __init__(
         self,

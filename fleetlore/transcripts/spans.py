@@ -63,16 +63,8 @@ _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 
 
 class Span(NamedTuple):
-    """A span that ended.
-
-    Attributes:
-        trace, id, parent: ids in hex. The parent is empty for a root.
-        start, end: times in seconds since the Unix epoch.
-        attributes: its attributes and those of its resource.
-        failed: whether its status is ERROR.
-        worked: whether its status is OK. Most spans have neither status.
-        events: names and attributes of its events.
-    """
+    """A span that ended. `trace`, `id`, `parent` are in hex; a root has no parent. `attributes` include its resource's.
+    Most spans neither `failed` (status ERROR) nor `worked` (OK)."""
 
     name: str
     trace: str

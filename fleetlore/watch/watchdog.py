@@ -32,8 +32,8 @@ _OUT_OF_FAILURES = "It will fail again: change what the error is about, or do so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of a session; None means no limit. `tokens`: of the model. `money`: in whatever currency
-    `Session.spend` is told. `seconds`: from the session's start. Raises ConfigError: a limit is not above 0."""
+    """The limits of a session; None means no limit. `money`: in any currency. `seconds`: from its start. Raises
+    ConfigError: a limit is not above 0."""
 
     tokens: float | None = None
     money: float | None = None
@@ -50,9 +50,8 @@ _UNLIMITED = Budget()
 
 
 class Watchdog:
-    """All times are of one monotonic clock, in seconds. `started`: when the session started. `stall_seconds`: after
-    this long without an event the session is said to stand still. Raises ConfigError: `stall_seconds` is not above 0.
-    `loop`: the loop that the session is in now. `loops`: how often the session has got into a loop."""
+    """Times are of one monotonic clock, in seconds. `stall_seconds`: silence after which a session stands still, above
+    0. `loop`: the loop that it is in now. `loops`: how often it has got into one. Raises ConfigError."""
 
     def __init__(self, started: float, budget: Budget | None = None, stall_seconds: float = STALL_SECONDS) -> None:
         if not stall_seconds > 0:

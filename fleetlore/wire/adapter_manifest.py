@@ -153,15 +153,9 @@ ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, RetrievalManifest,
 
 @dataclass(frozen=True, slots=True)
 class AdapterPointer:
-    """Which version a channel runs. A higher epoch wins; a rollback is a newer pointer to an older version.
-
-    Attributes:
-        name: of the adapter.
-        epoch: counts over all channels of an adapter, so that a pointer of one channel can end another's.
-        share: share of the agents, by the hash of their names, that follow the channel `canary` while it is newer than
-            `stable`.
-        pinned: the trainer leaves the channel alone until a person points it elsewhere.
-    """
+    """Which version a channel runs. A higher epoch wins; a rollback is a newer pointer to an older version. `epoch`:
+    counts over all channels of an adapter. `share`: share of agents that follow the channel `canary` while it is newer
+    than `stable`. `pinned`: the trainer leaves the channel alone."""
 
     name: str
     channel: str

@@ -67,17 +67,9 @@ class RawRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRecord:
-    """A dead letter as it lies on its topic.
-
-    Attributes:
-        place: its own partition and offset, as `PARTITION:OFFSET`: what the commands call its id.
-        time: when it was written, in seconds since the Unix epoch.
-        topic, partition, offset: where the record lay that it came from.
-        size, sha256: of the whole value, also where less is kept.
-        cut: which of `value`, `key` and `headers` were too large to be kept whole.
-        redriven: how often it had been sent back before it came here.
-        headers: those of the record it came from.
-    """
+    """A dead letter as it lies on its topic. `place`: its id, its own `PARTITION:OFFSET`. `topic`, `partition`,
+    `offset`: of the record it came from. `size`, `sha256`: of the whole value. `cut`: which of `value`, `key` and
+    `headers` are not whole. `redriven`: how often it was sent back before."""
 
     place: str
     time: float

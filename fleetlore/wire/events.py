@@ -94,9 +94,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Event(NamedTuple):
-    """One event. A named tuple, because tens of thousands a second are made and it is the cheapest immutable class.
-    `time`: when it happened, in seconds since the Unix epoch. `data`: OpenTelemetry attribute names (the constants of
-    this module) to JSON values."""
+    """One event. A named tuple is the cheapest immutable class, and tens of thousands a second are made. `time`: in
+    seconds since the Unix epoch. `data`: the attribute names of this module to JSON values."""
 
     kind: Kind
     tenant: str

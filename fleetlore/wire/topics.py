@@ -23,17 +23,9 @@ MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default, stated because a cluster's may
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """One topic of every tenant, as it is created and as `fleetlore topics apply` holds it.
-
-    Attributes:
-        name: the last part of the topic's name.
-        key: meaning of a record's key, or `-` if a record holds several values and only its partition matters.
-        compacted: whether the newest value of each key is kept for ever. An empty value (a tombstone) deletes the key.
-        retention_days: how long a record is kept if the topic is not compacted.
-        holds: meaning of the value, for the documentation.
-        partitions: number of partitions, or None for the setting `FLEETLORE_PARTITIONS`.
-        keyed: whether a key's partition matters, so that adding partitions would split the records of a key.
-    """
+    """One topic of every tenant. `key`: meaning of a record's key, or `-` if only its partition matters. An empty value
+    of a `compacted` topic (a tombstone) deletes its key. `holds`: the value, for the documentation. `partitions`: None
+    for the setting. `keyed`: more partitions would split the records of a key."""
 
     name: str
     key: str

@@ -103,9 +103,8 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int,
 
 @lru_cache(maxsize=4096)
 def distance(failed: str, worked: str) -> int | None:
-    """Count the tokens removed and added between two calls of a tool: 0 for the same call. The result is None if the
-    later call is no second attempt at the same thing: the calls share less than half of their words, or differ in
-    numbers and ids only (the same call about another thing). `failed`, `worked`: arguments as JSON or text."""
+    """Count the tokens removed and added between two calls of a tool: 0 for the same call. None if the later call is no
+    second attempt: they share less than half of their words, or differ in numbers and ids only."""
     if failed == worked:
         return 0
     old_values, new_values = _values(failed), _values(worked)
@@ -129,15 +128,9 @@ def is_of_one_value(failed: str, worked: str) -> bool:
 
 
 class Difference(NamedTuple):
-    """The change between two calls, with placeholders for literals: equal for the same change in other calls.
-
-    Attributes:
-        text: the change on one line: "`cars` → `cars_data`, add `import math`".
-        was: the parts that are gone, as `text` shows them. An argument is `name=value`.
-        now: the parts that came, in the same form.
-        value: (name, value that failed, value instead), if only one argument's value was changed. It may hold for one
-            task only.
-    """
+    """The change between two calls, with placeholders for literals. `text`: one line: "`cars` → `cars_data`". `was`,
+    `now`: the parts that are gone and that came; an argument is `name=value`. `value`: (name, value that failed, value
+    instead) if only one argument's value was changed."""
 
     text: str
     was: tuple[str, ...]
@@ -152,16 +145,9 @@ _Edit = tuple[str, str]  # what is gone, what came
 def masked_difference(
     failed: str, worked: str, known: frozenset[str] = frozenset(), named: frozenset[str] = frozenset()
 ) -> Difference | None:
-    """Return the change between two calls, or None.
-
-    The result is None if the calls are alike once their literals are masked, if too much was changed to show, or if an
-    argument got another value that is not plain. White space is shown only if nothing else was changed.
-
-    Args:
-        failed, worked: arguments as JSON or text, not cut.
-        known: words that are no literals to the reader (`fleetlore.fingerprint.literals.names`).
-        named: words that the error names as wrong. If a text has several changes, those of these words are shown.
-    """
+    """Return the change between two calls, or None if they are alike once masked, if too much was changed to show, or
+    if an argument got another value that is not plain. `known`: words that are no literals to the reader. `named`:
+    words that the error names as wrong; of several changes only theirs are shown."""
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
         return _difference(_text_edits(failed, worked, known, named))

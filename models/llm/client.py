@@ -49,9 +49,8 @@ Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`),
 
 
 class Answers:
-    """Answers by key and tokens by day (UTC). `most`: answers that are kept, the newest. `trim_every`: answers between
-    two trims, because counting them costs a scan. `unkept`: called for each answer that could not be written. Raises
-    ConfigError: the file cannot be opened, or has another format."""
+    """Answers by key and tokens by day (UTC). `most`: answers that are kept. `trim_every`: a count costs a scan.
+    `unkept`: called for each answer that could not be written. Raises ConfigError: the file cannot be opened."""
 
     def __init__(
         self,
@@ -141,20 +140,9 @@ class Answers:
 
 
 class Client:
-    """One model at one endpoint, asked with one prompt: a versioned file of `models/llm/prompts`.
-
-    Args:
-        prompt: name of its file.
-        schema: of the answer.
-        observe: called with the result of each question.
-
-    Attributes:
-        version: the model and the prompt (its name and the hash of its text), on which an answer depends.
-
-    Raises:
-        ConfigError: the settings name no model.
-        ModelUnavailable: the extra `[llm]` is not installed.
-    """
+    """One model at one endpoint, asked with one prompt: a versioned file of `models/llm/prompts`. `observe`: called
+    with the result of each question. `version`: the model and the prompt, on which an answer depends. Raises
+    ConfigError, ModelUnavailable."""
 
     def __init__(
         self,

@@ -42,16 +42,8 @@ _PROBABILITY: Final = 0.75
 
 
 class LlmJudge:
-    """Asks the model that the settings name, with the prompt `judge-1`.
-
-    Args:
-        observe: called with the result of each question (see `Client.ask`), and with `unkept` for an answer that could
-            not be written.
-
-    Raises:
-        ConfigError: the settings name no model, or the file of its answers cannot be used.
-        ModelUnavailable: the extra `[llm]` is not installed.
-    """
+    """Asks the model that the settings name. `observe`: called with the result of each question (see `Client.ask`), and
+    with `unkept` for an answer that could not be written. Raises ConfigError, ModelUnavailable."""
 
     def __init__(self, settings: Settings, observe: Observe = lambda result, tokens: None) -> None:
         self._answers = Answers(settings.llm_answers, unkept=lambda: observe("unkept", 0))

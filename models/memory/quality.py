@@ -39,13 +39,7 @@ _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
 def is_junk(item: MemoryItem) -> str | None:
-    """Why an item is not worth recalling; None if nothing speaks against it.
-
-    Returns:
-        `empty`: no content, or a recovery without a call that helps;
-        `transient`: it is about a transient error;
-        `contradicted`: more sessions contradict than back it;
-    """
+    """Return why an item is not worth recalling (`empty`, `transient`, or `contradicted` by more sessions), or None."""
     if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and item.remedy is None):
         return "empty"
     if item.against > item.support:
@@ -57,16 +51,9 @@ def is_junk(item: MemoryItem) -> str | None:
 
 
 def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
-    """Whether a whole error says only *that* a call failed and not what is wrong.
-
-    "Your answer is wrong" tells the next agent nothing, nor does "exit code 1". An error is informative if its message
-    holds a code or number, or something quoted or written as programs write names; or if its class and its message
-    together say more than "it failed", or that "it" is the tool.
-
-    Args:
-        error: the message.
-        error_type: class of the error.
-    """
+    """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1". An error is
+    informative if it holds a code, a number, something quoted or a program's name, or if its class and message say more
+    together."""
     message = _ENDED.sub(" ", error)
     if _names(message):
         return False

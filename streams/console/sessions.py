@@ -59,9 +59,8 @@ class _Judged(msgspec.Struct, frozen=True, gc=False):
 
 
 class SeenSession(NamedTuple):
-    """One judged session. `shown`, `withheld`: (calls, failed calls) for which a hint was drawn to be shown or to be
-    withheld. The first call for which a hint is drawn counts, because later calls depend on it. `key`: names it apart
-    from sessions of other agents under its id (`session_key`)."""
+    """One judged session. `shown`, `withheld`: (calls, failed calls) with a hint drawn to be shown or withheld. Only
+    the first such call counts, because later ones depend on it. `key`: see `session_key`."""
 
     id: str
     agent: str

@@ -79,17 +79,9 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Current figures of the endpoints.
-
-    Attributes:
-        answering, endpoints: number that answered, and in all.
-        events_per_second: events finished by the first stage, over the window.
-        lag_records: number of records that no stage has read.
-        lag_seconds: time to read them at the last minute's rate.
-        latency: (median, 99th percentile) in seconds from an event to its lore, or None without events.
-        rates: events a second over time, oldest first, for a chart.
-        sample: all values, or None before the first answer.
-    """
+    """Current figures of the endpoints. `events_per_second`: of the first stage. `lag_seconds`: time to read the lag at
+    the last minute's rate. `latency`: (median, 99th percentile) in seconds to lore. `rates`: events a second, oldest
+    first."""
 
     answering: int = 0
     endpoints: int = 0
@@ -207,17 +199,9 @@ def _get(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The page's data at one moment.
-
-    Attributes:
-        letters: newest dead letters, oldest first.
-        decisions: newest decisions by key.
-        sessions: newest judged sessions, newest first.
-        loaded: whether the lore that existed at start is read.
-        left_out: number of patterns and items that exceed the memory.
-        self_declared: whether agents need not prove their names.
-        quorum: the setting of this name.
-    """
+    """The page's data at one moment. `letters`: newest dead letters, oldest first. `sessions`: newest judged ones
+    first. `loaded`: the initial lore is read. `left_out`: patterns and items beyond the memory. `self_declared`: agents
+    need not prove their names."""
 
     tenant: str
     now: float

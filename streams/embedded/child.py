@@ -39,9 +39,8 @@ class PortTaken(StackError):
 
 
 class Child:
-    """A process that lives as long as the stack. `stop_seconds`: longest wait after SIGTERM. `most_log_bytes`:
-    `cut_log` rotates longer logs. `shown`: write standard error to the terminal and not to the log. `name`: name of the
-    role. Its output goes to `<name>.log`."""
+    """A process that lives as long as the stack. `stop_seconds`: after SIGTERM. `most_log_bytes`: `cut_log` rotates
+    longer logs. `shown`: errors go to the terminal and not to `<name>.log`."""
 
     def __init__(
         self,

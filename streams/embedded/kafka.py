@@ -71,9 +71,8 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
 
 
 def kafka_command(folder: Path, port: int, controller_port: int, progress: Progress = _quiet) -> list[str]:
-    """Return the command of a broker with its log in `folder`, which the first call creates. `port`: listener for
-    clients, on loopback. `controller_port`: listener of the controller. `progress`: see `java_command`. Raises
-    KafkaMissing: Kafka cannot run here. Raises StackError: the folder cannot be formatted."""
+    """Return the command of a broker with its log in `folder`, which the first call creates. Raises KafkaMissing: Kafka
+    cannot run here. Raises StackError: the folder cannot be formatted."""
     java = java_command(progress=progress)
     file, data = folder / "server.properties", folder / "data"
     properties = {

@@ -81,15 +81,9 @@ class BackfillReport:
 async def run_backfill(
     settings: Settings, name: str, *, time: float | None = None, offset: int | None = None
 ) -> BackfillReport:
-    """Fill collection version `name` up to the end of the events, from where its last run ended or from the beginning.
-
-    Args:
-        time, offset: start there instead: seconds since the epoch, or an offset of every partition.
-
-    Raises:
-        ConfigError: the version is live, or it has begun and a start is given.
-        StoreUnavailable, BrokerUnavailable: run it again to continue.
-    """
+    """Fill collection version `name` up to the end of the events, from where its last run ended, or from `time` or
+    `offset`. Raises ConfigError: the version is live, or has begun and a start is given. Raises StoreUnavailable,
+    BrokerUnavailable: run it again to continue."""
     async with Backfill(settings, name) as backfill:
         if await backfill.is_live():
             raise ConfigError(f"collection version {name!r} is live; its workers fill it")

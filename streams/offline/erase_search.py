@@ -90,18 +90,10 @@ class OnTopic:
 
 @dataclass(slots=True)
 class Found:
-    """The sessions to erase, each by its principal and its id, and the places that name them.
-
-    Attributes:
-        ids: ids whose sessions are all erased, including later ones.
-        parts: number of known parts of each session.
-        ended: event time of the newest known event of each session, in seconds since the Unix epoch.
-        judgments: ids of the rows of these sessions in Milvus.
-        reviews: session ids by the rows in Milvus of all other feedback on an id.
-        topics: topics that name such a session, by name.
-        shared: ids under which another principal has a session that stays. Feedback on these ids stays too.
-        others: hashes of further sessions with unknown names.
-    """
+    """The sessions to erase, each by its principal and its id, and the places that name them. `ids`: all their sessions
+    are erased, later ones too. `reviews`: session ids by the rows of all other feedback on an id. `topics`: that name
+    such a session. `shared`: ids under which another principal's session stays, with its feedback. `others`: hashes of
+    sessions with unknown names."""
 
     ids: set[str] = field(default_factory=set)
     parts: dict[_Session, int] = field(default_factory=dict)

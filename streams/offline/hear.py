@@ -1,8 +1,5 @@
-"""Ask for advice as the agents of logged sessions would have.
-
-Each session is replayed call by call through a real agent's session: advice at its start, before each call and after
-each failed call. The replay does not change the lore.
-"""
+"""Ask for advice as the agents of logged sessions would have: each session is replayed through a real agent's
+session."""
 
 from __future__ import annotations
 

@@ -1,23 +1,16 @@
 """Stop a topic whose records are all bad, instead of draining it into the dead letters.
 
 If *every* record of every sender is bad, the fault lies in a schema or in this worker. The breaker then leaves the
-records in the log: it neither processes nor commits the topic until the cause is removed. Other tenants go on, and the
-worker ends when no tenant is left. The rows that a stage writes are a stream of their own, `TOPIC/COLLECTION`: if the
-store refuses all of them, the topic stops too.
+records in the log. Other tenants go on, and the worker ends when no tenant is left. The rows that a stage writes are a
+stream of their own, `TOPIC/COLLECTION`.
 
-A record is lost if none of its events is usable. One good event on the topic ends the run of lost records. The breaker
-trips on a run if three conditions hold.
-
-- It has `run_records` records.
-- It spans `RUN_SECONDS` of broker time, so that no burst trips the breaker.
-- It comes from more than one sender, so that one sender's junk does not trip the breaker.
-
-A sender is the principal that signed the record or, without principals, the agent that the record names. Anonymous junk
-counts as one sender (`sender_of`). Later topics are written by workers only, so each of their records counts as a
-separate sender.
+A record is lost if none of its events is usable. One good event ends the run of lost records. The breaker trips on a
+run of `run_records` records that spans `RUN_SECONDS` of broker time and comes from more than one sender: the principal
+that signed it or the named agent. Anonymous junk counts as one sender. Later topics are written by workers only, so
+each of their records counts as a separate sender.
 
 Counts are in memory. While a run may still trip the breaker, `streams.runtime.delivery` holds back its commit, so a
-restart finds the run again and stops at the same place.
+restart finds the run again.
 """
 
 from __future__ import annotations

@@ -54,15 +54,9 @@ class _Producer(Protocol):
 
 
 class SecondWrites:
-    """Repeats the first writes of each stage after an assignment.
-
-    A write of the previous owner can land after the new owner's first writes, and neither Milvus nor Kafka refuses it.
-    Milvus drops writes after their deadline, so the new owner writes again once that has passed.
-    `streams.runtime.stale_records` handles later writes to Kafka.
-
-    Args:
-        seconds: the longest deadline of a write.
-    """
+    """Repeats the first writes of each stage after an assignment. A write of the previous owner can land after the new
+    owner's first writes, and neither Milvus nor Kafka refuses it. Milvus drops writes after their deadline (`seconds`),
+    so the new owner writes again once that has passed."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._seconds = seconds
@@ -99,16 +93,9 @@ class SecondWrites:
 
 
 class Delivery:
-    """Runs the batches of each stage one after the other. A worker has one delivery.
-
-    Args:
-        lease: required for effects, or None if there is a single worker.
-        write_seconds: the longest time that a write of a previous owner may take to land.
-        tenants: number of tenants. `run` raises when topics of all of them have stopped.
-
-    Attributes:
-        stopped: topics that are not processed until the next start.
-    """
+    """Runs the batches of each stage one after the other. A worker has one delivery. `lease`: None for a single worker.
+    `write_seconds`: longest time in which a former owner's write may land. `stopped`: topics that are not processed
+    until the next start; `run` raises when all tenants have stopped."""
 
     def __init__(
         self,
@@ -139,15 +126,11 @@ class Delivery:
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: the write that its next batches do not wait for
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
-        """Process a batch and have its effects acknowledged. Then allow its offsets to be committed.
+        """Process a batch, have its effects acknowledged, and then allow its offsets to be committed. Rows with
+        `Effects.acknowledged` are written in the background. An empty batch waits for all.
 
-        Rows with `Effects.acknowledged` are written in the background: later batches without rows do not wait for them.
-        An empty batch waits for all.
-
-        Raises:
-            StoreUnavailable, BrokerUnavailable: an outage exceeded the retry budget. No offset may be committed.
-            BreakerTripped: topics of all tenants are refused. Their offsets may not be committed.
-            ConfigError: two stages read the same topic, so a commit of one would skip records of the other.
+        Raises StoreUnavailable, BrokerUnavailable: an outage exceeded the retry budget. Raises BreakerTripped: topics
+        of all tenants are refused. Then no offset may be committed. Raises ConfigError: two stages read the same topic.
         """
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")

@@ -99,8 +99,8 @@ _reported: set[tuple[str, int | None]] = set()
 
 def dead_letter(record: Record, error: Exception, value: bytes | None = None) -> DeadLetter:
     """Make the dead letter of a record, or of one `value` in it, from the error raised on reading. Errors other than
-    `InvalidEvent` are defects of the reader. They become dead letters too, because one record must not stop a worker.
-    The log gets one traceback for each line of code that raises."""
+    `InvalidEvent` are defects of the reader, and are logged once for each line of code: one record must not stop a
+    worker."""
     if not isinstance(error, InvalidEvent):
         raised = traceback.extract_tb(error.__traceback__)[-1]
         if (line := (raised.filename, raised.lineno)) not in _reported:
@@ -113,18 +113,9 @@ def dead_letter(record: Record, error: Exception, value: bytes | None = None) ->
 
 @dataclass(slots=True)
 class Effects:
-    """The effects of a batch. All are idempotent.
-
-    Attributes:
-        rows: by collection, as `Store.resolve` named it before the stage read from it. Each row has an `id`.
-        outgoing: in the order of arrival within a partition.
-        dead_letters: values that cannot be processed.
-        processed: number of good events or values in the batch.
-        newest: newest event time in seconds since the epoch; 0 without events.
-        oldest: oldest event time, from the first stage only; infinity without events.
-        acknowledged: called once the rows are acknowledged. If set, later batches do not wait for the rows, and the
-            stage's `committable` limits the commit until then.
-    """
+    """The effects of a batch. All are idempotent. `rows`: by collection, as `Store.resolve` named it before the stage
+    read. `processed`: number of good events or values. `newest`, `oldest`: event times in seconds since the epoch;
+    `oldest` from the first stage only. `acknowledged`: called once the rows are; later batches do not wait for them."""
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
@@ -153,14 +144,9 @@ class ListedStore(Store, Protocol):
 
 
 class Stage(Protocol):
-    """One step of the pipeline. A stateless stage implements `process` only.
-
-    Attributes:
-        name: the name in metrics.
-        reads: its topic, without the tenant. A topic has one reader, because it has one committed offset.
-        linger_seconds: how long a record may wait for its batch. It is short if an agent waits for the result.
-        principals: keys of the principals that may sign its records, or None if signatures are not required.
-    """
+    """One step of the pipeline. `reads`: its topic, which has no other reader, because it has one committed offset.
+    `linger_seconds`: how long a record may wait for its batch. `principals`: keys that may sign its records, or
+    None."""
 
     name: str
     reads: str
@@ -174,8 +160,7 @@ class Stage(Protocol):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         """Return the effects of a batch, which is empty if no record came and the stage `holds` effects. Bad data
-        becomes a dead letter and never raises. After `StoreUnavailable`, a second call with the same batch must return
-        the same effects."""
+        becomes a dead letter and never raises. A second call after `StoreUnavailable` must return the same effects."""
         ...
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:

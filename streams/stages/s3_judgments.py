@@ -1,14 +1,9 @@
 """Judge trajectories, and send each session's contributions to memory items (stage 3).
 
-Judgments go to Milvus and to the topic `judgments`. Contributions (`candidates`) are keyed by item, so one partition
-and one writer merge them. Everything else is keyed by session.
-
-Each session has one row. Longer trajectories and corrections are merged into it in any order, and contributions that no
-longer hold are withdrawn. Feedback names a session's id alone, so it counts for the sessions of all principals under
-that id. A separate row keeps it for sessions that come later.
-
-Each batch queries its sessions first, at a third of the cost of the writes. Keeping all row ids in memory would need a
-full scan at each start.
+Contributions (`candidates`) are keyed by item, so one writer merges them. Everything else is keyed by session, and each
+session has one row. Longer trajectories and corrections are merged into it in any order, and contributions that no
+longer hold are withdrawn. Feedback names an id alone, so it counts for all principals' sessions under that id. A
+separate row keeps it for later sessions.
 """
 
 from __future__ import annotations

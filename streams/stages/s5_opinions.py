@@ -1,11 +1,8 @@
 """Ask a model about judgments and send its opinions to `trajectories` (stage 5). It is optional.
 
-The model judges sessions on which all other judges abstained, and a small sample of the others, to count its errors
-(metric `judge_cases`). A hash of the session draws the sample, so every worker draws the same.
-
-A model takes seconds, so stage 3 does not wait for it. It merges the answer like feedback whenever it comes. The commit
-waits for the answer: a lost one is requested again, and a second one changes nothing. After a refusal or time-out, or
-without budget, the session keeps its judgment.
+The model judges sessions on which all other judges abstained, and a sample of the others, drawn by hash, to count its
+errors (metric `judge_cases`). It takes seconds, so stage 3 merges its answer like feedback whenever it comes. The
+commit waits for the answer. After a refusal or time-out, or without budget, the session keeps its judgment.
 """
 
 from __future__ import annotations

@@ -107,11 +107,7 @@ async def _publish(
 
 
 def read_gate(file: Path) -> dict[str, float]:
-    """Return the figures of a gate's report that passed. The owner decides how it is made.
-
-    Raises:
-        ConfigError: it cannot be read, has not passed, or has no figures.
-    """
+    """Return the figures of a gate's report that passed. The owner decides how it is made. Raises ConfigError."""
     try:
         report = orjson.loads(file.read_bytes())
     except OSError as error:

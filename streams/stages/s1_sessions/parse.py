@@ -1,8 +1,7 @@
 """Read events: the bytes of a record become checked structs in one pass.
 
-An event is what `fleetlore.wire.incoming` says. A record that is wholly good, as nearly all are, is decoded and checked
-by msgspec at once. Where anything is wrong the record is read again, event by event, so that the bad ones get their
-reason and the good ones beside them are kept.
+A record that is wholly good, as nearly all are, is decoded by msgspec at once. Otherwise it is read again, event by
+event, so that each bad one gets its reason and the good ones are kept.
 """
 
 from __future__ import annotations

@@ -70,19 +70,10 @@ class Tail:
 
 @dataclass(slots=True)
 class Partition:
-    """The sessions of one partition.
-
-    Attributes:
-        open: sessions whose first event has arrived, oldest first event first.
-        tails: the other sessions, oldest first.
-        incomplete: sessions of `open` that have ended and miss events, with the arrival of the last event of each
-            (`Clock.monotonic`).
-        closed: sessions that were closed last, oldest first.
-        news: sessions with a call in this batch that failed or got past a failure.
-        newest_time: the largest event time seen, which is the partition's own clock.
-        size: estimate of the bytes in memory of its sessions.
-        tail_size: estimate of the bytes in memory of its tails.
-    """
+    """The sessions of one partition. `open`: those whose first event has arrived, oldest first. `tails`: the others.
+    `incomplete`: ended ones of `open` that miss events, with the arrival of their last event. `news`: with a call in
+    this batch that failed or got past a failure. `newest_time`: the largest event time, which is the partition's own
+    clock."""
 
     open: dict[Key, OpenSession] = field(default_factory=dict)
     tails: dict[Key, Tail] = field(default_factory=dict)

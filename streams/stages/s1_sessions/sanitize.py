@@ -1,9 +1,5 @@
-"""Clean the texts of events before anything is made of them: as text, without what was recalled, and with secrets
-masked.
-
-Agents of ours have seen to it already; a foreign client may not have. So no secret is stored, and advice that comes
-back in an event is never taken for evidence (`fleetlore.advice.provenance`).
-"""
+"""Clean events' texts first: mask secrets and cut recalled advice. Our agents did so already; a foreign client may not
+have. So no secret is stored, and advice that comes back is never taken for evidence (`fleetlore.advice.provenance`)."""
 
 from __future__ import annotations
 
