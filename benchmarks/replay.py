@@ -12,7 +12,7 @@ import asyncio
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -29,7 +29,7 @@ from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
-from sinks.collections import COLLECTIONS
+from sinks.collections import COLLECTIONS, Collection
 from sinks.milvus import MilvusStore
 from streams.embedded.stack import Stack
 from streams.offline.drain import wait_drained
@@ -67,15 +67,15 @@ class Knowledge:
     state_hash: str = ""
 
 
-async def read_knowledge(store: MilvusStore, tenant: str) -> Knowledge:
-    """Read all rows of a tenant.
+async def read_knowledge(store: MilvusStore, tenant: str, collections: Sequence[Collection] = COLLECTIONS) -> Knowledge:
+    """Read a tenant's rows of these collections.
 
     Raises:
         StoreUnavailable: Milvus does not answer.
     """
     knowledge = Knowledge()
     lines: list[bytes] = []
-    for collection in COLLECTIONS:
+    for collection in collections:
         async for row in store.rows(collection.name, tenant, "body"):
             if not row["body"]:
                 continue  # incomplete: an item that lacks a side, or feedback on a session that has not ended

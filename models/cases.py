@@ -69,9 +69,9 @@ def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 
 
-def item_id(tenant: str, kind: str, *key: str) -> str:
+def item_id(kind: str, *key: str) -> str:
     """Id of an item of this distiller."""
-    return versioned_id(VERSION, tenant, kind, *key)
+    return versioned_id(VERSION, kind, *key)
 
 
 def said(failed: Step) -> str:

@@ -22,6 +22,7 @@ from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR, WORDS
 __all__ = [
     "COLLECTIONS",
     "FIRST_VERSION",
+    "MAX_FIELD_BYTES",
     "alias_of",
     "can_be_id",
     "check_collections",
@@ -40,6 +41,8 @@ _SCHEMA = 5
 MADE_BY = "fleetlore.made_by"
 _UNNAMED = "an earlier schema"
 TEXT_BYTES = 8_192
+# The longest text that Milvus takes.
+MAX_FIELD_BYTES = 65_535
 # Longer ids than this release makes: a version that an earlier one filled has them.
 _MAX_ID_BYTES = 1_100
 # Partitions of a collection. Milvus spreads tenants over them by hash.
@@ -230,8 +233,8 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
     schema.add_field("tenant", DataType.VARCHAR, max_length=64, is_partition_key=True)
     for column, length in collection.columns:
         schema.add_field(column, DataType.VARCHAR, max_length=length)
-    schema.add_field("body", DataType.VARCHAR, max_length=65_535)
-    schema.add_field("state", DataType.VARCHAR, max_length=65_535)
+    schema.add_field("body", DataType.VARCHAR, max_length=MAX_FIELD_BYTES)
+    schema.add_field("state", DataType.VARCHAR, max_length=MAX_FIELD_BYTES)
     index = client.prepare_index_params()
     if collection.by_words:
         schema.add_field(TEXT, DataType.VARCHAR, max_length=TEXT_BYTES, enable_analyzer=True)

@@ -22,7 +22,19 @@ PANELS = {
     "Start": ("up",),
     "Read": ("health", "patterns", "items", "places", "tools", "adapters", "dead-letters", "console"),
     "Join": ("install", "relay", "mcp", "mcp-proxy", "ingest", "import"),
-    "Run": ("worker", "trainer", "topics", "backfill", "revoke", "distrust", "decisions", "erase", "export"),
+    "Run": (
+        "worker",
+        "trainer",
+        "topics",
+        "backfill",
+        "revoke",
+        "distrust",
+        "decisions",
+        "erase",
+        "export",
+        "export lore",
+        "import lore",
+    ),
     "Check": ("doctor", "backtest"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
@@ -33,7 +45,14 @@ _NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up -
 
 
 class _Commands(TyperGroup):
-    """Commands grouped by purpose. An expected error prints one line and exits with 1; others keep their traceback."""
+    """Commands grouped by purpose. The name of a command may be two words, as `import lore` beside `import`.
+
+    An expected error prints one line and exits with 1; other errors keep their traceback.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        two = " ".join(args[:2])
+        return super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         order = list(_PANEL_OF)

@@ -191,7 +191,7 @@ def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name
     told = f"{INSTEAD_OF}{f' beside `{beside}`' if beside else ''}: `{name}`"
     return Candidate(
         **origin(trajectory),
-        item_id=item_id(trajectory.tenant, "recovery", "looked up", tool, failed.pattern or "", error, told, *rejected),
+        item_id=item_id("recovery", "looked up", tool, failed.pattern or "", error, told, *rejected),
         kind="recovery",
         side="success",
         delayed=True,

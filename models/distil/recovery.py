@@ -185,7 +185,7 @@ def _is_named(value: Any, names: frozenset[str]) -> bool:
 
 def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
     trajectory, tool = judgment.trajectory, tried.failed.tool
-    made, id = origin(trajectory), item_id(trajectory.tenant, "recovery", tool, *way)
+    made, id = origin(trajectory), item_id("recovery", tool, *way)
     if tried.past <= tried.again:
         return Candidate(**made, item_id=id, kind="recovery", side="failure", version=VERSION)
     change = tried.change

@@ -19,17 +19,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from math import fsum
 from operator import mul
 from statistics import median_high
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+
+from msgspec import Meta
 
 from fleetlore.stats.hashing import HASHES, stable_hash
 
-__all__ = ["FirstSeen", "LatestSample", "SessionCounts", "even"]
+__all__ = ["AgentHash", "FirstSeen", "LatestSample", "SessionCounts", "even"]
 
 T = TypeVar("T", bound="_OfAgent")
 _Kind = TypeVar("_Kind", bound=int | tuple[str, ...])
 _Ordered = TypeVar("_Ordered", bound="_Revised")
 
 K = 256
+# Hash of an agent's name, or a negative number where an erased session was.
+AgentHash = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
 # Sessions of an agent that are kept before another has more of them.
 TURN = 4
 WELL, BADLY = 1, 2

@@ -19,11 +19,13 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from msgspec import Meta
 from msgspec.structs import replace
 
+from fleetlore.config import DEFAULT_TENANT
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
 from fleetlore.stats.hashing import cached_hash
 from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Count, Hash, JsonStruct, Moment, Trajectory
+from models.memory.bottom_k import AgentHash
 
 __all__ = [
     "SEVERAL_GOALS",
@@ -139,9 +141,12 @@ def origin(trajectory: Trajectory) -> _Origin:
     )
 
 
-def item_id(version: str, tenant: str, kind: str, *key: str) -> str:
-    """Id of a memory item. Another `version` of its distiller gives other ids, so items of two distillers never mix."""
-    return _ITEM_PREFIX + pattern_id("item", version, tenant, kind, *key)[:28]
+def item_id(version: str, kind: str, *key: str) -> str:
+    """Id of a memory item. Another `version` of its distiller gives other ids, so items of two distillers never mix.
+
+    It is the same in every tenant, so that an imported item merges with what the tenant learned itself.
+    """
+    return _ITEM_PREFIX + pattern_id("item", version, DEFAULT_TENANT, kind, *key)[:28]
 
 
 class Contributor(NamedTuple):
@@ -149,13 +154,13 @@ class Contributor(NamedTuple):
     contribution. `form`: unused. It keeps the position of a field that stored rows have. `goal`: hash of its goal.
     `delayed`: as in `Candidate`. `danger`: whether a call of it could do harm."""
 
-    revision: tuple[int, float]
+    revision: tuple[Count, Moment]
     side: Side
-    agent: int
-    seen: float
-    way: int = 0
+    agent: AgentHash
+    seen: Moment
+    way: Hash = 0
     form: int = 0
-    goal: int = 0
+    goal: Hash = 0
     delayed: bool = False
     danger: bool = False
 

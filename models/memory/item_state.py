@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from typing import NamedTuple
@@ -80,6 +80,28 @@ class ItemState:
         # Most contributions to a well backed item come too late to be among its examples.
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
+    def join(self, other: ItemState) -> None:
+        """Merge another state of the same item in, as if this one had also got its contributions.
+
+        Raises:
+            ValueError: `other` belongs to another item.
+        """
+        for each in other.candidates:
+            self.merge(each)
+        self.contributors.merge(other.contributors)
+        for agent, moment in other.first_seen.items():
+            self.first_seen.note(agent, moment)
+        self.last_seen = max(self.last_seen, other.last_seen)
+
+    def of_tenant(self, tenant: str) -> ItemState:
+        """Return the state as if its sessions had been the tenant's."""
+        moved = ItemState.from_json(self.to_json())
+        moved.examples = {
+            side: tuple([replace(each, tenant=tenant) for each in found]) for side, found in self.examples.items()
+        }
+        moved.open = {session: replace(each, tenant=tenant) for session, each in self.open.items()}
+        return moved
+
     def _merge_open(self, other: Candidate) -> bool:
         settled, known = self.contributors.kept.get(cached_hash(other.session)), self.open.get(other.session)
         if settled is not None and settled.revision >= other.revision:
@@ -109,10 +131,7 @@ class ItemState:
     @property
     def sessions(self) -> set[int]:
         """Hashes of all sessions that it knows."""
-        examples = [
-            cached_hash(each.session) for side in (*self.examples.values(), self.open.values()) for each in side
-        ]
-        return {*self.contributors.kept, *examples}
+        return {*self.contributors.kept, *(cached_hash(each.session) for each in self.candidates)}
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Take sessions (hashes of their ids) out as if they had never been; say whether any was there. An example that
@@ -134,10 +153,9 @@ class ItemState:
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
         """Hashes of the sessions of some agents (hashes of their names) that contributed."""
-        examples = [each for side in (*self.examples.values(), self.open.values()) for each in side]
         return {
             *(session for session, each in self.contributors.kept.items() if each.agent in agents),
-            *(cached_hash(each.session) for each in examples if cached_hash(each.agent) in agents),
+            *(cached_hash(each.session) for each in self.candidates if cached_hash(each.agent) in agents),
         }
 
     def without(self, agents: Collection[int]) -> ItemState:
@@ -172,8 +190,12 @@ class ItemState:
     @property
     def item_id(self) -> str:
         """Id of the item; empty before the first contribution."""
-        known = (each for side in (*self.examples.values(), self.open.values()) for each in side)
-        return next((each.item_id for each in known), "")
+        return next((each.item_id for each in self.candidates), "")
+
+    @property
+    def candidates(self) -> Iterator[Candidate]:
+        """The contributions that it keeps whole."""
+        return (each for side in (*self.examples.values(), self.open.values()) for each in side)
 
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
         """The item as agents read it: the content that most agents contributed, with the evidence of those agents. The

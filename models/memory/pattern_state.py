@@ -237,6 +237,24 @@ class PatternState:
             changed |= self._name(seen.agent, agent_name[:_MAX_NAME])
         return changed
 
+    def join(self, other: PatternState) -> None:
+        """Merge another state of the same subject in, as if this one had also got its observations."""
+        if "minutes" in other.timelines:
+            self.timelines.setdefault("minutes", Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS))
+        self.sample.merge(other.sample)
+        for name, timeline in other.timelines.items():
+            self.timelines[name].restore(timeline.to_rows(), timeline.k)
+        for agent, moment in other.first_seen.items():
+            self.first_seen.note(agent, moment)
+        for agent, name in other.names.items():
+            self._name(agent, name)
+        for agent, (words, sessions) in other.wordings.items():
+            for session in sessions:
+                self.wordings.note(agent, session, words)
+        if self.wordings:
+            self._choose_words()
+        self.last = max(self.last, other.last)
+
     def _describe(self, subject: Subject, agent: int, session: int) -> bool:
         if subject.transient:
             self._time_minutes()

@@ -1,20 +1,26 @@
-"""Run `fleetlore export`: write judged sessions and preference pairs for training."""
+"""Run `fleetlore export`, `export lore` and `import lore`: training data, and lore from one tenant to another."""
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import orjson
 import typer
 
-from fleetlore.cli.options import Asked, command
-from fleetlore.cli.output import ask, print_json
+from fleetlore.cli.lore import read_lore
+from fleetlore.cli.options import Asked, Json, Reader, Stack, Tenant, command
+from fleetlore.cli.output import ask, confirm, moment, print_json, safe
 from fleetlore.errors import ConfigError
+from streams.embedded.signing import with_key
 
 
 def register(app: typer.Typer) -> None:
     app.command()(export)
+    app.command("export lore")(export_lore)
+    app.command("import lore")(import_lore)
 
 
 @command
@@ -39,3 +45,78 @@ def export(
     except OSError as error:
         raise ConfigError(f"{out} cannot be written: {error.strerror}") from None
     print_json({name: len(rows) for name, rows in files.items()})
+
+
+@command
+def export_lore(
+    stack: Stack,
+    tenant: Tenant = "default",
+    form: Annotated[
+        tuple[str, Path] | None,
+        typer.Option("--as", metavar="skills DIR", help="Write hints as SKILL.md folders in DIR instead."),
+    ] = None,
+) -> None:
+    """Write the lore to standard output as JSON lines.
+
+    These are all patterns, memory items and decisions. The file is signed if the fleet has a key. It holds agents'
+    names and the texts of their calls. Sessions, judgments and adapters are not in it.
+    """
+    settings = with_key(stack.settings, stack.data)
+    if form is not None:
+        if form[0] != "skills":
+            raise typer.BadParameter(f"{form[0]!r} is no form; the form is skills", param_hint="--as")
+        from streams.offline.skills import skills_of, write_skills
+
+        index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant))
+        names = write_skills(form[1], skills_of(index, settings, time.time()))
+        typer.echo(f"{len(names)} skills in {form[1]}: {', '.join(names) or 'no hint passes the gate yet'}")
+        return
+    from fleetlore.adapters.signatures import load_signing_key
+    from streams.offline import move_lore
+
+    async def write() -> None:
+        async for line in move_lore.export_lore(settings, tenant, key):
+            sys.stdout.buffer.write(line)
+
+    key = load_signing_key(settings.signing_key) if settings.signing_key else None
+    ask(write())
+
+
+@command
+def import_lore(
+    stack: Stack,
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="File of `export lore`.")],
+    tenant: Tenant = "default",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file; change nothing.")] = False,
+    unsigned: Annotated[bool, typer.Option("--unsigned", help="Believe the file without a trusted signature.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds to wait for the workers.")
+    ] = 300.0,
+    json: Json = False,
+) -> None:
+    """Merge a file of `export lore` into a tenant's lore.
+
+    The whole file is checked first, and a fault in it changes nothing. Patterns and items merge by id with what the
+    tenant knows. The workers, which must be running, do that. Importing a file again changes nothing.
+    """
+    settings = stack.settings
+    from streams.offline import move_lore
+    from streams.offline.lore_file import LoreFile
+
+    read = LoreFile(file, tenant, None if unsigned else settings.public_key)
+    known = ask(move_lore.known_of(settings, tenant, read))
+    report = {name: {"in_file": count, "known": known[name]} for name, count in read.counts.items()}
+    signed = f"signed by {read.signer}" if read.signer else "not signed"
+    if not json:
+        typer.echo(f"{file}: lore of tenant {safe(read.header.tenant)}, {moment(read.header.time)} (UTC), {signed}")
+        for name, row in report.items():
+            typer.echo(f"{row['in_file']:,} {name}, {row['known']:,} of them known here")
+    if not dry_run:
+        if not yes:
+            confirm(f"Merge this into the lore of tenant {tenant}?")
+        ask(move_lore.import_lore(settings, tenant, read, timeout))
+    if json:
+        print_json({"tenant": tenant, "signer": read.signer, "imported": not dry_run, **report})
+    elif not dry_run:
+        typer.echo(f"Merged into the lore of tenant {tenant}.")

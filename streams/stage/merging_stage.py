@@ -17,7 +17,7 @@ from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import encode
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
-from streams.stage.operators import Forget, Operators, Reconsider
+from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
 __all__ = ["Key", "MergingStage"]
 
@@ -33,7 +33,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     Args:
         collection: collection of the states' rows.
-        values: decodes contributions and the requests `Forget` and `Reconsider`.
+        values: decodes contributions and the requests `Forget`, `Reconsider` and `Adopt`.
         restore: makes a state from its row.
         operators: decisions. Contributions of erased sessions are dropped; those of distrusted agents are kept but not
             published.
@@ -53,7 +53,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         store: Store,
         clock: Clock,
         collection: str,
-        values: Values[_Value | Forget | Reconsider],
+        values: Values[_Value | Forget | Reconsider | Adopt],
         restore: Callable[[dict[str, Any]], _State],
         operators: Operators | None = None,
     ) -> None:
@@ -61,6 +61,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         self._erased, self._distrusted = (operators or Operators()).topics
         self._collection = collection
         self._values = values
+        self._restore = restore
         self._states: StateCache[_State] = StateCache(store, collection, restore, self.weigh, self.most_bytes)
         self._changes: WriteBuffer[_State] = WriteBuffer(clock, self.write_seconds, self.most_waiting)
 
@@ -82,11 +83,18 @@ class MergingStage(Stage, Generic[_State, _Value]):
         if `sessions` is empty."""
 
     @abstractmethod
+    def join(self, state: _State, other: _State) -> None:
+        """Merge another state of the same id into a state."""
+
+    @abstractmethod
     def merge(
         self, tenant: str, state: _State | None, values: Sequence[_Value], effects: Effects
     ) -> tuple[_State, bool, bool]:
-        """Merge values into their state. Return the state, whether it changed, and whether it is urgent. A new state is
-        None. `values` is empty if sessions were only removed. Change only the counters of `effects`."""
+        """Merge values into their state. Return the state, whether it changed, and whether it is urgent.
+
+        A new state is None. `values` is empty if sessions were only removed or a state was adopted. Change only the
+        counters of `effects`.
+        """
 
     @abstractmethod
     def publish(self, key: Key, state: _State, effects: Effects) -> object:
@@ -106,6 +114,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         came: defaultdict[Key, list[_Value]] = defaultdict(list)
         records: dict[Key, Record] = {}
         forgets: dict[Key, tuple[int, ...]] = {}
+        adopted: defaultdict[Key, list[Adopt]] = defaultdict(list)
         for record, value in self._values.read(batch, effects):
             tenant = tenant_of(record.topic)
             if isinstance(value, Forget):
@@ -114,6 +123,9 @@ class MergingStage(Stage, Generic[_State, _Value]):
             elif isinstance(value, Reconsider):
                 self._distrusted.add(tenant, value.decision)
                 forgets.setdefault((tenant, value.id), ())
+            elif isinstance(value, Adopt):
+                adopted[tenant, value.id].append(value)
+                records[tenant, value.id] = record
             else:
                 key = tenant, self.id_of(value)
                 came[key].append(value)
@@ -122,27 +134,30 @@ class MergingStage(Stage, Generic[_State, _Value]):
             for (tenant, _), found in came.items():
                 found[:] = [value for value in found if not self._erased.has(tenant, self.session_of(value))]
         source = self._states.source
-        states = await self._states.load(came.keys() | forgets.keys())
+        states = await self._states.load(came.keys() | forgets.keys() | adopted.keys())
         if self._states.source != source:
             # A backfill switched the alias. Waiting changes belong to rows of the old collection, and the new one gets
             # their events from the backfill.
             self._changes.drop()
         at_once: dict[Key, _State] = {}
-        for key in dict.fromkeys((*came, *forgets)):
+        for key in dict.fromkeys((*came, *forgets, *adopted)):
             # Waiting states may have left the cache, and they are newer than their rows.
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
-            if known is None and not values:
+            others = adopted.get(key, ())
+            if known is None and not values and not others:
                 # The state is empty. Delete a record that arrived late.
                 effects.outgoing.append(Outgoing(key[0], self._collection, key[1], None))
                 continue
             # Forget first: later values may replace what is forgotten.
             gone = known is not None and key in forgets and self.discard(known, forgets[key])
             try:
-                state, changed, urgent = self.merge(key[0], known, values, effects)
+                merged = self._joined(key[0], known, others) if others else known
+                state, changed, urgent = self.merge(key[0], merged, values, effects)
             except Exception as error:
-                effects.dead_letters += [dead_letter(records[key], error, encode(value)) for value in values]
+                bad = [encode(value) for value in (*values, *others)]
+                effects.dead_letters += [dead_letter(records[key], error, value) for value in bad]
                 continue
-            changed, urgent = changed or gone, urgent or gone
+            changed, urgent = changed or gone or bool(others), urgent or gone
             if known is None:
                 self._states.remember(*key, state)
             if changed:
@@ -162,6 +177,19 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         return self._changes.committable(tp, next_offset)
+
+    def _joined(self, tenant: str, known: _State | None, others: Sequence[Adopt]) -> _State:
+        """Return the state with others merged in, without the sessions that this tenant has erased."""
+        for each in others:
+            other = self._restore({"body": each.body, "state": each.state})
+            if erased := self._erased.sessions(tenant):
+                self.discard(other, erased)
+            if known is None:
+                known = other
+            else:
+                self.join(known, other)
+        assert known is not None, "there is at least one other state"
+        return known
 
     async def _write(self, urgent: Container[Key], effects: Effects, *, whole: bool) -> None:
         """Make rows of a started write for one time slice, or all if `whole`. Urgent rows are made at once."""

@@ -27,7 +27,7 @@ from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import encode
 
-__all__ = ["ERASURES", "Distrusted", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
+__all__ = ["ERASURES", "Adopt", "Distrusted", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
 
 ERASURES = "erasures"
 _READ_SECONDS = 30.0
@@ -76,6 +76,22 @@ class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
 
     id: str
     decision: Decision
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
+class Adopt(msgspec.Struct, frozen=True, gc=False, tag="adopt"):
+    """Asks the owner of a state to merge another state in: a row of an exported file (`streams.offline.move_lore`).
+
+    Attributes:
+        id: of the pattern or item.
+        body, state: the columns of a row of its collection.
+    """
+
+    id: str
+    body: str
+    state: str
 
     def to_json(self) -> bytes:
         return encode(self)

@@ -18,7 +18,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
-from streams.stage.operators import Forget, Operators, Reconsider
+from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
 # Upper bounds in bytes: of a state without its sessions, and of one session in each sample.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
@@ -35,7 +35,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             store,
             clock,
             "patterns",
-            Values(Observation, Forget | Reconsider),
+            Values(Observation, Forget | Reconsider | Adopt),
             lambda row: PatternState.restore(row["body"], row["state"]),
             operators,
         )
@@ -57,6 +57,9 @@ class PatternsStage(MergingStage[PatternState, Observation]):
 
     def discard(self, state: PatternState, sessions: Collection[int]) -> bool:
         return not sessions or state.discard(sessions)
+
+    def join(self, state: PatternState, other: PatternState) -> None:
+        state.join(other)
 
     def merge(
         self, tenant: str, state: PatternState | None, values: Sequence[Observation], effects: Effects

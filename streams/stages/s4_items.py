@@ -20,7 +20,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
-from streams.stage.operators import Forget, Operators, Reconsider
+from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
 # Seconds after an assignment in which records may be read twice: a former owner commits every few seconds.
 READ_AGAIN_SECONDS = 60.0
@@ -56,7 +56,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             store,
             clock,
             "items",
-            Values(Candidate | Shown, Forget | Reconsider),
+            Values(Candidate | Shown, Forget | Reconsider | Adopt),
             lambda row: _Item(
                 ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again
             ),
@@ -84,6 +84,11 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         state.public |= was_item or not sessions
         state.published = False
         return True
+
+    def join(self, state: _Item, other: _Item) -> None:
+        state.public |= state.state.is_item
+        state.state.join(other.state)
+        state.published = False
 
     def merge(
         self, tenant: str, state: _Item | None, values: Sequence[Candidate | Shown], effects: Effects

@@ -16,6 +16,7 @@ BOUNDARIES: dict[str, Boundary] = {
         otlp.OTLP,
         mcp.MCP,
         files.LOGS,
+        files.LORE,
         files.SETTINGS,
     )
 }

@@ -1,10 +1,13 @@
-"""Files of others: logs to import in five forms, adapters with their weights, tokens, keys and settings."""
+"""Files of others: logs to import in five forms, lore, adapters with their weights, tokens, keys and settings."""
 
+import asyncio
 import io
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -22,9 +25,23 @@ from fleetlore.lora.adapter import CONFIG, WEIGHTS, Base, check_lora, read_lora
 from fleetlore.relay.requests import read_tokens
 from fleetlore.retrieval.adapter import RetrievalAdapter
 from fleetlore.stack_folder import STACK_FILE
+from fleetlore.testing import FakeClock
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
 from fleetlore.transcripts.session import timed_events
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
+from fleetlore.wire.lore import DECISIONS, Decision
+from fleetlore.wire.topics import topic
+from models.memory.bottom_k import SessionCounts
+from models.memory.candidate import Candidate
+from models.memory.item_state import ItemState
+from models.memory.pattern_state import PatternState, Subject
+from sinks.collections import MAX_FIELD_BYTES
+from sinks.metrics import Metrics
+from streams.offline.lore_file import LoreFile, written
+from streams.offline.memory_pipeline import MemoryStore
+from streams.stage.base import Record
+from streams.stages.s2_patterns import PatternsStage
+from streams.stages.s4_items import ItemsStage
 from tests.fleetlore.transcripts.test_read import in_atif, in_claude_code, in_inspect, in_messages, in_swe_agent
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
@@ -233,5 +250,73 @@ async def check_settings(given: Sequence[Given]) -> Counter[str]:
     return found
 
 
+@cache
+def _lore() -> tuple[bytes, ...]:
+    """The lines of an export: a tool, a failure with a code, an item of two agents, and a decision."""
+    states = [
+        PatternState(Subject("a" * 32, "tool", "sql")),
+        PatternState(Subject("b" * 32, "class", "sql", "E", "no")),
+    ]
+    for state in states:
+        for session in range(3):
+            state.add(session, SessionCounts(session, 2, 1, 1), _NOW, _NOW + 1, f"a{session}")
+    item = ItemState()
+    for session in ("s1", "s2"):
+        made: Any = {"item_id": f"item{'c' * 28}", "tenant": "t", "kind": "recovery", "side": "success", "seen": _NOW}
+        shown: Any = {"title": "x", "content": "y", "remedy": {"tool": "sql"}, "was": ("a",), "now": ("b",)}
+        item.merge(Candidate(session=session, agent=session, revision=(1, _NOW), **made, **shown))
+    decision = Decision(kind="item", id="x", on=True, by="kim", why="wrong", time=1.0)
+    rows = [
+        *(("patterns", each.subject.id, each.to_pattern("t").to_json().decode(), each.state_json()) for each in states),
+        ("items", item.item_id, "", item.to_json().decode()),
+        (DECISIONS, decision.key, decision.to_json().decode(), ""),
+    ]
+
+    async def each() -> AsyncIterator[tuple[str, str, str, str]]:
+        for row in rows:
+            yield row
+
+    async def lines() -> tuple[bytes, ...]:
+        return tuple([line async for line in written("t", _NOW, each(), None)])
+
+    with ThreadPoolExecutor(1) as thread:  # this thread runs a loop already
+        return thread.submit(asyncio.run, lines()).result()
+
+
+def make_lore(random: Random) -> Given:
+    header, *lines, end = _lore()
+    whole = b"".join(_odd_line(random, line.strip()) + b"\n" if chance(random, 4) else line for line in lines)
+    whole = (_odd_line(random, header.strip()) + b"\n" if chance(random, 20) else header) + whole
+    closed = {"lines": whole.count(b"\n"), "sha256": sha256(whole).hexdigest(), "schema": 1}
+    return Given("lore", {"lore": whole + (end if chance(random, 10) else orjson.dumps(closed) + b"\n")})
+
+
+async def check_lore(given: Sequence[Given]) -> Counter[str]:
+    """Every file is refused as a whole, or the stages take all of it."""
+    found: Counter[str] = Counter()
+    with TemporaryDirectory() as folder:
+        for each in given:
+            path = Path(folder) / "lore"
+            path.write_bytes(each.files["lore"])
+            try:
+                file = LoreFile(path, "default", None)
+            except ConfigError as error:
+                assert str(error).endswith("Nothing was imported")
+                found["refused"] += 1
+                continue
+            values: dict[str, list[Record]] = {}
+            for value in file.values():
+                record = Record(topic("default", value.topic), 0, 0, None, value.value, {})
+                values.setdefault(value.topic, []).append(record)
+            clock, metrics = FakeClock(), Metrics("fuzz")
+            for stage in (PatternsStage(MemoryStore(), clock, metrics), ItemsStage(MemoryStore(), clock, metrics)):
+                assert not (await stage.process(values.get(stage.reads, []))).dead_letters
+                for row in (row for rows in (await stage.process([])).rows.values() for row in rows):
+                    assert max(len(row["body"].encode()), len(row["state"].encode())) <= MAX_FIELD_BYTES
+            found["taken"] += 1
+    return found
+
+
 LOGS = Boundary("logs", make_log, check_logs, size, full=20_000, batch=200)
+LORE = Boundary("lore", make_lore, check_lore, size, full=20_000, batch=200)
 SETTINGS = Boundary("settings", make_setting, check_settings, size, full=20_000, batch=500)

@@ -63,6 +63,13 @@ def test_what_is_merged_is_a_set(candidates: list[Candidate], random: Random) ->
     assert state(again).to_json() == state(candidates).to_json()
 
 
+@given(MANY, MANY)
+def test_two_states_join_to_that_of_all_contributions(some: list[Candidate], others: list[Candidate]) -> None:
+    joined = state(some)
+    joined.join(state(others))
+    assert joined.to_json() == state([*some, *others]).to_json()
+
+
 @given(MANY)
 def test_it_says_whether_anything_changed(candidates: list[Candidate]) -> None:
     merged = ItemState()

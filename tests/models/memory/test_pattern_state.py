@@ -87,6 +87,29 @@ def test_a_state_reads_back_and_goes_on(level: Level, transient: bool, rows: lis
     hash(Pattern.from_json(pattern.to_json()))
 
 
+@settings(max_examples=50)
+@given(levels, st.booleans(), st.lists(row, max_size=12), st.lists(row, max_size=12))
+def test_two_states_join_to_that_of_all_observations(
+    level: Level, transient: bool, some: list[Row], others: list[Row]
+) -> None:
+    joined = state(level, some, transient)
+    joined.join(state(level, others, transient))
+    assert joined.state_json() == state(level, some + others, transient).state_json()
+    assert joined.to_pattern("t") == state(level, some + others, transient).to_pattern("t")
+
+
+@pytest.mark.parametrize("level", ["tool", "class"])
+def test_full_states_join_to_that_of_all_observations(level: Level) -> None:
+    rng = random.Random(1)
+    rows = [
+        (rng.randrange(2**52), SessionCounts(rng.randrange(9), 2, 1), TIME + hour, TIME + hour, "")
+        for hour in range(0, 3_000_000, 1_000)
+    ]
+    joined = state(level, rows[::2])
+    joined.join(state(level, rows[1::2]))
+    assert joined.state_json() == state(level, rows).state_json()
+
+
 @pytest.mark.parametrize("level", ["tool", "family", "class", "exact", "call"])
 @pytest.mark.parametrize("transient", [False, True])
 def test_what_is_stored_and_sent_stays_small(level: Level, transient: bool) -> None:

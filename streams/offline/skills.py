@@ -1,0 +1,67 @@
+"""Write hints as skills: folders with a `SKILL.md`, as coding agents read them.
+
+A skill holds all hints about one tool or one task. A hint is written down if the gate would show it to an agent that
+has met nothing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import orjson
+
+from fleetlore.advice.advice import chosen
+from fleetlore.advice.changes import item_tip
+from fleetlore.advice.situation import Asked, Known, Met, Situation
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.files import write_whole
+from fleetlore.recall.index import LoreIndex, is_recalled
+from fleetlore.stats.hashing import stable_hash
+
+__all__ = ["skills_of", "write_skills"]
+
+_FILE = "SKILL.md"
+# A skill's name has at most 64 characters. The hash takes nine.
+_MAX_NAME = 48
+_MAX_HINTS = 50
+_MAX_TITLE = 200
+_MADE = "Written by `fleetlore export lore`. Another export replaces this file."
+
+
+def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, list[str]]:
+    """Return the lines of hints by the tool or the task that they are about, the best backed first."""
+    found = defaultdict[str, list[str]](list)
+    moment = Situation(Asked(), Met(), Known(now, quorum=settings.quorum, closed_tools=settings.closed_tools))
+    for item in sorted(index.items.values(), key=lambda each: (-each.standing(), each.id)):
+        about = f"the tool {item.tool}" if item.tool else f"the task {item.task}"
+        if is_recalled(item) and not index.hides(item) and len(found[about]) < _MAX_HINTS:
+            tips = chosen(index, [item_tip(item, "searched")], moment, holdout_share=0.0, most=1).tips
+            found[about] += [tip.text for tip in tips]
+    return {about: lines for about, lines in found.items() if lines}
+
+
+def write_skills(folder: Path, skills: Mapping[str, Sequence[str]]) -> list[str]:
+    """Write a folder for each skill, and return their names.
+
+    Raises:
+        ConfigError: a folder cannot be written.
+    """
+    names = []
+    for about, lines in sorted(skills.items()):
+        words = re.sub(r"[^a-z0-9]+", "-", about.removeprefix("the ").lower()).strip("-")[:_MAX_NAME].strip("-")
+        name = f"{words}-{stable_hash(about) % 16**8:08x}"
+        title = " ".join(about.split())[:_MAX_TITLE]
+        told = f"What other agents found out about {title}. Read it before you work with it."
+        front = f"---\nname: {name}\ndescription: {orjson.dumps(told).decode()}\n---\n\n"
+        hints = "\n".join(f"- {line}" for line in lines)
+        try:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            write_whole(folder / name / _FILE, f"{front}{_MADE}\n\n{hints}\n".encode())
+        except OSError as error:
+            raise ConfigError(f"{folder / name} cannot be written: {error.strerror}") from None
+        names.append(name)
+    return names

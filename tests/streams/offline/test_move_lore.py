@@ -1,0 +1,236 @@
+"""Lore goes from one tenant to another as a file: all of it, merged by id, or nothing at all."""
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from benchmarks.replay import read_knowledge
+from benchmarks.rollouts import rollouts
+from fleetlore.adapters.signatures import create_signing_key
+from fleetlore.errors import ConfigError
+from fleetlore.stats.hashing import stable_hash
+from fleetlore.wire.events import Event
+from fleetlore.wire.lore import DECISIONS, Decision
+from fleetlore.wire.principals import session_key
+from sinks.collections import COLLECTIONS
+from streams.offline.lore_file import LoreFile, written
+from streams.offline.move_lore import deliver, known_in, rows_of
+from streams.offline.operator_word import known_to
+from streams.stage.operators import ERASURES, Erasure
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story
+
+LORE = [each for each in COLLECTIONS if each.name != "judgments"]
+TENANT = "acme"
+
+
+def random_sessions(seed: int, count: int = 40) -> list[list[Event]]:
+    """Sessions of random agents in the tool world, an hour apart."""
+    found = []
+    for number, run in enumerate(rollouts(seed, count)):
+        calls = [(each["tool"], each["arguments"], each["result"], each["error_message"]) for each in run["steps"]]
+        start = BASE_TIME + 3_600 * number
+        story = Story(TENANT)
+        found.append(story.session(f"s{seed}-{number}", *calls, agent=run["agent"], task=run["task"], start=start))
+    return found
+
+
+async def learned(sessions: Sequence[Sequence[Event]], tenant: str = TENANT) -> LogPipeline:
+    pipeline = LogPipeline(tenant)
+    await pipeline.send([event for session in sessions for event in session])
+    await pipeline.drain()
+    return pipeline
+
+
+async def exported(pipeline: LogPipeline, path: Path, records: Any = (), key: Any = None) -> Path:
+    lines = [
+        line async for line in written(pipeline.tenant, 1.0, rows_of(pipeline.store, pipeline.tenant, records), key)
+    ]
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+async def imported(pipeline: LogPipeline, path: Path) -> LogPipeline:
+    await deliver(LoreFile(path, pipeline.tenant, None), {}, pipeline.producer.deliver)
+    await pipeline.drain()
+    assert await pipeline.dead_letters() == []
+    return pipeline
+
+
+async def state_hash(pipeline: LogPipeline) -> str:
+    return (await read_knowledge(pipeline.store, pipeline.tenant, LORE)).state_hash  # type: ignore[arg-type]
+
+
+async def bodies(pipeline: LogPipeline) -> list[Any]:
+    found = []
+    for collection in LORE:
+        found += [{**body, "tenant": ""} for body in await pipeline.bodies(collection.name)]
+    return sorted(found, key=orjson.dumps)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_an_export_into_an_empty_tenant_gives_the_same_state(tmp_path: Path, seed: int) -> None:
+    sessions = random_sessions(seed)
+    source = await learned(sessions)
+    file = await exported(source, tmp_path / "lore.jsonl")
+    target = await imported(LogPipeline(TENANT), file)
+    assert await state_hash(target) == await state_hash(source)
+    states = [
+        (row["id"], row["state"]) for name in ("patterns", "items") for row in target.store.collections[name].values()
+    ]
+    known = [
+        (row["id"], row["state"]) for name in ("patterns", "items") for row in source.store.collections[name].values()
+    ]
+    assert sorted(states) == sorted(known)
+    once = await state_hash(target)
+    assert await state_hash(await imported(target, file)) == once, "an import that is repeated changes something"
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_an_import_merges_with_what_the_tenant_learned_itself(tmp_path: Path, seed: int) -> None:
+    sessions = random_sessions(seed)
+    split = Random(seed).randrange(1, len(sessions))
+    first, second = await learned(sessions[:split]), await learned(sessions[split:])
+    await imported(second, await exported(first, tmp_path / "lore.jsonl"))
+    assert await state_hash(second) == await state_hash(await learned(sessions))
+
+
+async def test_lore_of_one_tenant_is_the_lore_of_another(tmp_path: Path) -> None:
+    source = await learned(Story(TENANT).fleet())
+    file = await exported(source, tmp_path / "lore.jsonl")
+    target = await imported(LogPipeline("other"), file)
+    assert await bodies(target) == await bodies(source)
+    assert {body["tenant"] for body in await target.bodies("items")} == {"other"}
+    # What the second tenant meets itself merges by the same ids.
+    met = await learned(Story("other").fleet(), "other")
+    assert await bodies(await imported(met, file)) == await bodies(source)
+
+
+async def test_what_a_target_has_erased_or_distrusts_stays_out(tmp_path: Path) -> None:
+    source = await learned(Story(TENANT).fleet())
+    file = await exported(source, tmp_path / "lore.jsonl")
+    never = await learned([each for each in Story(TENANT).fleet() if each[0].session != "good-1"])
+    target = LogPipeline(TENANT)
+    erasure = Erasure(time=1.0, sessions=(stable_hash(session_key("a1", "good-1")),))
+    target.log.append(f"fleetlore.{TENANT}.{ERASURES}", erasure.to_json(), key=erasure.key.encode())
+    target.start()
+    await imported(target, file)
+    assert await bodies(target) == await bodies(never)
+    assert await known_to(target.store, TENANT, "a2"), "provenance is lost"
+
+
+async def test_decisions_go_along_and_an_older_one_does_not_come_back(tmp_path: Path) -> None:
+    source = await learned(Story(TENANT).fleet())
+    decision = Decision(kind="pattern", id="a" * 32, on=True, by="kim", why="wrong", time=10.0)
+    erasure = Erasure(time=10.0, sessions=(7,))
+    file = await exported(source, tmp_path / "lore.jsonl", [(DECISIONS, decision), (ERASURES, erasure)])
+    target = LogPipeline(TENANT)
+    read = LoreFile(file, TENANT, None)
+    await deliver(read, {(DECISIONS, decision.key): 11.0}, target.producer.deliver)
+    assert target.log.read_all(f"fleetlore.{TENANT}.{DECISIONS}") == []
+    assert [each.value for each in target.log.read_all(f"fleetlore.{TENANT}.{ERASURES}")] == [erasure.to_json()]
+    await deliver(read, {(DECISIONS, decision.key): 9.0}, target.producer.deliver)
+    assert [each.value for each in target.log.read_all(f"fleetlore.{TENANT}.{DECISIONS}")] == [decision.to_json()]
+
+
+async def test_a_dry_run_says_what_is_known(tmp_path: Path) -> None:
+    source = await learned(Story(TENANT).fleet())
+    read = LoreFile(await exported(source, tmp_path / "lore.jsonl"), TENANT, None)
+    assert await known_in(source.store, TENANT, read) == read.counts
+    assert not +(await known_in(LogPipeline("other").store, "other", read))
+
+
+async def test_a_file_is_believed_if_a_trusted_key_signed_it(tmp_path: Path) -> None:
+    ours, other = create_signing_key(tmp_path / "a" / "key"), create_signing_key(tmp_path / "b" / "key")
+    source = await learned(Story(TENANT).fleet())
+    signed = await exported(source, tmp_path / "signed", key=ours)
+    plain = await exported(source, tmp_path / "plain")
+    assert LoreFile(signed, TENANT, f"{other.public_base64},{ours.public_base64}").signer == ours.key_id
+    for file, keys in ((signed, other.public_base64), (plain, ours.public_base64)):
+        with pytest.raises(ConfigError, match="Nothing was imported"):
+            LoreFile(file, TENANT, keys)
+    with pytest.raises(ConfigError, match="--unsigned"):
+        LoreFile(plain, TENANT, ours.public_base64)
+    assert LoreFile(plain, TENANT, None).signer == ""
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    return await exported(await learned(Story(TENANT).fleet()), tmp_path / "lore.jsonl")
+
+
+async def test_a_part_of_a_file_is_refused(file: Path) -> None:
+    whole = file.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    parts = [b"".join(lines[:number]) for number in range(len(lines))]
+    parts += [whole[:length] for length in range(0, len(whole) - 1, 997)]
+    parts += [b"".join(lines[:3] + lines[4:]), b"".join([*lines[:-1], lines[3], lines[-1]]), whole + lines[2]]
+    for part in parts:
+        file.write_bytes(part)
+        with pytest.raises(ConfigError, match="Nothing was imported"):
+            LoreFile(file, TENANT, None)
+
+
+@pytest.mark.parametrize("name", ["format", "patterns", "items"])
+async def test_a_file_of_another_release_is_refused(file: Path, name: str) -> None:
+    header, *lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(orjson.dumps(orjson.loads(header) | {name: "0"}) + b"\n" + b"".join(lines))
+    with pytest.raises(ConfigError, match="another release"):
+        LoreFile(file, TENANT, None)
+
+
+def forged(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[bytes], bytes]:
+    def make(whole: bytes) -> bytes:
+        header, *lines, _ = whole.splitlines(keepends=True)
+        changed = []
+        for line in lines:
+            row = orjson.loads(line)
+            if row["kind"] == kind:
+                change(row)
+            changed.append(orjson.dumps(row) + b"\n")
+        return b"".join([header, *changed])
+
+    return make
+
+
+def _first(row: dict[str, Any], **values: int) -> None:
+    places = {"session": 0, "agent": 1, "calls": 2, "failures": 3, "ended": 4}
+    for name, value in values.items():
+        row["state"]["sessions"][0][places[name]] = value
+
+
+HOSTILE = {
+    "more failures than calls": forged("patterns", lambda row: _first(row, calls=1, failures=5)),
+    "negative": forged("patterns", lambda row: _first(row, calls=-1)),
+    "too large": forged("patterns", lambda row: _first(row, calls=2**60)),
+    "a list": forged("patterns", lambda row: row.update(state=[])),
+    "no state": forged("items", lambda row: row.pop("state")),
+    "another id": forged("patterns", lambda row: row.update(id="b" * 32)),
+    "another id of an item": forged("items", lambda row: row.update(id="b" * 32)),
+    "a path as id": forged("items", lambda row: row.update(id="../../x")),
+    "no room": forged("patterns", lambda row: row["state"].update(k={"hours": 0})),
+    "an unknown field": forged("patterns", lambda row: row["state"].update(more=1)),
+    "another kind": forged("items", lambda row: row.update(kind="adapters")),
+    "a topic": forged("items", lambda row: row.update(kind="events")),
+    "a long text": forged("items", lambda row: row["state"]["examples"]["success"][0].update(content="x" * 70_000)),
+    "a far time": forged("items", lambda row: row["state"]["contributors"][0][1].__setitem__(3, 1e308)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_file_is_refused(file: Path, name: str) -> None:
+    lines = HOSTILE[name](file.read_bytes())
+    end = {"lines": lines.count(b"\n"), "sha256": sha256(lines).hexdigest(), "schema": 1}
+    file.write_bytes(lines + orjson.dumps(end) + b"\n")
+    with pytest.raises(ConfigError, match=r"line \d+ cannot be read.*Nothing was imported"):
+        LoreFile(file, TENANT, None)
+
+
+async def test_a_line_without_end_is_not_read_into_memory(file: Path) -> None:
+    file.write_bytes(file.read_bytes().splitlines(keepends=True)[0] + b"x" * 2**20)
+    with pytest.raises(ConfigError, match="a line is longer"):
+        LoreFile(file, TENANT, None)
