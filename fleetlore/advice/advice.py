@@ -21,6 +21,7 @@ from typing import NamedTuple
 from fleetlore.advice.before_call import lasting
 from fleetlore.advice.changes import holds
 from fleetlore.advice.gate import Tip, tell
+from fleetlore.advice.persons import persons
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, WAYS_OUT, Source
@@ -111,7 +112,7 @@ def advise(
     """Look up what the fleet knows. `cautions`: warnings that follow from the session itself. `holdout_share`: share of
     the tips that is withheld, 0..1. `most`: largest number of tips, withheld ones included. `max_chars`: largest length
     of the text. The first tip is shown even if it is longer."""
-    found = list(_told(cautions, index, moment))
+    found = [*_told(cautions, index, moment), *_told(persons(index, moment), index, moment)]
     if moment.met.failed is not None and not moment.met.led_out:
         # If the agent already saw everything and failed again, repeat the best-backed tip.
         repeated = [each for each in AFTER_FAILURE if each.repeats]
@@ -133,8 +134,9 @@ def advise(
 
 
 def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice:
-    """Return only the warning of the call that is asked about: the line that `advise` gives before a call."""
-    return _of(_first(BEFORE_CALL, index, moment), moment, holdout_share, 1)
+    """Return only the warnings of the call that is asked about: the lines that `advise` gives before a call."""
+    written = [tip for tip in _told(persons(index, moment), index, moment) if tip.sure]
+    return _of([*written, *_first(BEFORE_CALL, index, moment)], moment, holdout_share, len(written) + 1)
 
 
 def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout_share: float, most: int) -> Advice:
@@ -170,7 +172,7 @@ def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator
     for each in found:
         if each.key and each.key in moment.met.shown:
             continue
-        tip = tell(each, moment.reader)
+        tip = tell(each, moment.reader, None if each.item is None else index.vouched(each.item))
         if tip is not None:
             yield tip
 

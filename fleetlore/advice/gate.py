@@ -9,6 +9,10 @@ class      The class of an error is shown if it consists of `_CLASS_WORDS`, or e
 call       A call is shown if a quorum of principals made it with that very string and it worked (three principals if
            such a call could do harm). It is also shown if the asker's own error or results name each value in it.
 name       A name is shown if a quorum used it, or if the asker holds all its words.
+person     A person that the operator vouches for wrote it. It is shown as it is, with its author.
+
+A person may also approve an item: its calls and names are then shown whatever their quorum. A proposed item waits for
+that (`FLEETLORE_REVIEW`): until then it is shown only where the asker's own words hold it.
 
 A text that passes is cleaned (`clean`): it opens no tag, mark or link, and its lines begin with a bar. This does not
 stop instructions in plain words. The quorum is the only defence against those.
@@ -75,8 +79,8 @@ _LESS = re.compile(r"[<\uff1c\ufe64]|[&\uff06\ufe60](?:lt|#0{0,8}60|#x0{0,8}3c)\
 _BRACKETS = str.maketrans("[]\uff3b\uff3d\ufe47\ufe48", "⟦⟧⟦⟧⟦⟧")
 
 # The sorts of words of others: an error or a field (the environment wrote them), the class of an error, a call or a
-# part of one, or a name of a place.
-Sort = Literal["error", "class", "call", "name"]
+# part of one, a name of a place, or what a person wrote as a hint.
+Sort = Literal["error", "class", "call", "name", "person"]
 
 
 class Quote(NamedTuple):
@@ -156,12 +160,16 @@ class Tip(NamedTuple):
         return (part for part in self.parts if isinstance(part, Quote))
 
 
-def tell(tip: Tip, reader: Reader) -> Tip | None:
-    """Return the tip with the text that a model may read, or None if a part of it may not be shown."""
+def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
+    """Return the tip with the text that a model may read, or None if a part of it may not be shown.
+
+    Args:
+        vouched: whether a person approved its item, or None if that is not needed (`LoreIndex.vouched`).
+    """
     shown = []
     vague: list[bool] = []
     for part in tip.parts:
-        text = _allowed(part, reader) if isinstance(part, Quote) else part
+        text = _allowed(part, reader, vouched) if isinstance(part, Quote) else part
         if text is None:
             return None
         if isinstance(part, Quote) and part.sort == "class":
@@ -175,9 +183,13 @@ def tell(tip: Tip, reader: Reader) -> Tip | None:
     return tip._replace(text=clean(_UNSAID.sub("", "".join(shown))), agents=agents)
 
 
-def _allowed(quote: Quote, reader: Reader) -> str | None:
+def _allowed(quote: Quote, reader: Reader, vouched: bool | None) -> str | None:
     text, is_enough = quote.text, quote.agents >= (PROVEN if quote.danger else reader.quorum)
+    if vouched is not None:
+        is_enough = vouched
     match quote.sort:
+        case "person":
+            return text
         case "call":
             return text if is_enough or (quote.brings and all(_names(reader, each) for each in quote.brings)) else None
         case "name":

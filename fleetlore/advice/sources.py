@@ -24,6 +24,7 @@ from fleetlore.advice.changes import (
     names_beside,
 )
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
+from fleetlore.advice.persons import PERSON
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, values_of
@@ -242,5 +243,5 @@ BEFORE_CALL, AFTER_FAILURE, AT_START = (
     tuple(each for each in _ASKED if each.moment == when) for when in ("before", "after", "start")
 )
 WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
-# The first three watch the session itself (`fleetlore.watch`).
-SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", *(each.name for each in _ASKED))))
+# The first three watch the session itself (`fleetlore.watch`). Persons wrote the fourth (`fleetlore.advice.persons`).
+SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name for each in _ASKED))))

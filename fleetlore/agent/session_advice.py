@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fleetlore.advice.advice import Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
 from fleetlore.advice.gate import PROVEN, Tip
+from fleetlore.advice.persons import PERSON
 from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
 from fleetlore.advice.sources import WAYS_OUT
@@ -102,7 +103,7 @@ class SessionAdvice:
         Args:
             tool, arguments: the call that is asked about, or None for the session as a whole.
             tools: tools that may be called next, if no call is asked about.
-            unseen: leave out tips that were shown before.
+            unseen: leave out tips that were shown before. Hints of persons are shown once in any case.
         """
         fleet, options, history = self._fleet, self._options, self._history
         fleet.check_lore()
@@ -118,7 +119,7 @@ class SessionAdvice:
             history.expected,
             history.failed,
             led_out=unseen and history.failed is self._led_out,
-            shown=self._ledger.shown if unseen else (),
+            shown=self._ledger.shown if unseen else {key for key in self._ledger.shown if key.startswith(PERSON)},
             context=history.context,
             key=session_key(fleet.agent, self._session),
         )

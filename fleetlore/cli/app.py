@@ -27,6 +27,7 @@ PANELS = {
         "trainer",
         "topics",
         "backfill",
+        "hints",
         "revoke",
         "distrust",
         "decisions",

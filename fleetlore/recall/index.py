@@ -11,8 +11,9 @@ from collections.abc import Callable, Container, Iterable
 from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
+from fleetlore.recall.hints import Hints
 from fleetlore.stats.intervals import newcombe
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 
 __all__ = ["LoreIndex", "is_recalled", "worth_showing"]
 
@@ -121,13 +122,15 @@ def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
 
 
 class LoreIndex:
-    """Patterns and memory items by id, and what advice needs. `patterns`, `items`: by id."""
+    """Patterns and memory items by id, what persons wrote (`hints`), and what advice needs."""
 
     def __init__(self) -> None:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
         self._revoked: set[str] = set()
         self._distrusted: set[int] = set()
+        self._approved: dict[str, str] = {}
+        self.hints = Hints(self._distrusted)
         # What agents are not told, as it would be if they were.
         self._hidden: dict[str, Pattern | MemoryItem] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
@@ -229,31 +232,64 @@ class LoreIndex:
     def revoke(self, id: str) -> None:
         """Hide a pattern or an item, and whatever else is put under its id."""
         self._revoked.add(id)
-        for entry in (self.items.get(id), self.patterns.get(id)):
-            if entry is not None:
-                self._hide(entry)
+        self._approved.pop(id, None)
+        self._weigh_again(id)
 
-    def undo_revoke(self, id: str) -> None:
-        """Show again what was put under an id; ids that are not revoked are fine."""
+    def undo_revoke(self, id: str, wording: str = "") -> None:
+        """Show again what was put under an id; ids that are not revoked are fine. `wording`: the approved words of an
+        item (`MemoryItem.wording`), or "" if nobody approved it."""
         self._revoked.discard(id)
-        self._show_again([self._hidden[id]] if id in self._hidden else [])
+        self._approved[id] = wording
+        self._weigh_again(id)
+
+    def put_hint(self, decided: Decision) -> None:
+        """Add, change or revoke what a person wrote."""
+        before = self.hints.replaced
+        self.hints.put(decided)
+        for id in before ^ self.hints.replaced:
+            self._weigh_again(id)
+
+    def forget_hints(self, *ids: str) -> None:
+        """Drop hints; without ids all of them."""
+        for id in ids or tuple(self.hints.decisions):
+            self.hints.decisions.pop(id, None)
+        before = self.hints.replaced
+        self.hints.sort()
+        for id in before - self.hints.replaced:
+            self._weigh_again(id)
+
+    def vouched(self, item: MemoryItem) -> bool | None:
+        """Return True if a person approved these words, False if that is still to be done, and None if it need not."""
+        if (approved := self._approved.get(item.id)) and approved == item.wording:
+            return True
+        return False if item.proposed else None
+
+    def hidden_item(self, id: str) -> MemoryItem | None:
+        """Return an item that agents are not shown: one that was revoked or corrected, or that has distrusted words."""
+        found = self._hidden.get(id)
+        return found if isinstance(found, MemoryItem) else None
 
     def distrust(self, agent: int) -> None:
         """Hide what an agent (hash of its name) says, and the patterns that only it and other distrusted ones met."""
         self._distrusted.add(agent)
+        self.hints.sort()
         known: list[Pattern | MemoryItem] = [*self.patterns.values(), *self.items.values()]
         for entry in known:
             self._hide(entry)
+        self._show_again(list(self._hidden.values()))  # items that its hints corrected
 
     def undo_distrust(self, agent: int) -> None:
         """Show again what is hidden because of an agent alone."""
         self._distrusted.discard(agent)
+        self.hints.sort()
+        for id in self.hints.replaced:
+            self._weigh_again(id)
         self._show_again(list(self._hidden.values()))
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
         """Whether agents are not to be told of a pattern or an item. An item goes with one of those whose words it
         says: the workers publish it again in the words of others."""
-        if entry.id in self._revoked:
+        if entry.id in self._revoked or entry.id in self.hints.replaced:
             return True
         if isinstance(entry, MemoryItem):
             return not self._distrusted.isdisjoint(entry.said_by)
@@ -274,6 +310,13 @@ class LoreIndex:
         forget(entry.id)
         self._hidden[entry.id] = entry
         return True
+
+    def _weigh_again(self, id: str) -> None:
+        """Hide or show what is known under an id, as `hides` says now."""
+        for entry in (self.items.get(id), self.patterns.get(id)):
+            if entry is not None:
+                self._hide(entry)
+        self._show_again([self._hidden[id]] if id in self._hidden else [])
 
     def _show_again(self, entries: Iterable[Pattern | MemoryItem]) -> None:
         for entry in entries:

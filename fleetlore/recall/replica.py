@@ -295,6 +295,7 @@ class LoreReplica:
         """Forget all lore: a tombstone that was written meanwhile may be gone from the topics."""
         with self._lock:
             self.index.retain()
+            self.index.forget_hints()
             self._gathered.clear()
             if self._bound is not None:
                 self._bound.forget_all()
@@ -303,7 +304,7 @@ class LoreReplica:
         index, is_pattern = self.index, topic_name == self.topics[0]
         try:
             if topic_name == self.topics[2]:
-                self._obey(value)
+                self._obey(key, value)
             elif value is None:
                 forget = index.forget_pattern if is_pattern else index.forget_item
                 forget((key or b"").decode())
@@ -319,12 +320,17 @@ class LoreReplica:
         if self._refused == 1:
             log.warning("a record on %s cannot be read by this version of fleetlore; skipped", topic_name)
 
-    def _obey(self, value: bytes | None) -> None:
-        if value is None:
-            return  # a decision that is taken back is a record too
+    def _obey(self, key: bytes | None, value: bytes | None) -> None:
+        if value is None:  # a hint whose author was erased; a decision that is taken back is a record too
+            self.index.forget_hints((key or b"").decode().removeprefix("hint/"))
+            return
         decided = Decision.from_json(value)
-        if decided.kind == "agent":
+        if decided.kind == "hint":
+            self.index.put_hint(decided)
+        elif decided.kind == "agent":
             agent = stable_hash(principal_of(decided.id))
             (self.index.distrust if decided.on else self.index.undo_distrust)(agent)
+        elif decided.on:
+            self.index.revoke(decided.id)
         else:
-            (self.index.revoke if decided.on else self.index.undo_revoke)(decided.id)
+            self.index.undo_revoke(decided.id, decided.wording)

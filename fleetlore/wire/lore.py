@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from hashlib import blake2b
 from sys import intern
 from typing import Any, Literal, TypeVar
 
@@ -128,6 +129,7 @@ class MemoryItem:
             is the only one), or 0 if unknown.
         last_seen: event time of the newest session in seconds since the Unix epoch, or 0 if unknown.
         version: version of the distiller.
+        proposed: whether agents are shown it only after a person has approved it (`FLEETLORE_REVIEW`).
     """
 
     id: str
@@ -154,6 +156,13 @@ class MemoryItem:
     version: str = ""
     against: Count = 0
     said_by: tuple[int, ...] = ()
+    proposed: bool = False
+
+    @property
+    def wording(self) -> str:
+        """Digest of the words that an agent may be shown. An approval holds for these words alone."""
+        shown = [self.tool, self.content if self.kind == "strategy" else "", *self.was, "", *self.now]
+        return blake2b("\x1f".join(shown).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     @property
     def text(self) -> str:
@@ -215,14 +224,50 @@ def standing(agents: int, support: int, against: int, last_seen: float) -> float
     return math.log2(kept + 1 - 1 / sessions) + last_seen / HALF_LIFE_SECONDS
 
 
-DecisionKind = Literal["item", "pattern", "agent"]
+DecisionKind = Literal["item", "pattern", "agent", "hint"]
 DECISIONS = "decisions"
+# Every decision for years, where `DECISIONS` keeps the newest one on each thing.
+HISTORY = "decisions.history"
 
 
-class Decision(JsonStruct, frozen=True, kw_only=True):
-    """A decision about one thing; the newest one counts. `id`: of the item or pattern; of an agent its name. `on`: an
-    item or pattern is revoked, an agent distrusted; False where that is undone. `by`: who decided it. `time`: when, in
-    seconds since the Unix epoch."""
+class Hint(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
+    """Advice that a person wrote.
+
+    Attributes:
+        author: its author, a principal that the operator vouches for.
+        written: when, in seconds since the Unix epoch.
+        start: whether it is shown at the start of a session.
+        before: words of the tool or the arguments. It is shown before a call that holds all of them.
+        after: it is shown after a failure of this class or pattern, or with these words in its error or tool.
+        tool, place, task: exact names. Empty means any.
+        until: when it ends, in seconds since the Unix epoch. 0 means never.
+        replaces: id of the memory item that it corrects. Agents are shown the hint and not the item.
+    """
+
+    text: str
+    author: str
+    written: Moment
+    start: bool = False
+    before: tuple[str, ...] = ()
+    after: str = ""
+    tool: str = ""
+    place: str = ""
+    task: str = ""
+    until: Moment = 0.0
+    replaces: str = ""
+
+
+class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
+    """A decision about one thing; the newest one counts.
+
+    Attributes:
+        id: of the item, pattern or hint; of an agent its name.
+        on: an item, a pattern or a hint is revoked, an agent distrusted; False where that is undone.
+        by: who decided it.
+        time: when, in seconds since the Unix epoch.
+        hint: the hint as it was decided.
+        wording: `MemoryItem.wording` of an item that was approved, or "".
+    """
 
     kind: DecisionKind
     id: str
@@ -230,8 +275,15 @@ class Decision(JsonStruct, frozen=True, kw_only=True):
     by: str
     why: str
     time: float
+    hint: Hint | None = None
+    wording: str = ""
 
     @property
     def key(self) -> str:
         """Key of its record on `decisions`."""
         return f"{self.kind}/{self.id}"
+
+    @property
+    def records(self) -> tuple[tuple[str, str], ...]:
+        """The topics that it is written to, each with its key there. The history is written first."""
+        return (HISTORY, f"{self.key}@{self.time}"), (DECISIONS, self.key)

@@ -17,6 +17,7 @@ PREFIX = "fleetlore"
 
 DAY_SECONDS = 86_400
 _HOUR_SECONDS = 3_600
+_HISTORY_DAYS = 5 * 365
 TOMBSTONE_SECONDS = 7 * DAY_SECONDS
 MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default, stated because a cluster's may be lower
 
@@ -94,8 +95,17 @@ TOPICS: tuple[TopicSpec, ...] = (
         "what it is about",
         True,
         None,
-        "what operators revoked, and which agents they distrust: who, when and why",
+        "what operators revoked, approved and wrote, and which agents they distrust: who, when and why",
         partitions=1,
+    ),
+    TopicSpec(
+        "decisions.history",
+        "what it is about, and when",
+        False,
+        _HISTORY_DAYS,
+        "every decision, in order, for an audit",
+        partitions=1,
+        keyed=False,
     ),
     TopicSpec(
         "adapters.weights",

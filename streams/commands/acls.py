@@ -29,6 +29,8 @@ _WORKER = {
 }
 # Corrects how sessions ended. Agents may not.
 _REVIEWER = {"Write": ("feedback",)}
+# A relay that takes hints of persons, whom its tokens prove.
+_AUTHOR = {"Write": (*AGENT["Write"], "decisions", "decisions.history"), "Read": AGENT["Read"]}
 _TRAINER = {"Read": ("trajectories", "judgments", "erasures", *_VERSIONS, "adapters.acks"), "Write": _VERSIONS}
 # Runs the commands: topics, backfill, decisions, erase, redrive, rollback.
 _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
@@ -47,14 +49,15 @@ class _Access:
 
 
 def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
-    """Return the rights of a fleet: one user for each tenant's agents and reviewers, and for workers, trainer and
-    operators.
+    """Return the rights of a fleet: one user for each tenant's agents, reviewers and authors of hints, and for workers,
+    trainer and operators.
 
     Args:
         group: consumer group of the workers.
     """
     made = [access for tenant in tenants for access in _topics(f"{PREFIX}-agent-{tenant}", AGENT, [tenant])]
     made += [access for tenant in tenants for access in _topics(f"{PREFIX}-reviewer-{tenant}", _REVIEWER, [tenant])]
+    made += [access for tenant in tenants for access in _topics(f"{PREFIX}-author-{tenant}", _AUTHOR, [tenant])]
     worker, trainer, operator = (f"{PREFIX}-{role}" for role in ("worker", "trainer", "operator"))
     made += _topics(worker, _WORKER, tenants)
     made.append(_Access(worker, ("Read",), "group", (group,)))

@@ -85,9 +85,10 @@ def apply(
 def acls(tenant: _Tenants = None) -> None:
     """Print each role's ACLs for a secured cluster.
 
-    The lines are commands of Kafka's own tool. Roles are agents and reviewers of a tenant, workers, trainer and
-    operators. Users are called fleetlore-agent-TENANT, fleetlore-reviewer-TENANT, fleetlore-worker, fleetlore-trainer
-    and fleetlore-operator. Every topic is named in full, so no tenant's list covers another's topics.
+    The lines are commands of Kafka's own tool. Roles are agents and reviewers of a tenant, authors (a relay that takes
+    hints of persons), workers, trainer and operators. Users are called fleetlore-agent-TENANT,
+    fleetlore-reviewer-TENANT, fleetlore-author-TENANT, fleetlore-worker, fleetlore-trainer and fleetlore-operator.
+    Every topic is named in full, so no tenant's list covers another's topics.
     """
     from streams.commands.acls import accesses, as_commands
 

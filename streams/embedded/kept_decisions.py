@@ -10,17 +10,18 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.files import write_whole
 from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.wire.lore import DECISIONS
+from fleetlore.wire.lore import DECISIONS, HISTORY
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import BatchProducer
-from streams.stage.base import Outgoing
+from streams.stage.base import Outgoing, split
 from streams.stage.operators import ERASURES
 
-_NAMES = (ERASURES, DECISIONS)
+_NAMES = (ERASURES, DECISIONS, HISTORY)
 
 
 class KeptDecisions:
-    """The newest record of each key of these topics, in one file. `path`: the file, which need not exist."""
+    """The newest record of each key of these topics and each decision of the history, in one file. `path`: the file,
+    which need not exist."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path
@@ -56,9 +57,14 @@ class KeptDecisions:
     async def _take(self, fetched: Fetched) -> None:
         before = orjson.dumps(self._known)
         for record in (each for records in fetched.values() for each in records):
-            if record.key and record.value:
-                known = self._known.setdefault(record.topic, {})
-                known[record.key.decode("utf-8", "replace")] = record.value.decode("utf-8", "replace")
+            known, value = self._known.setdefault(record.topic, {}), record.value
+            if value and record.topic.endswith(HISTORY):  # it has no keys
+                texts = [part.decode("utf-8", "replace") for part in split(value)]
+                known.update(zip(texts, texts, strict=True))
+            elif value:
+                known[(record.key or b"").decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+            else:
+                known.pop((record.key or b"").decode("utf-8", "replace"), None)
         now = orjson.dumps(self._known)
         if now != before:
             write_whole(self._path, now)

@@ -23,6 +23,7 @@ from fleetlore.errors import ConfigError, StackError
 from fleetlore.lora.adapter import unpack
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
+from fleetlore.wire.lore import DECISIONS, HISTORY
 from fleetlore.wire.principals import session_key
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.collections import list_versions
@@ -31,7 +32,14 @@ from sinks.milvus import MilvusStore
 from streams.offline.drain import BEHIND, wait_drained
 from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
 from streams.offline.memory_pipeline import Chain
-from streams.offline.operator_word import Deliver, States, ask_owners, beside_workers, states_that
+from streams.offline.operator_word import (
+    Deliver,
+    States,
+    ask_owners,
+    beside_workers,
+    read_decisions,
+    states_that,
+)
 from streams.stage.base import ListedStore, Outgoing
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators
 from streams.stages.pipeline import pipeline
@@ -39,6 +47,7 @@ from streams.stages.pipeline import pipeline
 __all__ = ["erase", "forget_erased"]
 
 _HEARD_SECONDS = 2.0  # a worker reads an erasure within a fetch
+_READ_SECONDS = 10.0
 _ROUNDS = 5  # later rounds find what was under way at the first
 
 
@@ -50,7 +59,8 @@ class Erasing:
         sessions: number of erased sessions.
         records: number of records in the log that name one of them, by topic. Stages never read these again.
         until: when the last of these has left the log, by topic, in seconds since the Unix epoch.
-        rows: number of rows in Milvus by collection: judgments deleted, patterns and items changed or deleted.
+        rows: number of rows in Milvus by collection: judgments deleted, patterns and items changed or deleted. `hints`
+            counts the hints that the agent's name has written.
         versions: adapter versions that have learned of it and are revoked and deleted.
         remains: bytes without a known date of deletion: where they are, and for how long.
     """
@@ -76,6 +86,8 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         found = await find(settings, store, wanted)
         first = await _knowing(store, tenant, found)
+        decisions = await read_decisions(settings, tenant, _READ_SECONDS) if wanted.agent and not wanted.session else []
+        hints = [each for each in decisions if each.hint is not None and each.hint.author == wanted.agent]
         if dry_run:
             versions = await learned_versions(settings, tenant, found, erase=False)
         elif found.by_session or wanted.agent:
@@ -84,6 +96,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
                 # Events that it has sent and no stage has read yet are dropped, too.
                 erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
             await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
+            await producer.deliver([Outgoing(tenant, DECISIONS, each.key, None) for each in hints])
             await asyncio.sleep(_HEARD_SECONDS)
             # Now: what is published from here on has not learned of it.
             versions = await learned_versions(settings, tenant, found, erase=True)
@@ -95,6 +108,8 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         if not dry_run:
             other = await _forget_in_other_versions(settings, store, wanted, found)
     rows = {"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)}
+    if hints:
+        rows["hints"] = len(hints)
     return Erasing(
         scope=wanted.scope,
         tenant=tenant,
@@ -105,7 +120,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         until={name: on.until for name, on in found.topics.items()},
         rows=rows,
         versions=versions,
-        remains=remaining(settings, compacting=compacting and any(rows.values()), other=other),
+        remains=remaining(settings, compacting=compacting and any(rows.values()), other=other, hints=len(hints)),
     )
 
 
@@ -181,9 +196,9 @@ async def _knowing(store: ListedStore, tenant: str, found: Found) -> States:
     return await states_that(lambda state: hashes & state.sessions, store, tenant)
 
 
-def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = ()) -> dict[str, str]:
+def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = (), hints: int = 0) -> dict[str, str]:
     """Return where bytes remain and until when. `compacting`: a cluster still holds deleted rows. `other`: collection
-    versions that another release made."""
+    versions that another release made. `hints`: number of hints that the erased person wrote."""
     left = {
         "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its "
         "partition"
@@ -192,6 +207,8 @@ def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = ()
         left["files of the Milvus cluster"] = (
             "until it has compacted, and then its settings common.retentionDuration and dataCoord.gc.dropTolerance"
         )
+    if hints:
+        left[f"topic {HISTORY}"] = f"the {hints} hints that it wrote, for an audit, until the topic's retention ends"
     for version in other:
         left[f"collection version {version}, which another release made"] = f"until `fleetlore backfill drop {version}`"
     if settings.llm_answers:

@@ -11,9 +11,9 @@ import msgspec
 
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
-from fleetlore.kafka.read import records_of
+from fleetlore.kafka.read import read_to_end, records_of
 from fleetlore.stats.hashing import stable_hash
-from fleetlore.wire.lore import DECISIONS, Decision
+from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
@@ -24,7 +24,7 @@ from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import ListedStore, Outgoing, split
 from streams.stage.operators import Forget, Reconsider
 
-__all__ = ["Deliver", "decide", "is_known", "publish_again", "reconsider"]
+__all__ = ["Deliver", "decide", "is_known", "publish_again", "read_decisions", "reconsider"]
 
 # The second round finds states that were in flight during the first.
 _ROUNDS = 2
@@ -138,7 +138,8 @@ def _id(row: str) -> str:
 async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
     """Write a decision to the log for agents and workers. Raises BrokerUnavailable: the broker does not accept it."""
     async with BatchProducer(settings.cluster) as producer:
-        await producer.deliver([Outgoing(tenant, DECISIONS, decided.key, decided.to_json())])
+        for name, key in decided.records:
+            await producer.deliver([Outgoing(tenant, name, key, decided.to_json())])
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
@@ -161,6 +162,26 @@ async def publish_again(
     known = await known_to(store, tenant, decided.id)
     await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, decided))
     return known
+
+
+async def read_decisions(
+    settings: Settings, tenant: str, timeout_seconds: float, name: str = DECISIONS
+) -> list[Decision]:
+    """Return the newest decision about each thing, or every one of the topic `HISTORY`, oldest first.
+
+    Raises:
+        BrokerUnavailable: the broker does not answer in time.
+    """
+    newest: dict[bytes, Decision] = {}
+    for number, record in enumerate(await read_to_end(settings.cluster, [topic(tenant, name)], timeout_seconds)):
+        with suppress(InvalidEvent):
+            for place, part in enumerate(split(record.value or b"")):
+                key = b"%d/%d" % (number, place) if name == HISTORY else record.key or b""
+                with suppress(ValueError):  # another release's format
+                    newest[key] = Decision.from_json(part)
+        if not record.value:
+            newest.pop(record.key or b"", None)
+    return list(newest.values())
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:

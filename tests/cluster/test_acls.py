@@ -173,6 +173,7 @@ MAY = {
         },
     ),
     "reviewer-a": ({"feedback"}, set()),
+    "author-a": ({*AGENT_WRITES, "decisions", "decisions.history"}, AGENT_READS),
     "nobody": (set(), set()),
 }
 

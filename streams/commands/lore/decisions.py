@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import time
-from collections.abc import Iterable
-from contextlib import suppress
 from enum import StrEnum
 from operator import attrgetter
 from typing import Annotated
@@ -16,15 +13,18 @@ import typer
 from fleetlore.cli.lore import read_lore
 from fleetlore.cli.options import Json, Reader, Stack, Tenant, command
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
+from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.wire.lore import DECISIONS, Decision, DecisionKind
-
-_MAX_WHY = 500
+from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, DecisionKind
+from fleetlore.wire.principals import principal_of
+from streams.commands.lore import hints
+from streams.commands.lore.authors import By, Why, author, whole
 
 
 def register(app: typer.Typer) -> None:
     for each in (revoke, distrust, decisions):
         app.command()(each)
+    hints.register(app)
 
 
 class Lore(StrEnum):
@@ -32,16 +32,9 @@ class Lore(StrEnum):
 
     item = "item"
     pattern = "pattern"
+    hint = "hint"
 
 
-def _why(text: str) -> str:
-    if not text.strip() or len(text) > _MAX_WHY:
-        raise typer.BadParameter(f"say why, in 1 to {_MAX_WHY} characters")
-    return text.strip()
-
-
-Why = Annotated[str, typer.Option("--why", help="Reason; it is kept with the decision.", callback=_why)]
-_By = Annotated[str, typer.Option("--by", help="Author of the decision. Default: your user name.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Undo the decision.")]
 
 
@@ -52,9 +45,9 @@ def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", help="Its id; the first characters are enough.")],
     why: Why,
     undo: Undo = False,
-    by: _By = "",
+    by: By = "",
 ) -> None:
-    """Hide a memory item or a failure pattern from all agents.
+    """Hide an item, a pattern or a hint from all agents.
 
     Agents stop showing it within a second, without a worker. It stays in Milvus and collects evidence, so `--undo`
     restores its current state.
@@ -62,13 +55,14 @@ def revoke(
     settings, tenant = reader.settings, reader.tenant
     from streams.offline.operator_word import decide
 
-    decided = _decision(kind.value, id, undo, by, why)
-    if undo:
-        id = _whole(id, [each.id for each in _newest(reader) if each.kind == kind.value], f"revoked {kind.value}")
+    decided = _decision(settings, kind.value, id, undo, by, why)
+    newest = {each.id: each for each in read(reader) if each.kind == kind.value}
+    if undo or kind is Lore.hint:
+        id = whole(id, newest, f"revoked {kind.value}" if undo else "hint")
     else:
         index = read_lore(reader)
-        id = _whole(id, index.items if kind is Lore.item else index.patterns, kind.value)
-    decided = msgspec.structs.replace(decided, id=id)
+        id = whole(id, index.items if kind is Lore.item else index.patterns, kind.value)
+    decided = msgspec.structs.replace(decided, id=id, hint=newest[id].hint if id in newest else None)
     ask(decide(settings, tenant, decided))
     if reader.json:
         print_json(msgspec.to_builtins(decided))
@@ -82,7 +76,7 @@ def distrust(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name in its events.")],
     why: Why,
     undo: Undo = False,
-    by: _By = "",
+    by: By = "",
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds to wait for the workers.")
     ] = 300.0,
@@ -95,10 +89,14 @@ def distrust(
     items without it and drop what only it supported. Its new events are stored without effect until `--undo`.
     """
     settings = stack.settings
-    from streams.offline.operator_word import is_known, reconsider
+    from streams.offline.operator_word import is_known, read_decisions, reconsider
 
-    decided = _decision("agent", agent, undo, by, why)
-    if not undo and not ask(is_known(settings, tenant, agent)):
+    decided = _decision(settings, "agent", agent, undo, by, why)
+    wrote = any(
+        each.hint is not None and principal_of(each.hint.author) == principal_of(agent)
+        for each in ask(read_decisions(settings, tenant, timeout))
+    )
+    if not undo and not wrote and not ask(is_known(settings, tenant, agent)):
         raise ConfigError(f"no agent {agent} of tenant {tenant} is known: give its name in its events")
     known = ask(reconsider(settings, tenant, decided, timeout))
     if json:
@@ -113,37 +111,31 @@ def distrust(
 
 
 @command
-def decisions(reader: Reader) -> None:
-    """List the newest decision about each item, pattern and agent.
+def decisions(
+    reader: Reader,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every decision, oldest first; with --json one JSON object a line.")
+    ] = False,
+) -> None:
+    """List the newest decision about each thing.
 
-    Each row shows the decision, its author, its time and its reason.
+    Things are items, patterns, hints and agents. Each row shows the decision, its author, its time and its reason.
     """
-    found = sorted(_newest(reader), key=lambda each: (-each.time, each.key))
-    if reader.json:
-        print_json([msgspec.to_builtins(each) for each in found])
-    else:
+    found = read(reader, HISTORY) if history else sorted(read(reader), key=lambda each: (-each.time, each.key))
+    if not reader.json:
         nothing = f"There are no decisions for tenant {reader.tenant}."
         print_list(reader, "decisions", found, _COLUMNS, nothing=nothing)
+    elif history:
+        for each in found:
+            print_json(msgspec.to_builtins(each))
+    else:
+        print_json([msgspec.to_builtins(each) for each in found])
 
 
-def _whole(beginning: str, known: Iterable[str], what: str) -> str:
-    found = [id for id in known if id.startswith(beginning)]
-    if len(found) != 1:
-        raise ConfigError(f"{f'{len(found)} {what}s begin' if found else f'no {what} begins'} with {beginning!r}")
-    return found[0]
+def read(reader: Reader, name: str = DECISIONS) -> list[Decision]:
+    from streams.offline.operator_word import read_decisions
 
-
-def _newest(reader: Reader) -> list[Decision]:
-    from fleetlore.kafka.read import read_to_end
-    from fleetlore.wire.topics import topic
-
-    records = ask(read_to_end(reader.settings.cluster, [topic(reader.tenant, DECISIONS)], reader.timeout))
-    newest: dict[str, Decision] = {}
-    for record in records:
-        with suppress(ValueError):  # another release's format
-            decided = Decision.from_json(record.value or b"")
-            newest[decided.key] = decided
-    return list(newest.values())
+    return ask(read_decisions(reader.settings, reader.tenant, reader.timeout, name))
 
 
 _SAID = {("agent", True): "distrusted", ("agent", False): "trusted"}
@@ -157,16 +149,9 @@ _COLUMNS: Columns = {
 }
 
 
-def _decision(kind: DecisionKind, id: str, undo: bool, by: str, why: str) -> Decision:
+def _decision(settings: Settings, kind: DecisionKind, id: str, undo: bool, by: str, why: str) -> Decision:
     if not id.strip():
         raise typer.BadParameter("give the whole id or name")
     from fleetlore.redact.redact import redact
 
-    return Decision(kind=kind, id=id, on=not undo, by=by or _own_name(), why=redact(why), time=time.time())
-
-
-def _own_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container's user id may have no name
-        raise typer.BadParameter("you have no name on this machine: give --by") from None
+    return Decision(kind=kind, id=id, on=not undo, by=author(settings, by), why=redact(why), time=time.time())

@@ -14,7 +14,7 @@ from fleetlore.recall.bound import backing_of_item
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.testing import FakeClock
-from fleetlore.wire.lore import Decision, Pattern
+from fleetlore.wire.lore import Decision, Hint, Pattern
 from fleetlore.wire.topics import topic
 from tests.build import memory_item
 
@@ -289,3 +289,42 @@ async def test_what_is_gathered_is_not_withheld_while_a_partition_cannot_be_read
     clock.advance(10.0)
     await replica._take({})
     assert set(replica.index.items) == {"r"}
+
+
+async def test_a_hint_is_known_within_a_second_and_gone_with_its_record(
+    broker: EmbeddedBroker, tenant: str, writer: Writer
+) -> None:
+    hint = Hint(text="Use a.", author="ann", written=1.0, start=True, replaces="r")
+    written = Decision(kind="hint", id="hint1", on=False, by="ann", why="x", time=1.0, hint=hint)
+    await writer.put("items", "r", item("r"))
+    replica = LoreReplica(broker.address, tenant)
+    await replica.start()
+    assert await replica.caught_up(30)
+    seconds = []
+    for _ in range(3):
+        await writer.put("decisions", written.key, None)  # its author is erased
+        await until(lambda: not replica.index.hints.standing and bool(replica.index.recoveries("class")))
+        began = time.monotonic()
+        await writer.put("decisions", written.key, written.to_json())
+        await until(lambda: bool(replica.index.hints.standing) and not replica.index.recoveries("class"))
+        seconds.append(time.monotonic() - began)
+    assert min(seconds) < 1.0
+    await replica.close()
+
+
+async def test_a_hint_that_was_erased_while_the_replica_was_away_is_not_kept(
+    broker: EmbeddedBroker, tenant: str, writer: Writer
+) -> None:
+    await writer.put("items", "stays", item("stays"))
+    clock = FakeClock(0.0)
+    replica = LoreReplica(broker.address, tenant, clock=clock)
+    hint = Hint(text="Use a.", author="ann", written=1.0, start=True, replaces="stays")
+    replica.index.put_hint(Decision(kind="hint", id="hint1", on=False, by="ann", why="x", time=1.0, hint=hint))
+    await replica.start()
+    assert await replica.caught_up(30)
+    await replica.close()
+    clock.advance(7 * 86_400.0)
+    await replica.start()
+    assert await replica.caught_up(30)
+    await replica.close()
+    assert not replica.index.hints.standing and set(replica.index.items) == {"stays"}

@@ -47,7 +47,7 @@ def test_who_has_no_name_on_this_machine_is_asked_for_one(monkeypatch: pytest.Mo
 async def test_what_a_list_shows_of_an_id_is_enough_to_take_a_decision_back(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
-    await make_topics(broker.address, tenant, "decisions", partitions=1)
+    await make_topics(broker.address, tenant, "decisions", "decisions.history", partitions=1)
     name = topic(tenant, "decisions")
     ids = "item06ed3894d1a17cce17accabb09b1", "item06ed77", "item12"
     async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:

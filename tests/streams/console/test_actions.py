@@ -22,7 +22,7 @@ from streams.stage.base import Outgoing
 from tests.streams.console.lore import item
 
 SAID = {"by": "Ann", "why": "password=hunter2hunter2 is in it"}
-LORE_TOPICS = ("patterns", "items", "decisions")
+LORE_TOPICS = ("patterns", "items", "decisions", "decisions.history")
 
 
 async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(

@@ -1,0 +1,228 @@
+"""Make a person's decisions about what agents are shown: write a hint, correct an item, approve, reject, expire."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from fleetlore.advice.changes import is_sure, item_tip
+from fleetlore.advice.gate import INVISIBLE, all_of
+from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.fingerprint.names import mentioned_names, names_in
+from fleetlore.recall.hints import Written
+from fleetlore.recall.index import LoreIndex
+from fleetlore.redact.redact import redact
+from fleetlore.wire.lore import Decision, Hint, MemoryItem, Pattern
+from fleetlore.words import WORD
+
+__all__ = [
+    "JUDGMENTS",
+    "MAX_WHY",
+    "Draft",
+    "Judgment",
+    "Reviews",
+    "draft_of",
+    "judged",
+    "proposed",
+    "words_of",
+    "write",
+]
+
+MAX_TEXT, MAX_WHY, _MAX_NAME, _MAX_WORDS = 400, 500, 256, 8
+Judgment = Literal["approve", "reject", "expire"]
+JUDGMENTS: tuple[Judgment, ...] = get_args(Judgment)
+# Digits as in `fingerprint`. Mined items begin with `item`.
+_PREFIX, _DIGITS = "hint", 28
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+_Name = Annotated[str, Meta(max_length=_MAX_NAME)]
+
+
+class Draft(msgspec.Struct, kw_only=True):
+    """A hint as a person writes it: a text, where it holds, and when agents are shown it."""
+
+    text: Annotated[str, Meta(description=f"What agents are shown, 1 to {MAX_TEXT} characters.")]
+    why: Annotated[str, Meta(description="Reason; it is kept with the hint.")]
+    start: Annotated[bool, Meta(description="Show it at the start of a session.")] = False
+    before: Annotated[
+        tuple[_Name, ...],
+        Meta(description="Show it before a call that holds all of these words, or `name=value`, or is of this tool."),
+    ] = ()
+    after: Annotated[
+        _Name, Meta(description="Show it after a failure of this class or pattern, or with these words in its error.")
+    ] = ""
+    tool: Annotated[_Name, Meta(description="Only for this tool.")] = ""
+    place: Annotated[_Name, Meta(description="Only at this place.")] = ""
+    task: Annotated[_Name, Meta(description="Only for this task.")] = ""
+    until: Annotated[
+        float, Meta(ge=0, lt=253_402_300_800.0, description="When it ends, in Unix seconds; 0: never.")
+    ] = 0.0
+    id: Annotated[_Name, Meta(description="Hint to change, or memory item to correct; empty: a new hint.")] = ""
+
+
+def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
+    """Return the decision that adds a hint, changes it, or corrects a memory item.
+
+    Raises:
+        ConfigError: the draft is malformed, or names nothing that is known.
+    """
+    replaces, author, written = "", by, now
+    if known := index.hints.decisions.get(draft.id):
+        # Whoever changes the words answers for them.
+        replaces = known.hint.replaces if known.hint is not None else ""
+    elif draft.id and not _item(index, draft.id):
+        raise ConfigError(f"no hint or memory item {draft.id!r} is known: `fleetlore hints list` names them")
+    elif draft.id:
+        replaces = draft.id
+    hint = Hint(
+        text=_text(draft.text),
+        author=author,
+        written=written,
+        start=draft.start,
+        before=tuple(_name("before", each) for each in draft.before),
+        after=_name("after", draft.after),
+        tool=_name("tool", draft.tool),
+        place=_name("place", draft.place),
+        task=_name("task", draft.task),
+        until=draft.until,
+        replaces=replaces,
+    )
+    if not (hint.start or hint.before or hint.after):
+        raise ConfigError("say when agents are shown it: before a call, after a failure, or at the start")
+    if len(hint.before) > _MAX_WORDS or "" in hint.before:
+        raise ConfigError(f"give 1 to {_MAX_WORDS} words that a call must hold")
+    if 0 < hint.until <= now:
+        raise ConfigError("it would have ended already: give a later end")
+    id = draft.id if known else _id("corrects", replaces) if replaces else _id(hint.text, *_scope(hint))
+    return Decision(kind="hint", id=id, on=False, by=by, why=_why(draft.why), time=now, hint=hint)
+
+
+def judged(index: LoreIndex, judgment: Judgment, id: str, *, by: str, why: str, now: float) -> Decision:
+    """Return a person's judgment of a hint or a memory item.
+
+    `approve` shows it, an item in these very words, and answers a request for review. `reject` hides it. `expire` ends
+    a hint.
+
+    Raises:
+        ConfigError: the id is unknown, or a memory item is to expire.
+    """
+    why = _why(why)
+    if (known := index.hints.decisions.get(id)) is not None and (hint := known.hint) is not None:
+        if judgment == "approve" and 0 < hint.until <= now:
+            hint = replace(hint, until=0.0)
+        ended = replace(hint, until=now) if judgment == "expire" else hint
+        return Decision(kind="hint", id=id, on=judgment == "reject", by=by, why=why, time=now, hint=ended)
+    item = _item(index, id)
+    if item is None:
+        raise ConfigError(f"no hint or memory item {id!r} is known: `fleetlore hints list` names them")
+    if judgment == "expire":
+        raise ConfigError(f"{id} was learned by the fleet and has no end: reject it")
+    on = judgment == "reject"
+    return Decision(kind="item", id=id, on=on, by=by, why=why, time=now, wording="" if on else item.wording)
+
+
+def draft_of(index: LoreIndex, id: str) -> Draft | None:
+    """Return a hint as it is, or the draft of a correction of a memory item, or None if the id is unknown."""
+    if (known := index.hints.decisions.get(id)) is not None and known.hint is not None:
+        given = {name: getattr(known.hint, name) for name in Draft.__struct_fields__ if hasattr(known.hint, name)}
+        return Draft(**given, why=known.why, id=id)
+    item = _item(index, id)
+    if item is None:
+        return None
+    if item.kind == "strategy":
+        return Draft(text=item.content[:MAX_TEXT], why="", id=id, start=True, task=item.task)
+    after = item.pattern or ""
+    return Draft(text=words_of(item), why="", id=id, before=item.was[:_MAX_WORDS], after=after, tool=item.tool)
+
+
+def words_of(item: MemoryItem) -> str:
+    """Return what an item says, for a person."""
+    return all_of(item_tip(item, "got past").parts)
+
+
+def proposed(index: LoreIndex) -> list[MemoryItem]:
+    """Return the items that wait for a person, the best backed first."""
+    found = [each for each in index.items.values() if index.vouched(each) is False]
+    return sorted(found, key=lambda each: (-each.standing(), each.id))
+
+
+class Reviews:
+    """Tells which hints and items ask for review, because what they say no longer holds.
+
+    Args:
+        confirmed: when a call with a hint worked last, in seconds since the Unix epoch, by the hint's id.
+    """
+
+    def __init__(self, index: LoreIndex, confirmed: Mapping[str, float] | None = None) -> None:
+        self._index = index
+        self._confirmed = confirmed or {}
+        self._failures = defaultdict[str, list[Pattern]](list)
+        for each in index.patterns.values():
+            if each.level == "class" and not each.transient:
+                self._failures[each.tool].append(each)
+
+    def reason(self, about: Written | MemoryItem) -> str:
+        """Return why it asks for review, or "" if it does not."""
+        item = about if isinstance(about, MemoryItem) else self._index.hidden_item(about.hint.replaces)
+        if item is not None and not is_sure(item):
+            return f"calls with the old value worked in {item.against} sessions"
+        return "" if isinstance(about, MemoryItem) else self._changed(about.hint, about.decided)
+
+    def _changed(self, hint: Hint, decided: Decision) -> str:
+        """A tool whose definition has changed fails for names that the hint says and that have never failed before."""
+        since = max(decided.time, self._confirmed.get(decided.id, 0.0))
+        tools = [hint.tool] if hint.tool else list(self._failures)
+        met = [each for tool in tools for each in self._failures.get(tool, ())]
+        text = hint.text.casefold()
+        known = {name for each in met if each.first_seen <= since for name in mentioned_names(each.template)}
+        known.update(word.casefold() for words in hint.before for word in WORD.findall(words))
+        for each in met:
+            names = names_in(text, mentioned_names(each.template)) - known if each.first_seen > since else ()
+            if names:
+                return f"{each.tool} has failed with {', '.join(sorted(names))} since then: {each.error_class}"
+        return ""
+
+
+def _item(index: LoreIndex, id: str) -> MemoryItem | None:
+    return index.items.get(id) or index.hidden_item(id)
+
+
+def _id(*parts: str) -> str:
+    return _PREFIX + pattern_id("hint", *parts)[:_DIGITS]
+
+
+def _scope(hint: Hint) -> tuple[str, ...]:
+    return str(hint.start), "\x1e".join(hint.before), hint.after, hint.tool, hint.place, hint.task
+
+
+def _text(text: str) -> str:
+    if INVISIBLE.search(text):
+        raise ConfigError("the text has characters that nobody sees: type it again without them")
+    return _kept("the text", text, MAX_TEXT)
+
+
+def _why(why: str) -> str:
+    return _kept("the reason", why, MAX_WHY)
+
+
+def _kept(what: str, text: str, most: int) -> str:
+    text = text.strip()
+    if not 0 < len(text) <= most:
+        raise ConfigError(f"{what} has 1 to {most} characters, this one has {len(text)}")
+    if (masked := redact(text)) != text:
+        raise ConfigError(f"{what} holds a secret or looks so, and all agents could read it: {masked!r} would be left")
+    return text
+
+
+def _name(what: str, name: str) -> str:
+    name = name.strip()
+    if len(name) > _MAX_NAME or _CONTROL.search(name):
+        raise ConfigError(f"{what} has at most {_MAX_NAME} characters and no line break")
+    return name

@@ -1,0 +1,251 @@
+"""Run `fleetlore hints`: persons write, correct and judge what agents are shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from fleetlore.advice.decide import Draft, Judgment, Reviews, draft_of, judged, proposed, words_of, write
+from fleetlore.cli.lore import read_lore
+from fleetlore.cli.options import Reader, command, group
+from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
+from fleetlore.recall.hints import Written, when_of
+from fleetlore.recall.index import LoreIndex
+from fleetlore.wire.lore import Decision, MemoryItem
+from streams.commands.lore.authors import By, Why, author, whole
+
+_DAY_SECONDS = 86_400.0
+
+
+def register(app: typer.Typer) -> None:
+    hints = group(app, "hints")
+    hints.info.help = "Write, correct, approve and take back what agents are shown."
+    for each in (list_all, show, add, edit, approve, reject, expire):
+        hints.command("list" if each is list_all else None)(each)
+
+
+def _moment(text: str) -> float:
+    """Seconds since the Unix epoch of a date, a time (ISO 8601, UTC without an offset) or a number of days (`30d`)."""
+    try:
+        if text.endswith("d"):
+            return time.time() + timedelta(days=float(text[:-1])).total_seconds()
+        parsed = datetime.fromisoformat(text)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{text!r} is no date, as 2027-01-31, and no number of days, as 30d") from None
+
+
+_Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a hint or a memory item; its beginning is enough.")]
+_Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of hints or memory items.")]
+_Text = Annotated[str | None, typer.Option("--text", help="What agents are shown.")]
+_Start = Annotated[bool, typer.Option("--start", help="Show it at the start of a session.")]
+_Before = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--before",
+        metavar="WORD",
+        help="Show it before a call that holds this word or `name=value`, or is of this tool; repeat: all of them.",
+    ),
+]
+_After = Annotated[
+    str | None,
+    typer.Option("--after", metavar="FAILURE", help="Show it after a failure: its class, pattern id, tool or words."),
+]
+_Tool = Annotated[str | None, typer.Option("--tool", help="Only for this tool.")]
+_Place = Annotated[str | None, typer.Option("--place", help="Only at this place.")]
+_Task = Annotated[str | None, typer.Option("--task", help="Only for this task.")]
+_Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="When it ends: a date, or days as 30d.")]
+
+
+@command
+def list_all(
+    reader: Reader,
+    waiting: Annotated[
+        bool, typer.Option("--proposed", help="List the learned lessons that wait for approval (FLEETLORE_REVIEW).")
+    ] = False,
+) -> None:
+    """List the hints of persons, the newest first.
+
+    REVIEW says why one may no longer hold.
+    """
+    index = read_lore(reader)
+    found: list[Any] = list(proposed(index)) if waiting else list(index.hints.standing.values())
+    about = Reviews(index)
+    nothing = f"No {'lesson waits' if waiting else 'hint of a person is known'} for tenant {reader.tenant}."
+    rows = [_row(index, each, about) for each in found]
+    print_list(reader, "hints", rows, _COLUMNS, nothing=nothing, as_json=dict)
+
+
+@command
+def show(reader: Reader, id: _Id) -> None:
+    """Show a hint or a memory item in full."""
+    index = read_lore(reader)
+    row = _row(index, _named(index, id), Reviews(index))
+    if reader.json:
+        print_json(row)
+        return
+    for name, value in row.items():
+        shown = moment(value) if name in _TIMES and value else value
+        typer.echo(f"{name:<10} {safe(str(shown))}")
+
+
+@command
+def add(
+    reader: Reader,
+    text: Annotated[str, typer.Argument(help="What agents are shown, in one imperative line.")],
+    why: Why,
+    start: _Start = False,
+    before: _Before = None,
+    after: _After = None,
+    tool: _Tool = None,
+    place: _Place = None,
+    task: _Task = None,
+    until: _Until = None,
+    by: By = "",
+) -> None:
+    """Write a hint. Agents read it within a second, where it fits, with your name."""
+    end = 0.0 if until is None else _moment(until)
+    draft = Draft(
+        text=text, why=why, start=start, before=tuple(before or ()), after=after or "", tool=tool or "",
+        place=place or "", task=task or "", until=end,
+    )  # fmt: skip
+    _decide(reader, by, lambda index, by: write(index, draft, by=by, now=time.time()))
+
+
+@command
+def edit(
+    reader: Reader,
+    id: _Id,
+    why: Why,
+    text: _Text = None,
+    start: _Start = False,
+    before: _Before = None,
+    after: _After = None,
+    tool: _Tool = None,
+    place: _Place = None,
+    task: _Task = None,
+    until: _Until = None,
+    by: By = "",
+) -> None:
+    """Change a hint, or correct a memory item.
+
+    Agents are shown your text in its place from then on.
+    """
+    given: dict[str, Any] = {
+        "text": text,
+        "after": after,
+        "tool": tool,
+        "place": place,
+        "task": task,
+        "start": start or None,
+    }
+    given |= {"before": before and tuple(before), "until": None if until is None else _moment(until)}
+    changes = {name: value for name, value in given.items() if value is not None}
+
+    def change(index: LoreIndex, by: str) -> Decision:
+        draft = draft_of(index, _whole(index, id))
+        assert draft is not None  # `_whole` knows it
+        return write(index, msgspec.structs.replace(draft, why=why, **changes), by=by, now=time.time())
+
+    _decide(reader, by, change)
+
+
+@command
+def approve(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
+    """Approve proposed lessons, and hints that ask for review."""
+    _judge(reader, "approve", ids, why, by)
+
+
+@command
+def reject(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
+    """Hide hints and lessons from all agents. `approve` shows them again."""
+    _judge(reader, "reject", ids, why, by)
+
+
+@command
+def expire(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
+    """End hints now."""
+    _judge(reader, "expire", ids, why, by)
+
+
+def _judge(reader: Reader, judgment: Judgment, ids: list[str], why: str, by: str) -> None:
+    def of(id: str) -> Callable[[LoreIndex, str], Decision]:
+        return lambda index, by: judged(index, judgment, _whole(index, id), by=by, why=why, now=time.time())
+
+    _decide(reader, by, *map(of, ids))
+
+
+def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Decision]) -> None:
+    from streams.offline.operator_word import decide
+
+    settings, index = reader.settings, read_lore(reader)
+    by = author(settings, by)
+    made = [each(index, by) for each in decisions]  # all or none
+    for decided in made:
+        ask(decide(settings, reader.tenant, decided))
+    if reader.json:
+        print_json([msgspec.to_builtins(each) for each in made])
+        return
+    for decided in made:
+        until = decided.hint.until if decided.hint is not None else 0.0
+        state = "hidden" if decided.on else "ended" if 0 < until <= decided.time else "shown to agents"
+        typer.echo(f"The {decided.kind} {safe(decided.id)} of tenant {reader.tenant} is {state}.")
+
+
+def _whole(index: LoreIndex, beginning: str) -> str:
+    # An item that a hint corrects, or that was revoked, is known by its whole id.
+    if beginning not in index.hints.decisions and index.hidden_item(beginning) is not None:
+        return beginning
+    return whole(beginning, [*index.hints.decisions, *index.items], "hint or memory item")
+
+
+def _named(index: LoreIndex, beginning: str) -> Written | MemoryItem:
+    id = _whole(index, beginning)
+    decided = index.hints.decisions.get(id)
+    if decided is not None and decided.hint is not None:
+        return Written(decided.hint, decided)
+    found = index.items.get(id) or index.hidden_item(id)
+    assert found is not None  # `_whole` knows it
+    return found
+
+
+def _row(index: LoreIndex, about: Written | MemoryItem, reviews: Reviews) -> dict[str, Any]:
+    asks = reviews.reason(about)
+    if isinstance(about, MemoryItem):
+        known = {"id": about.id, "text": words_of(about), "when": about.when, "author": "", "agents": about.agents}
+        known |= {"sessions": about.support, "against": about.against, "written": about.first_seen}
+        return known | {"confirmed": about.last_seen, "until": 0.0, "state": _state(index, about), "review": asks}
+    hint, decided = about
+    known = {"id": decided.id, "text": hint.text, "when": when_of(hint), "author": hint.author, "written": hint.written}
+    known |= {"until": hint.until, "replaces": hint.replaces, "by": decided.by, "why": decided.why}
+    ended = 0 < hint.until <= time.time()
+    return known | {"state": "rejected" if decided.on else "ended" if ended else "shown", "review": asks}
+
+
+def _state(index: LoreIndex, item: MemoryItem) -> str:
+    if index.hides(item):
+        return "corrected" if item.id in index.hints.replaced else "hidden"
+    return {True: "approved", False: "proposed", None: "shown"}[index.vouched(item)]
+
+
+def _age(row: dict[str, Any]) -> str:
+    return f"{max(0.0, time.time() - row['written']) / _DAY_SECONDS:.0f} d" if row["written"] else "-"
+
+
+_TIMES = ("written", "until", "confirmed")
+_COLUMNS: Columns = {
+    "ID": lambda row: row["id"][:12],
+    "~TEXT": itemgetter("text"),
+    "~WHEN": itemgetter("when"),
+    "BY": lambda row: row["author"] or "-",
+    ">AGE": _age,
+    "UNTIL (UTC)": lambda row: moment(row["until"]),
+    "STATE": itemgetter("state"),
+    "~REVIEW": lambda row: row["review"] or "-",
+}

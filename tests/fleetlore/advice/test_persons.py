@@ -1,0 +1,269 @@
+"""Hints of persons: when agents are shown them, what they correct, who may take them back."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.advice.advice import Advice, advise, warn
+from fleetlore.advice.decide import Draft, Reviews, draft_of, judged, proposed, words_of, write
+from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import strategy_id
+from fleetlore.recall.index import LoreIndex
+from fleetlore.stats.hashing import stable_hash, withheld
+from fleetlore.wire.lore import Decision, Pattern
+from tests.build import failed_call, memory_item, situation
+
+NOW = 1_767_225_600.0
+SQL = {"query": "SELECT id FROM orders"}
+FAILED = failed_call("sql", SQL, "OperationalError", "no such column: id")
+TEXT = "Join orders by order_id."
+
+
+def hint(index: LoreIndex, text: str = TEXT, by: str = "ann", **fields: Any) -> Decision:
+    made = write(index, Draft(text=text, why="I know it", **fields), by=by, now=NOW)
+    index.put_hint(made)
+    return made
+
+
+def before(index: LoreIndex, tool: str = "sql", arguments: Any = SQL, **fields: Any) -> Advice:
+    return advise(index, situation(tool, arguments, **{"now": NOW} | fields))
+
+
+def shown(advice: Advice) -> list[str]:
+    return [tip.text for tip in advice.tips if tip.source == "person"]
+
+
+SAID = [f"{TEXT} (written by ann)"]
+
+
+def test_it_is_shown_before_a_call_that_holds_its_words_and_before_no_other() -> None:
+    index = LoreIndex()
+    made = hint(index, before=("orders", "sql"))
+    advice = before(index)
+    assert shown(advice) == SAID and advice.ids == (made.id,) and advice.sure
+    assert not before(index, "sql", {"query": "SELECT id FROM preorders"})
+    assert not before(index, "bash", SQL) and not advise(index, situation(tools=("sql",), now=NOW))
+    assert not before(index, shown={f"person/{made.id}"}), "a session is shown it once"
+    assert warn(index, situation("sql", SQL, now=NOW), holdout_share=0.0).ids == (made.id,)
+
+
+@pytest.mark.parametrize("after", ["operationalerror", "no such column", FAILED.failure.class_, "sql"])
+def test_it_is_shown_after_a_failure_of_its_class_pattern_words_or_tool(after: str) -> None:
+    index = LoreIndex()
+    hint(index, after=after)
+    assert shown(advise(index, situation(failed=FAILED, now=NOW))) == SAID
+    assert not advise(index, situation(now=NOW)) and not before(index)
+    other = failed_call("bash", {"command": "ls"}, "Missing", "no such columns")
+    assert not shown(advise(index, situation(failed=other, now=NOW)))
+
+
+def test_scope_and_end_bound_it() -> None:
+    index = LoreIndex()
+    hint(index, start=True, tool="sql", place="shop", task="report", until=NOW + 10)
+    asked = {"tools": ("sql",), "place": "shop", "task": "report", "now": NOW}
+    assert shown(advise(index, situation(**asked))) == SAID
+    for change in ({"tools": ("bash",)}, {"place": "lab"}, {"place": None}, {"task": ""}, {"now": NOW + 10}):
+        assert not advise(index, situation(**asked | change)), change
+
+
+def test_it_is_withheld_from_a_share_of_the_sessions_like_every_hint() -> None:
+    index = LoreIndex()
+    made = hint(index, before=("orders",))
+    for session in map(str, range(40)):
+        advice = advise(index, situation("sql", SQL, session=session, now=NOW), holdout_share=0.5)
+        kept_back = withheld(session, made.id, 0.5)
+        assert (advice.ids, advice.withheld) == (((), (made.id,)) if kept_back else ((made.id,), ()))
+
+
+def item(**fields: Any) -> Any:
+    values = {"tool": "sql", "pattern": FAILED.failure.class_, "was": ("id",), "now": ("oid",), "when": "id oid"}
+    return memory_item("item1", **{"support": 9, "agents": 9, "goals": 9} | values | fields)
+
+
+def test_a_correction_replaces_an_item_that_mining_publishes_again() -> None:
+    index = LoreIndex()
+    index.put_item(item())
+    assert "`oid`" in advise(index, situation(failed=FAILED, now=NOW)).text
+    draft = draft_of(index, "item1")
+    assert draft is not None and "`oid`" in draft.text and draft.before == ("id",)
+    draft.text, draft.why = TEXT, "oid is gone"
+    correction = write(index, draft, by="ann", now=NOW)
+    index.put_hint(correction)
+    for _ in range(2):
+        assert shown(advise(index, situation(failed=FAILED, now=NOW))) == SAID == shown(before(index))
+        assert "oid" not in advise(index, situation(failed=FAILED, now=NOW)).text
+        index.put_item(item(support=99))  # a replay, a backfill, a new session
+    assert correction == write(index, draft, by="ann", now=NOW), "one correction an item"
+    index.forget_item("item1")
+    assert shown(before(index)) == SAID, "it does not need the item"
+    index.put_item(item())
+    index.put_hint(judged(index, "reject", correction.id, by="ann", why="wrong", now=NOW))
+    assert "`oid`" in advise(index, situation(failed=FAILED, now=NOW)).text
+
+
+def test_a_correction_of_a_way_is_shown_for_its_goal_alone() -> None:
+    index = LoreIndex()
+    id = strategy_id("shop", "count orders")
+    index.put_item(memory_item(id, kind="strategy", task="shop", content="sql: SELECT 1", agents=3, support=3))
+    draft = draft_of(index, id)
+    assert draft is not None and draft.start
+    draft.text, draft.why = TEXT, "better"
+    index.put_hint(write(index, draft, by="ann", now=NOW))
+    goal = situation(task="shop", goal="Count orders", now=NOW)
+    assert [tip.source for tip in advise(index, goal).tips] == ["person"]
+    assert not advise(index, situation(task="shop", goal="drop orders", now=NOW))
+
+
+def test_distrust_hides_what_an_author_wrote_and_shows_what_it_corrected() -> None:
+    index = LoreIndex()
+    index.put_item(item())
+    index.put_hint(write(index, Draft(text=TEXT, why="x", id="item1", after="sql"), by="ann", now=NOW))
+    moment = situation(failed=FAILED, now=NOW)
+    index.distrust(stable_hash("ann"))
+    assert "`oid`" in advise(index, moment).text and not shown(advise(index, moment))
+    index.undo_distrust(stable_hash("ann"))
+    assert shown(advise(index, moment)) == SAID and "oid" not in advise(index, moment).text
+
+
+def test_a_proposed_item_waits_for_a_person_and_warns_in_the_askers_own_words_until_then() -> None:
+    index = LoreIndex()
+    index.put_item(item(proposed=True, now=("oid",)))
+    moment = situation(failed=FAILED, now=NOW)
+    assert not advise(index, moment) and [each.id for each in proposed(index)] == ["item1"]
+    own = failed_call("sql", SQL, "OperationalError", "no such column: id, did you mean oid?")
+    index.put_item(item(proposed=True, pattern=own.failure.class_))
+    assert "`oid`" in advise(index, situation(failed=own, now=NOW)).text, "its own error says it"
+    index.put_item(item(proposed=True))
+    decision = judged(index, "approve", "item1", by="ann", why="right", now=NOW)
+    index.undo_revoke(decision.id, decision.wording)
+    assert "`oid`" in advise(index, moment).text and not proposed(index)
+    index.put_item(item(proposed=True, support=99))
+    assert "`oid`" in advise(index, moment).text, "evidence changes no approval"
+    index.put_item(item(proposed=True, now=("evil",)))
+    assert "evil" not in advise(index, moment).text, "an approval holds for the approved words alone"
+    assert [each.id for each in proposed(index)] == ["item1"]
+
+
+def test_an_approved_item_needs_no_quorum_not_even_a_harmful_one() -> None:
+    index = LoreIndex()
+    index.put_item(item(danger=True, agents=1, support=1, when="shop.orders id"))
+    moment = situation(failed=FAILED, now=NOW)
+    assert not advise(index, moment)
+    decision = judged(index, "approve", "item1", by="ann", why="right", now=NOW)
+    index.undo_revoke(decision.id, decision.wording)
+    assert "`oid`" in advise(index, moment).text
+    index.undo_revoke("item1")  # `revoke --undo` is no approval
+    assert not advise(index, moment)
+
+
+def pattern(template: str, first_seen: float, tool: str = "sql") -> Pattern:
+    fields = {"level": "class", "error_class": "OperationalError", "template": template, "failures": 1}
+    return Pattern(id=template + tool, tenant="default", tool=tool, first_seen=first_seen, **fields)  # type: ignore[arg-type]
+
+
+def test_it_asks_for_review_where_its_own_words_fail_or_the_old_value_works_again() -> None:
+    index = LoreIndex()
+    made = hint(index, "Use `order_id` instead of `id`.", tool="sql", before=("orders",))
+
+    def reason(**confirmed: float) -> str:
+        return Reviews(index, confirmed).reason(index.hints.standing[made.id])
+
+    index.put_pattern(pattern("no such column: id", NOW - 9))
+    index.put_pattern(pattern("no such column: id in b", NOW + 9))
+    index.put_pattern(pattern("no such column: order_id", NOW + 9, "other"))
+    assert not reason(), "only a name that failed before, and another tool's, have failed since"
+    index.put_pattern(pattern("no such column: order_id", NOW + 9))
+    assert "order_id" in reason() and not reason(**{made.id: NOW + 10})
+    approved = judged(index, "approve", made.id, by="bob", why="still right", now=NOW + 20)
+    index.put_hint(approved)
+    assert not reason() and approved.hint is not None and approved.hint.author == "ann"
+    index.put_item(item(against=1))
+    correction = write(index, Draft(text=TEXT, why="x", id="item1", after="sql"), by="ann", now=NOW + 20)
+    index.put_hint(correction)
+    assert not Reviews(index).reason(index.hints.standing[correction.id])
+    index.put_item(item(against=5))
+    assert "old value" in Reviews(index).reason(index.hints.standing[correction.id])
+    assert "old value" in Reviews(LoreIndex()).reason(item(against=5))
+
+
+def test_a_hint_expires_and_is_approved_again() -> None:
+    index = LoreIndex()
+    made = hint(index, before=("orders",))
+    index.put_hint(judged(index, "expire", made.id, by="ann", why="over", now=NOW))
+    assert not before(index)
+    index.put_hint(judged(index, "approve", made.id, by="ann", why="again", now=NOW + 1))
+    assert shown(before(index, now=NOW + 2)) == SAID
+
+
+def test_an_edit_keeps_the_id_and_names_the_new_author() -> None:
+    index = LoreIndex()
+    made = hint(index, before=("orders",))
+    edited = write(index, Draft(text="Other.", why="y", after="sql", id=made.id), by="bob", now=NOW + 1)
+    assert edited.id == made.id and edited.hint is not None and edited.hint.author == "bob"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"text": " "}, "the text has 1 to 400"),
+        ({"text": "x" * 401}, "this one has 401"),
+        ({"text": "a\u202eb"}, "nobody sees"),
+        ({"text": "use password=hunter2hunter2"}, "holds a secret"),
+        ({"why": ""}, "the reason has 1 to 500"),
+        ({"before": ()}, "say when"),
+        ({"before": ("a", " ")}, "words that a call must hold"),
+        ({"before": ("a",) * 9}, "words that a call must hold"),
+        ({"tool": "a\nb"}, "tool has at most 256"),
+        ({"until": NOW}, "ended already"),
+        ({"id": "gone"}, "no hint or memory item 'gone'"),
+    ],
+)
+def test_bad_input_is_explained(fields: dict[str, Any], message: str) -> None:
+    draft = Draft(**{"text": TEXT, "why": "x", "before": ("orders",)} | fields)
+    with pytest.raises(ConfigError, match=message):
+        write(LoreIndex(), draft, by="ann", now=NOW)
+
+
+def test_what_is_unknown_or_has_no_end_is_not_judged() -> None:
+    index = LoreIndex()
+    index.put_item(item())
+    with pytest.raises(ConfigError, match="no hint or memory item"):
+        judged(index, "reject", "gone", by="ann", why="x", now=NOW)
+    with pytest.raises(ConfigError, match="reject it"):
+        judged(index, "expire", "item1", by="ann", why="x", now=NOW)
+
+
+@given(st.permutations(range(5)))
+def test_the_order_of_decisions_about_different_things_does_not_matter(order: list[int]) -> None:
+    first = LoreIndex()
+    first.put_item(item())
+    correction = write(first, Draft(text=TEXT, why="x", id="item1", after="sql"), by="ann", now=NOW)
+    other = write(first, Draft(text="Other.", why="x", start=True), by="bob", now=NOW)
+
+    def put(index: LoreIndex, number: int) -> None:
+        match number:
+            case 0:
+                index.put_item(item())
+            case 1:
+                index.put_hint(correction)
+            case 2:
+                index.distrust(stable_hash("bob"))
+            case 3:
+                index.put_hint(other)
+            case _:
+                index.revoke("item2")
+
+    one, two = LoreIndex(), LoreIndex()
+    for number in range(5):
+        put(one, number)
+    for number in order:
+        put(two, number)
+    assert (one.items, one.hints.standing, one.hints.replaced) == (two.items, two.hints.standing, two.hints.replaced)
+    assert one.hidden_item("item1") == two.hidden_item("item1") == item()
+
+
+def test_words_of_an_item_are_for_persons() -> None:
+    assert words_of(replace(item(), agents=1)) == "Use `oid` instead of `id` in sql."

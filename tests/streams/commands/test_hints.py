@@ -1,0 +1,143 @@
+"""`fleetlore hints` and `fleetlore decisions --history` on a broker, and what an agent makes of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from benchmarks.embedded_broker import EmbeddedBroker
+from fleetlore.advice.advice import Advice, advise
+from fleetlore.cli.app import build_app
+from fleetlore.recall.replica import LoreReplica
+from sinks.producer import BatchProducer
+from streams.commands.lore.decisions import register
+from streams.stage.base import Outgoing
+from tests.build import failed_call, memory_item, situation
+
+TOPICS = ("patterns", "items", "decisions", "decisions.history")
+TEXT, WHY = "Join orders by order_id.", ("--why", "I know it")
+FAILED = failed_call("sql", {"query": "SELECT id FROM orders"}, "OperationalError", "no such column: id")
+ITEM = memory_item(
+    "item06ed", tool="sql", pattern=FAILED.failure.class_, was=("id",), now=("oid",), when="id", support=9, agents=9
+)
+
+
+class Fleet:
+    """A tenant of a broker, the command, and the agents' copy of the lore."""
+
+    def __init__(self, broker: str, tenant: str) -> None:
+        self.there = "--broker", broker, "--tenant", tenant
+        self.replica = LoreReplica(broker, tenant)
+
+    def run(self, *arguments: str) -> Result:
+        app = build_app()
+        register(app)
+        return CliRunner().invoke(app, [*arguments, *self.there])
+
+    async def done(self, *arguments: str) -> Any:
+        result = await asyncio.to_thread(self.run, *arguments, "--json")
+        assert result.exit_code == 0, result.output
+        assert await self.replica.caught_up(30)
+        return orjson.loads(result.stdout)
+
+    async def refused(self, *arguments: str) -> str:
+        result = await asyncio.to_thread(self.run, *arguments)
+        assert result.exit_code in (1, 2)
+        return " ".join(result.stderr.split())
+
+    def shown(self) -> Advice:
+        return advise(self.replica.index, situation(failed=FAILED, now=1.0))
+
+
+@pytest.fixture
+async def fleet(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+) -> AsyncIterator[Fleet]:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    async with BatchProducer(broker.address) as producer:
+        await producer.deliver([Outgoing(tenant, "items", ITEM.id, ITEM.to_json())])
+    fleet = Fleet(broker.address, tenant)
+    await fleet.replica.start()
+    assert await fleet.replica.caught_up(30)
+    yield fleet
+    await fleet.replica.close()
+
+
+async def test_a_hint_is_written_shown_changed_ended_and_kept_in_the_history(fleet: Fleet) -> None:
+    (added,) = await fleet.done("hints", "add", TEXT, "--after", "OperationalError", *WHY, "--by", "ann")
+    assert [tip.text for tip in fleet.shown().tips if tip.source == "person"] == [f"{TEXT} (written by ann)"]
+    id = added["id"]
+    assert [each["id"] for each in (await fleet.done("hints", "list"))["hints"]] == [id]
+    await fleet.done("hints", "edit", id[:8], "--text", "Use oid.", *WHY, "--by", "bob")
+    assert fleet.shown().tips[0].text == "Use oid. (written by bob)"
+    known = await fleet.done("hints", "show", id)
+    assert (known["text"], known["author"], known["state"], known["when"]) == (
+        "Use oid.", "bob", "shown", "after OperationalError",
+    )  # fmt: skip
+    await fleet.done("revoke", "hint", id, *WHY)
+    assert id not in fleet.shown().ids
+    await fleet.done("revoke", "hint", id, "--undo", *WHY)
+    assert id in fleet.shown().ids
+    await fleet.done("hints", "expire", id, *WHY)
+    assert (await fleet.done("hints", "show", id))["state"] == "ended"
+    lines = (await asyncio.to_thread(fleet.run, "decisions", "--history", "--json")).stdout.splitlines()
+    history = [orjson.loads(line) for line in lines]
+    assert [(each["key"] if "key" in each else each["id"], each["on"]) for each in history] == [
+        (id, on) for on in (False, False, True, False, False)
+    ]
+    assert history[0]["hint"]["text"] == TEXT and history[1]["hint"]["text"] == "Use oid."
+    assert len(await fleet.done("decisions")) == 1
+    assert TEXT not in (await asyncio.to_thread(fleet.run, "hints", "list")).stdout
+
+
+async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet: Fleet) -> None:
+    assert "`oid`" in fleet.shown().text
+    (made,) = await fleet.done("hints", "edit", "item06", "--text", TEXT, *WHY, "--by", "ann")
+    assert made["hint"]["replaces"] == ITEM.id and made["hint"]["before"] == ["id"]
+    tenant, broker = fleet.there[3], fleet.there[1]
+    async with BatchProducer(broker) as producer:  # a replay publishes it again
+        await producer.deliver([Outgoing(tenant, "items", ITEM.id, ITEM.to_json())])
+    assert await fleet.replica.caught_up(30)
+    assert [tip.source for tip in fleet.shown().tips] == ["person"]
+    assert (await fleet.done("hints", "show", ITEM.id))["state"] == "corrected"
+    await fleet.done("hints", "reject", made["id"], *WHY)
+    assert "`oid`" in fleet.shown().text
+
+
+async def test_lessons_are_approved_and_rejected_together_or_not_at_all(fleet: Fleet) -> None:
+    tenant, broker = fleet.there[3], fleet.there[1]
+    waiting = [memory_item(f"item{n}", tool="sql", was=("a",), now=(f"b{n}",), proposed=True) for n in range(3)]
+    async with BatchProducer(broker) as producer:
+        await producer.deliver([Outgoing(tenant, "items", each.id, each.to_json()) for each in waiting])
+    ids = [each["id"] for each in (await fleet.done("hints", "list", "--proposed"))["hints"]]
+    assert sorted(ids) == ["item0", "item1", "item2"]
+    assert "no hint or memory item begins with 'gone'" in await fleet.refused("hints", "approve", "item1", "gone", *WHY)
+    assert len((await fleet.done("hints", "list", "--proposed"))["hints"]) == 3
+    await fleet.done("hints", "approve", "item1", "item2", *WHY)
+    await fleet.done("hints", "reject", "item0", *WHY)
+    assert not (await fleet.done("hints", "list", "--proposed"))["hints"]
+    assert fleet.replica.index.vouched(waiting[1]) is True and "item0" not in fleet.replica.index.items
+
+
+async def test_bad_input_is_explained(fleet: Fleet) -> None:
+    assert "say when agents are shown it" in await fleet.refused("hints", "add", TEXT, *WHY)
+    assert "1 to 500 characters" in await fleet.refused("hints", "add", TEXT, "--start", "--why", " ")
+    assert "is no date" in await fleet.refused("hints", "add", TEXT, "--start", "--until", "soon", *WHY)
+    assert "begins with 'x'" in await fleet.refused("hints", "edit", "x", "--text", "y", *WHY)
+    assert "reject it" in await fleet.refused("hints", "expire", ITEM.id, *WHY)
+
+
+async def test_an_author_is_the_login_where_there_is_one(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLORE_KAFKA_SASL_USERNAME", "ann")
+    monkeypatch.setenv("FLEETLORE_KAFKA_SASL_PASSWORD", "x")
+    monkeypatch.setenv("FLEETLORE_KAFKA_SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("FLEETLORE_KAFKA_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+    from fleetlore.config import Settings
+    from streams.commands.lore.authors import author
+
+    assert author(Settings.from_env(), "") == author(Settings.from_env(), "ann") == "ann"
+    with pytest.raises(Exception, match="knows you as ann"):
+        author(Settings.from_env(), "root")
