@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import ssl
 from collections.abc import Callable
@@ -139,11 +140,21 @@ class Relay:
 Bootstrap: TypeAlias = str | Cluster | Relay | StackFolder
 
 
+class _Session(ssl.SSLObject):
+    """A TLS session that ends without the broker's answer. asyncio waits up to 30 s for it, and the socket leaks if
+    the event loop ends before."""
+
+    def unwrap(self) -> None:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            super().unwrap()
+
+
 @lru_cache(maxsize=8)
 def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: bool) -> ssl.SSLContext:
     """Cached: the agents of a process share one instead of reading the system's certificates each."""
     try:
         context = ssl.create_default_context(cafile=ca or None)
+        context.sslobject_class = _Session
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"{_VARIABLE}SSL_CA_LOCATION={ca} cannot be used: {error}") from None
     if not hostname:

@@ -6,12 +6,13 @@ of this thread on the processor, so that a busy machine and other threads of the
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from itertools import count, product
 from math import log
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -45,6 +46,7 @@ from streams.stages.s1_sessions.parse import read_events
 from streams.stages.s1_sessions.sanitize import clean
 
 Run = Callable[[str], object]
+_T = TypeVar("_T")
 
 #: One record stalls a worker, and one event an agent, no longer than this.
 WORKER_SECONDS = 0.050
@@ -265,10 +267,7 @@ def _least(reader: Reader, atom: str, size: int) -> float:
     """The least of a few runs, each over another text, so that no cache answers."""
     least = float("inf")
     for _ in range(5):
-        text = text_of_atom(atom, size)
-        began = time.thread_time()
-        reader.run(text)
-        least = min(least, time.thread_time() - began)
+        least = min(least, _seconds_of(reader.run, text_of_atom(atom, size)))
         if least < (0.8 * reader.limit if reader.limit is not None else 10 * _QUICK_SECONDS) or least > 0.2:
             break
     return least
@@ -284,15 +283,30 @@ def _pairs(number: int, seed: int) -> list[str]:
     return Random(seed).sample([first + second for first, second in product(ATOMS, ATOMS)], number)
 
 
-def slowness() -> float:
-    """By how much this machine is slower now than the one that the limits are for, where half a million additions take
-    20 ms; at least 1.
+def beside(run: Callable[[_T], object], made: Callable[[], _T]) -> float:
+    """The least seconds of a few runs, each over a newly made input, on the machine that the limits are for.
+
+    Scans of a text, in turns with the runs, tell by how much this machine is slower now.
     """
-    least = float("inf")
+    least = scan = float("inf")
     for _ in range(5):
-        began = time.thread_time()
-        total = 0
-        for number in range(500_000):
-            total += number
-        least = min(least, time.thread_time() - began)
-    return max(1.0, least / 0.020)
+        least = min(least, _seconds_of(run, made()))
+        scan = min(scan, _seconds_of(_scan, _SCANNED))
+    return least / max(1.0, scan / _SCAN_SECONDS)
+
+
+_SCAN_SECONDS = 0.0049
+_SCANNED = "a plain line of words, 17 of them: /srv/x.py and more " * 300
+_FOUND = re.compile(r"[a-z]+\d|\S+: In |(?:\w+\.)+\w+:")
+
+
+def _scan(text: str) -> None:
+    _FOUND.sub(" ", text)
+    _FOUND.findall(text)
+    text.lower().split()
+
+
+def _seconds_of(run: Callable[[_T], object], text: _T) -> float:
+    began = time.thread_time()
+    run(text)
+    return time.thread_time() - began

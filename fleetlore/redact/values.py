@@ -195,6 +195,5 @@ def cut_text(text: str, longest: int) -> str:
 
 def whole_tokens(text: str, longest: int) -> int:
     """Return where to cut a long text: before a token, because half a secret is not recognised."""
-    start = max(0, longest - _LONGEST_TOKEN)
-    ends = [start + match.end() for match in _OF_NO_TOKEN.finditer(text[start:longest])]
-    return ends[-1] if ends else longest
+    match = _OF_NO_TOKEN.search(text[max(0, longest - _LONGEST_TOKEN) : longest][::-1])
+    return longest - match.start() if match else longest

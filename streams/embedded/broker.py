@@ -97,6 +97,11 @@ async def connects(host: str, port: int) -> bool:
 def answers_ok(url: str) -> bool:
     """Return whether the URL answers 200, without a proxy."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with contextlib.suppress(urllib.error.URLError, OSError), direct.open(url, timeout=2) as response:
-        return bool(response.status == 200)
+    try:
+        with direct.open(url, timeout=2) as response:
+            return bool(response.status == 200)
+    except urllib.error.HTTPError as refused:
+        refused.close()
+    except OSError:
+        pass
     return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from types import TracebackType
 
 CHUNK_BYTES = 64 * 1024
@@ -14,15 +15,17 @@ class Proxy:
 
     Args:
         port: to listen on; 0 takes a free one.
+        tls: of connections to the proxy. The server gets plain text.
 
     Attributes:
         address: `host:port` to connect to instead, on the loopback address.
         delay_seconds: how long each piece on its way to the server (at most 64 KiB) is held back.
     """
 
-    def __init__(self, target: str, port: int = 0) -> None:
+    def __init__(self, target: str, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.address = ""
         self._listen = port
+        self._tls = tls
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.delay_seconds = 0.0
@@ -33,7 +36,7 @@ class Proxy:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Proxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._listen)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._listen, ssl=self._tls)
         host, port = self._server.sockets[0].getsockname()
         self.address = f"{host}:{port}"
         return self

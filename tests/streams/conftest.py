@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -46,21 +46,20 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 def wait_ready(url: str, child: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    while why := unready(url):
         assert child.poll() is None, f"the worker ended with {child.returncode}"
-        try:
-            with closing(urllib.request.urlopen(f"{url}/readyz", timeout=2)):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.05)
-    raise AssertionError(f"nothing is ready at {url}: {_why(url)}")
+        assert time.monotonic() < deadline, f"nothing is ready at {url}: {why}"
+        time.sleep(0.05)
 
 
-def _why(url: str) -> str:
+def unready(url: str) -> str:
+    """Why a role is not ready; "" if it is."""
     try:
-        return str(urllib.request.urlopen(f"{url}/readyz", timeout=2).read())
+        with urllib.request.urlopen(f"{url}/readyz", timeout=2):
+            return ""
     except urllib.error.HTTPError as refused:
-        return str(refused.read())
+        with refused:
+            return refused.read().decode().strip()
     except OSError as error:
         return repr(error)
 

@@ -3,8 +3,6 @@
 import asyncio
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +14,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from streams.embedded.broker import free_port
 from tests.doubles.proxy import Proxy
+from tests.streams.conftest import unready
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -47,14 +46,8 @@ def worker_of(settings: Settings) -> Iterator[Worker]:
             process.kill()
 
 
-def readiness(settings: Settings) -> str:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/readyz", timeout=2) as page:
-            return str(page.read(), "utf-8").strip()
-    except urllib.error.HTTPError as refused:
-        return str(refused.read(), "utf-8").strip()
-    except OSError:
-        return "nobody there"
+async def readiness(settings: Settings) -> str:
+    return await asyncio.to_thread(unready, f"http://127.0.0.1:{settings.metrics_port}")
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -134,7 +127,7 @@ async def test_a_batch_that_milvus_does_not_take_is_left_to_the_next_worker(
     worker.terminate()
 
     async def draining() -> bool:
-        return "stopping" in await asyncio.to_thread(readiness, pipeline.settings)
+        return "stopping" in await readiness(pipeline.settings)
 
     await until(draining)
     assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
@@ -162,7 +155,7 @@ async def test_a_second_signal_ends_it_at_once(
     worker.terminate()
 
     async def draining() -> bool:
-        return "stopping" in await asyncio.to_thread(readiness, pipeline.settings)
+        return "stopping" in await readiness(pipeline.settings)
 
     await until(draining)
     worker.terminate()
@@ -176,7 +169,7 @@ async def test_while_it_waits_for_milvus_at_its_start(lone_pipeline: LonePipelin
     with worker_of(pipeline.settings) as worker:
 
         async def waiting() -> bool:
-            return "milvus: Milvus at" in await asyncio.to_thread(readiness, pipeline.settings)
+            return "milvus: Milvus at" in await readiness(pipeline.settings)
 
         await until(waiting)
         worker.terminate()

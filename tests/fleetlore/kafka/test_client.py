@@ -1,7 +1,10 @@
 import asyncio
 import gc
 import re
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -10,12 +13,13 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import AIOKafkaConnection
+from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.errors import GroupLoadInProgressError, KafkaError, NotCoordinatorForGroupError
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.registry_follower import RegistryFollower
+from fleetlore.cluster import Cluster
 from fleetlore.emit.emitter import Emitter
 from fleetlore.kafka.client import (
     LONGEST_DELAY_SECONDS,
@@ -32,7 +36,9 @@ from fleetlore.kafka.read import committed_offsets, observer
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import TOOL, Event
 from fleetlore.wire.topics import topic
+from tests.cluster.secured import make_certificates
 from tests.doubles.mock_cluster import MockCluster
+from tests.doubles.proxy import Proxy
 
 ROOT = Path(__file__).parents[3]
 MAKING = r"_made\(AIOKafka|AIOKafka(Consumer|Producer|AdminClient)\(\n? *[^)]"
@@ -64,6 +70,53 @@ async def test_a_start_that_is_cancelled_leaves_no_connection(
     await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
     del connection, starting
     gc.collect()  # what is left open says so, and warnings are errors
+
+
+@asynccontextmanager
+async def behind_tls(broker: str, folder: Path) -> AsyncIterator[tuple[Proxy, Cluster]]:
+    """A link to a broker with TLS. A broker behind a stalled link never answers the end of a TLS session."""
+    files = make_certificates(folder)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.broker)
+    async with Proxy(broker, tls=context) as secured, Proxy(secured.address) as link:
+        yield link, Cluster(address=link.address, security_protocol="SSL", ssl_ca_location=str(files.authority))
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+async def test_a_cancelled_start_waits_for_no_end_of_a_tls_session(
+    broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: int
+) -> None:
+    """One server: its connection has asked for metadata. Two servers: each was asked whether it answers."""
+    made: asyncio.Future[AIOKafkaConnection] = asyncio.get_running_loop().create_future()
+    opened = AIOKafkaConnection.connect
+    async with behind_tls(broker.address, tmp_path) as (link, cluster):
+
+        async def stall_once_open(self: AIOKafkaConnection) -> Any:
+            streams = await opened(self)
+            link.stall()
+            if not made.done():
+                made.set_result(self)
+            return streams
+
+        monkeypatch.setattr(AIOKafkaConnection, "connect", stall_once_open)
+        client = make_admin(replace(cluster, address=",".join([link.address] * servers)))
+        starting = asyncio.create_task(connect(client))
+        connection = await made
+        await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert connection._protocol._transport is None
+
+
+async def test_a_stop_waits_for_no_end_of_a_tls_session(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    async with behind_tls(broker.address, tmp_path) as (link, cluster):
+        client = make_admin(cluster)
+        host, port = link.address.split(":")
+        connection = await create_conn(host, int(port), security_protocol="SSL", ssl_context=cluster.ssl_context())
+        connections(client)._conns["a node"] = connection
+        link.stall()
+        await disconnect(client)
+        assert connection._protocol._transport is None
 
 
 async def test_a_start_that_succeeds_or_fails_is_as_ever(broker: EmbeddedBroker, unused_address: str) -> None:
