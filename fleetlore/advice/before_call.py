@@ -85,28 +85,22 @@ def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The failure that the call model expects: the rejected names, or the kind."""
+    """The failure that the call model expects: the rejected names, the kind, or one of two kinds."""
     outlook, model, call = moment.asked.outlook, moment.known.model, moment.asked.call
     if outlook is None or not outlook.warned or model is None or call is None or moment.met.context is None:
         return
     expected = model.expected(call, moment.met.context, moment.known.place, moment.met.own)
-    if expected is None or _is_own_check(call, expected.kind):
+    kinds = [each for each in (expected, expected.other) if each is not None and each.kind]
+    if any(_is_own_check(call, each.kind) for each in kinds):
         return
     id = warning_id(call.tool, moment.met.context.state)
     if expected.names:
         yield _names_tip(id, moment, call, expected, outlook.fails)
     else:
-        parts = (f"This {call.tool} call will likely fail: ", _kind_quote(expected), ".")
-        is_sure_of = outlook.fails >= _SURE
-        yield Tip(
-            id,
-            "foreseen",
-            parts,
-            key=f"{id}\x1f{expected.kind}",
-            kind=expected.kind,
-            chance=outlook.fails,
-            sure=is_sure_of,
-        )
+        why = (": ", _kind_quote(*kinds)) if kinds else ()
+        key, is_sure = f"{id}\x1f{expected.kind}", len(kinds) == 1 and outlook.fails >= _SURE
+        parts = (f"This {call.tool} call will likely fail", *why, ".")
+        yield Tip(id, "foreseen", parts, key, expected.kind, chance=outlook.fails, sure=is_sure)
 
 
 def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -256,9 +250,9 @@ def name_quote(text: str) -> Quote:
     return Quote(text, PROVEN, "name")
 
 
-def _kind_quote(expected: Expected) -> Quote:
-    text = re.sub(rf"{_NAME_MASK}|<\*>", _ELSE, expected.kind)
-    return Quote(text, expected.agents, "error")
+def _kind_quote(*kinds: Expected) -> Quote:
+    text = re.sub(rf"{_NAME_MASK}|<\*>", _ELSE, " or ".join(each.kind for each in kinds))
+    return Quote(text, min(each.agents for each in kinds), "error")
 
 
 def _is_mended(index: LoreIndex, call: MadeCall, failure: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from typing import NamedTuple
 
@@ -34,8 +34,10 @@ from fleetlore.calls.places import PlaceNames, Places
 LEAST_CALLS = 20
 # A warning names a name if calls with it fail at least this often, by Jeffreys' estimate.
 _NAMED_RATE = 0.5
-# A warning gives a kind of failure without names if it is this likely. Only a third of less likely kinds came true.
+# A warning without names gives one kind of failure if it is this likely, or two that are this likely together: four in
+# five of these came true. Of less likely pairs a third came true, so no kind is given.
 _SURE_KIND = 0.9
+_SURE_PAIR = 0.7
 _CALL_MASK = np.uint32(2**CALL_BITS - 1)
 _KIND_MASK = np.uint32(2**KIND_BITS - 1)
 _KIND = np.uint32(0x85EBCA6B)
@@ -59,11 +61,12 @@ class Expected:
     """The failure that a call would likely end with.
 
     Attributes:
-        kind: the error without its names.
+        kind: the error without its names, or "" if no kind and no pair of kinds is likely.
         names: the names in the call that the error would be about. Empty if no name is likely enough.
         held: number of sessions in which a call held the names, or 0 without names.
         failed: number of those sessions in which such a call failed like this, or 0 without names.
         agents: number of agents that met this kind of failure.
+        other: the next likely failure, if this one is not sure.
     """
 
     kind: str
@@ -71,6 +74,7 @@ class Expected:
     failed: int = 0
     held: int = 0
     agents: int = 0
+    other: Expected | None = None
 
 
 class CallModel:
@@ -122,8 +126,8 @@ class CallModel:
 
     def expected(
         self, call: MadeCall, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
-    ) -> Expected | None:
-        """The failure that the call would likely end with, or None without a single likely one. `own`: failures of this
+    ) -> Expected:
+        """The failure that the call would likely end with. `own`: failures of this
         session with names, the newest last: a name that failed here before fails again."""
         held = frozenset(call.names) - call.bound
         for mine in reversed(list(own)):
@@ -135,7 +139,7 @@ class CallModel:
             for kind, chance in zip(self._kind_texts, chances, strict=True)
             if kind.tool == call.tool
         }
-        likely = max(of_tool, key=lambda kind: of_tool[kind], default=None)
+        likely = sorted(of_tool, key=lambda kind: -of_tool[kind])[:2]
         best, score = None, 0.0
         # A name that is missing at other places may exist at an unknown place.
         somewhere_new = place is not None and place not in self.places
@@ -144,11 +148,14 @@ class CallModel:
             worth = rate * (0.02 + of_tool.get(named.kind, 0.01))
             if rate >= _NAMED_RATE and worth > score:
                 best, score = named, worth
-        if best is not None and (likely is None or score > 0.125 * of_tool[likely]):
+        if best is not None and (not likely or score > 0.125 * of_tool[likely[0]]):
             return Expected(best.kind, best.names, best.failed, best.held, best.agents)
-        if likely is None or of_tool[likely] < _SURE_KIND:
-            return None
-        return Expected(likely, agents=self._kind_agents[call.tool, likely])
+        if likely and of_tool[likely[0]] >= _SURE_KIND:
+            del likely[1:]
+        elif sum(of_tool[kind] for kind in likely) < _SURE_PAIR:
+            return Expected("")
+        first, *others = [Expected(kind, agents=self._kind_agents[call.tool, kind]) for kind in likely]
+        return replace(first, other=others[0]) if others else first
 
     def _held(self, call: MadeCall, held: frozenset[str]) -> Iterable[Named]:
         for name in call.names:

@@ -2,8 +2,7 @@
 
 The candidate foresaw each call before it learned it (prequential evaluation, Dawid 1984), so no call is held out. It
 must predict better than the failure rate of the tool in the same state of a session. On calls that neither had seen it
-must be no worse than the published version. The same calls set the thresholds of warnings, so that warnings are seldom
-and make a difference.
+must be no worse than the published version. The same calls show where the level of warnings does not hold.
 """
 
 from __future__ import annotations
@@ -25,17 +24,11 @@ from models.cases import said_by
 
 _Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published"]
 
-# Largest share of the calls of a tool in one state that are warned of.
-_WARNED = 0.2
-# By which calls that are warned of fail more often than all do, at the lower end of the interval. And whatever the
-# share, a call is warned of only where it rather fails than not.
-_LIFT = 0.2
-_LIKELY = 0.5
-_LEAST_CALLS = 20
+# P(the call fails) from which a call is warned of, for all tools: of held-out calls above it .78 to .99 failed.
+_LEVEL = 0.7
 # Calls of each arm, before which warnings are not judged, and after which those without a sure effect end.
 _LEAST_TRIALS = 20
 _MANY_TRIALS = 200
-_SHARES = (_WARNED, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 # A candidate is judged by first calls and calls after a success, the newest: calls after a failure are mostly the same
 # call again, which any model foresees. With fewer than the least nothing is decided.
 _JUDGED = 2_000
@@ -87,30 +80,15 @@ class Trial:
 def thresholds(
     foreseen: Mapping[tuple[str, State], Iterable[Foreseen]], trials: Mapping[tuple[str, State], Trial]
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds of the tools and states whose calls are worth a warning. A tool and state gets no
-    threshold, and so no warnings, if its warnings were in vain."""
+    """Return the thresholds of the tools and states whose calls are worth a warning. A tool and state gets no warnings
+    if these were in vain, or if surely fewer of its calls above the level failed than the model said."""
     found = (
-        _threshold(*key, list(calls))
+        Threshold(*key, _LEVEL, sum(above), len(above))
         for key, calls in sorted(foreseen.items())
         if key not in trials or not trials[key].is_in_vain
+        for above in [[call.failed for call in calls if call.fails >= _LEVEL]]
     )
-    return tuple(each for each in found if each is not None)
-
-
-def _threshold(tool: str, state: State, calls: list[Foreseen]) -> Threshold | None:
-    if len(calls) < _LEAST_CALLS:
-        return None
-    base = sum(call.failed for call in calls) / len(calls)
-    ranked = sorted((call.fails for call in calls), reverse=True)
-    for share in _SHARES:
-        most = int(share * len(calls))
-        if most < 1:
-            return None
-        least = max(ranked[most - 1], _LIKELY)
-        warned = [call.failed for call in calls if call.fails >= least]
-        if wilson(sum(warned), len(warned))[0] >= base + _LIFT:
-            return Threshold(tool, state, least, sum(warned), len(warned))
-    return None
+    return tuple(each for each in found if not each.calls or wilson(each.failed, each.calls)[1] >= _LEVEL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -107,7 +108,7 @@ def test_at_a_place_that_was_never_learned_no_name_is_said_to_be_missing_because
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     call, context = MadeCall("sql", "select 1 from car"), CallContext("g")
     assert model.expected(call, context) == Expected("no such table", ("car",), 9, 10, 4)
-    assert model.expected(call, context, "new") is None
+    assert not model.expected(call, context, "new").names
 
 
 def test_a_name_that_mostly_fails_is_named_where_the_call_holds_it() -> None:
@@ -116,12 +117,26 @@ def test_a_name_that_mostly_fails_is_named_where_the_call_holds_it() -> None:
     assert model.expected(MadeCall("sql", "select 1 from car"), context) == Expected(
         "no such table", ("car",), 9, 10, 4
     )
-    assert model.expected(MadeCall("sql", "select 1 from cars"), context) is None
+    assert not model.expected(MadeCall("sql", "select 1 from cars"), context).names
 
 
-@pytest.mark.parametrize(("often", "expected"), [(10_000_000, Expected("syntax error", agents=1)), (100, None)])
-def test_a_kind_without_a_name_is_said_where_it_is_hardly_another(often: int, expected: Expected | None) -> None:
-    model = CallModel.from_bytes(document(**KINDS | {"kind_counts": (often, 5)}).to_bytes())
+SYNTAX, NO_TABLE = Expected("syntax error", agents=1), Expected("no such table", agents=1)
+UNKNOWN = (Kind("sql", "a", 1), Kind("sql", "b", 1), Kind("sql", "c", 1), Kind("sql", "d", 1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"kind_counts": (10_000_000, 5)}, SYNTAX),
+        ({"kind_counts": (100, 5)}, replace(SYNTAX, other=NO_TABLE)),
+        ({"kind_counts": (5, 100)}, replace(NO_TABLE, other=SYNTAX)),
+        ({"kind_texts": UNKNOWN, "kind_counts": (5, 5, 5, 5)}, Expected("")),
+        ({"kind_texts": (Kind("bash", "syntax error", 1),), "kind_counts": (5,)}, Expected("")),
+    ],
+    ids=["one kind is sure", "one of two", "the likelier first", "too many to name", "kinds of another tool"],
+)
+def test_a_kind_without_a_name_is_given_if_it_or_a_pair_is_likely(fields: Any, expected: Expected) -> None:
+    model = CallModel.from_bytes(document(**KINDS | fields).to_bytes())
     assert model.expected(MadeCall("sql", "select 1 from cars"), CallContext("g")) == expected
 
 
@@ -130,7 +145,7 @@ def test_a_name_that_works_at_this_place_is_not_named_there() -> None:
     model = CallModel.from_bytes(document(**KINDS, places=places).to_bytes())
     call, context = MadeCall("sql", "select 1 from car"), CallContext("g")
     at_garage, at_office = (model.expected(call, context, place) for place in ("garage", "office"))
-    assert at_garage is None
+    assert not at_garage.names
     assert at_office == Expected("no such table", ("car",), 9, 10, 4)
 
 
@@ -145,11 +160,11 @@ def test_a_name_that_the_call_itself_defines_is_not_lacking(text: str) -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     own = (Expected("name <name> is not defined", ("car",)),)
     for earlier in ((), own):
-        assert model.expected(MadeCall("sql", text), CallContext("g"), own=earlier) is None
+        assert not model.expected(MadeCall("sql", text), CallContext("g"), own=earlier).names
 
 
-def test_a_version_without_kinds_expects_nothing() -> None:
-    assert CallModel.from_bytes(document().to_bytes()).expected(MadeCall("sql", "x"), CallContext("g")) is None
+def test_a_version_without_kinds_names_none() -> None:
+    assert CallModel.from_bytes(document().to_bytes()).expected(MadeCall("sql", "x"), CallContext("g")) == Expected("")
 
 
 def test_equal_quantities_of_an_earlier_release_are_left_out() -> None:
