@@ -28,6 +28,7 @@ from fleetlore.advice.persons import PERSON
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, values_of
+from fleetlore.calls.context import ERROR_CHARACTERS
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
@@ -43,9 +44,9 @@ _MOST_RECOVERIES = 2
 _MOST_NAMED = 3
 # Rejected names of one call. Each is compared with all names of the place, so their number is bounded.
 _MOST_REJECTED = 6
-# Python's errors for a missing attribute or parameter. Names in its other errors are files, programs and types, or
-# lack a definition.
-_NO_SUCH_NAME = re.compile(r"\bno attribute\b|\bunexpected keyword\b")
+# Python's errors for a missing attribute or parameter, and its name. Names in other errors are files, programs and
+# types, or lack a definition; and other names in these errors, those of the module or type, exist.
+_NO_SUCH_NAME = re.compile(r"\b(?:no attribute|unexpected keyword(?: argument)?)\W{1,4}(\w+)")
 
 
 def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -178,9 +179,8 @@ def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     failed = moment.met.failed
     if failed is None:
         return
-    kind = failed.kind
-    if kind.names and _NO_SUCH_NAME.search(kind.kind):
-        names = [spelled(name, failed.call.text) for name in kind.names]
+    rejected = [name.lower() for name in _NO_SUCH_NAME.findall(failed.error[-ERROR_CHARACTERS:])[-1:]]
+    if names := [spelled(name, failed.call.text) for name in rejected if name in failed.kind.names]:
         id = pattern_id("forbidden", failed.failure.class_)
         parts, key = (f"Do not use {_quoted(names)} again.",), f"{id}\x1f{' '.join(names)}"
         yield Tip(id, "forbidden", parts, key=key, rejected=_folded(names))

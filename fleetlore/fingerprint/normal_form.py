@@ -118,9 +118,16 @@ _EXIT = re.compile(
 # Faults that are nearly always transient. The network's time-outs are, but a tool's own are not: the next call meets
 # them again.
 _PASSING = re.compile(
-    r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporar(?:y|ily)|rate.?limit"
-    r"|too many requests|try again (?:later|in)|service unavailable|connection (?:reset|aborted)"
-    r"|bad gateway|overloaded",
+    r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporarily|rate.?limit"
+    r"|temporary (?:condition|error|failure|fault|glitch|issue|network|outage|overload|problem|server|unavailab)"
+    r"|\bis (?:only )?temporary\b|too many requests|try again (?:later|in)|service unavailable"
+    r"|connection (?:reset|aborted)|bad gateway|(?<!call of )(?<!matching )overloaded(?! (?:func|meth|oper))",
+    re.I,
+)
+# The name of a thing is no fault: a parameter `request_timeout`, an option `--rate-limit`.
+_THING = re.compile(
+    r"\b(?:argument|attribute|column|field|flag|function|key|keyword|method|module|name|option|parameter|variable)s?:? "
+    r"(['\"`‘“]).{1,60}?['\"`’”]|(?<!\w)--[\w-]{2,60}",
     re.I,
 )
 # A search that finds nothing takes a hundred times as long as to look for a word that each match holds.
@@ -272,7 +279,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     transient = (
         (status is not None and _group(status) in _PASSING_STATUS)
         or error_class.removeprefix("http_") in _PASSING_STATUS
-        or _passes(f"{error_class}: {line}")
+        or _passes(line if error_class.islower() else f"{error_class}: {line}")
     )
     key = _without_language(text)
     enough = _ENOUGH_WORDS if stated else 1
@@ -307,7 +314,7 @@ def _has_any(text: str, words: tuple[str, ...]) -> bool:
 
 
 def _passes(said: str) -> bool:
-    return _has_any(said.lower(), _PASSING_WORDS) and _PASSING.search(said) is not None
+    return _has_any(said.lower(), _PASSING_WORDS) and _PASSING.search(_THING.sub(" ", said)) is not None
 
 
 def _is_wrapper(error_class: str) -> bool:

@@ -158,6 +158,22 @@ def test_advice_at_a_large_place_stalls_no_agent() -> None:
     [
         ("python", "df.append(row)", "AttributeError", "'DataFrame' object has no attribute 'append'", "`append`"),
         ("python", "f(x, axes=1)", "TypeError", "f() got an unexpected keyword argument 'axes'", "`axes`"),
+        ("python", "import sympy\nsympy.oo2", "AttributeError", "module 'sympy' has no attribute 'oo2'", "`oo2`"),
+        (
+            "python",
+            "print(fasttext.__version__)",
+            "AttributeError",
+            "module 'fasttext' has no attribute '__version__'. Did you mean: '__spec__'?",
+            "`__version__`",
+        ),
+        (
+            "python",
+            "bisect.insort(a, b, keys=f)",
+            "TypeError",
+            "bisect.insort() got an unexpected keyword argument 'keys'",
+            "`keys`",
+        ),
+        ("python", "x.append(df.abs)", "TypeError", "df.abs takes no attribute lists", None),
         ("python", "cabinets[0]", "NameError", "name 'cabinets' is not defined", None),  # it wants a definition
         ("python", "a + b", "TypeError", "unsupported operand type(s) for +: 'int' and 'str'", None),
         ("bash", "cp folder/a b", "1", "cp: cannot stat 'folder/a': No such file or directory", None),

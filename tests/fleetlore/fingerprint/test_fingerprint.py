@@ -78,6 +78,10 @@ def test_the_error_class(error_type: str | None, message: str, expected: str) ->
         "the service is temporarily unavailable, try again",
         "502 Bad Gateway",
         "model overloaded",
+        '{"type": "overloaded_error", "message": "Overloaded"}',
+        "Temporary failure in name resolution",
+        "socket.gaierror: temporary error",
+        "The outage is temporary",
     ],
 )
 def test_weather_is_transient(message: str) -> None:
@@ -95,6 +99,16 @@ def test_weather_is_transient(message: str) -> None:
         "connection refused",
         "wrong, try again",
         "Command timed out after 30 seconds",
+        "tac: failed to create temporary file '/x/tacAbc': Read-only file system",
+        "mktemp: failed to create directory via template: No space for a temporary directory",
+        "CREATE TEMPORARY TABLE is not allowed here",
+        "cannot write to the temporary folder",
+        "f() got an unexpected keyword argument 'request_timeout'",
+        "'Client' object has no attribute 'rate_limit'",
+        "unrecognized option '--rate-limit'",
+        "error: unexpected argument --read-timeout",
+        "call of overloaded 'f(int)' is ambiguous",
+        "no matching overloaded function found",
     ],
 )
 def test_what_stays_is_not_transient(message: str) -> None:
