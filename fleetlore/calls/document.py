@@ -126,7 +126,7 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
 class Document(msgspec.Struct, frozen=True):
     """One version. `tools`: number of calls learned of each tool. The model does not know any other tool. `look_ups`:
     the most frequent look-up of each kind of failure. `needs`: properties of arguments for which calls failed. `until`:
-    end of the newest session that was learned, in seconds since the Unix epoch."""
+    when the newest session that was learned came to the broker, in seconds since the Unix epoch."""
 
     calls: _Table
     kinds: _Table

@@ -78,9 +78,9 @@ class Expected:
 
 
 class CallModel:
-    """One version; see `from_bytes`. `places`: known places by name. `until`: end of the newest session that it has
-    learned, in seconds since the Unix epoch. `look_ups`: look-ups by tool and kind of failure. `needs`: needs by tool,
-    and by argument, field and value of a mark."""
+    """One version; see `from_bytes`. `places`: known places by name. `until`: when the newest session that it has
+    learned came to the broker, in seconds since the Unix epoch. `look_ups`: look-ups by tool and kind of failure.
+    `needs`: needs by tool, and by argument, field and value of a mark."""
 
     def __init__(self, document: Document) -> None:
         self._weights = restored(document.calls, CALL_BITS)

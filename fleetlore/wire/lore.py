@@ -49,8 +49,8 @@ class Pattern:
         sessions, agents: numbers of distinct sessions and agents that saw it.
         sessions_ended: number of those sessions whose end is known. No agent counts for more than the median agent.
         sessions_failed: number of those that ended badly, counted in the same way.
-        first_seen: event time in seconds since the Unix epoch when a second agent saw it, or the first agent while it
-            is the only one.
+        first_seen: when the broker got it from a second agent (the first agent while it is the only one), in seconds
+            since the Unix epoch.
         last_seen: event time in seconds since the Unix epoch when it was seen last.
         other_words: number of agents, as far as is known, that met it in other words than these. An error with a code
             is the same one in any words.
@@ -125,8 +125,8 @@ class MemoryItem:
             back it: one agent contradicts as much as one agent backs.
         sessions: keys of a few of those sessions, by which a person finds them in the console or in Milvus. They are
             hashes (`session_key`), so readers of lore learn no ids of others.
-        first_seen: event time in seconds since the Unix epoch when a second agent contributed (the first agent while it
-            is the only one), or 0 if unknown.
+        first_seen: when the broker got it from a second agent (the first agent while it is the only one), in seconds
+            since the Unix epoch, or 0 if unknown.
         last_seen: event time of the newest session in seconds since the Unix epoch, or 0 if unknown.
         version: version of the distiller.
         proposed: whether agents are shown it only after a person has approved it (`FLEETLORE_REVIEW`).

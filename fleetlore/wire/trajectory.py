@@ -237,6 +237,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         part: 0 for the first (and nearly always only) part.
         started: event time of the part's first event, in seconds since the Unix epoch.
         ended: the latest event time, in seconds since the Unix epoch.
+        arrived: when the broker got its newest event, or 0 in records of earlier releases.
         ending: how it ended by its own word or its environment's, or `continued` if it was closed without an end.
         reward: the environment's reward, if any.
         events: number of events it was made from.
@@ -272,6 +273,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     left_out: tuple[LeftOut, ...] = ()
     loops: tuple[Looped, ...] = ()
     is_open: bool = False
+    arrived: Moment = 0.0
 
     def __post_init__(self) -> None:
         # A session that goes on is made of all numbers between: a few bytes would fill the memory.
@@ -282,6 +284,11 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     def id(self) -> str:
         """Key of the session and its part, which names its judgment and everything that it teaches."""
         return session_key(self.agent, self.session, self.part)
+
+    @property
+    def came(self) -> float:
+        """When it became known. Senders choose the times of events, so what is new is decided by the broker's time."""
+        return self.arrived or self.ended
 
     @property
     def claim(self) -> int:

@@ -190,7 +190,7 @@ class CallTraining:
             told = told_of_place(session.calls, _identities(session), self._closed_tools)
             self._places.learn(place, who, told, context.goal_words)
         self._sessions += 1
-        self._until = max(self._until, session.ended)
+        self._until = max(self._until, session.came)
         self._calls += len(lasting)
         self._tools.update(each.step.tool for each in lasting)
 

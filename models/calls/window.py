@@ -24,7 +24,7 @@ AGENT_SESSIONS = 50
 
 class KeptSession(NamedTuple):
     """A session as it is kept, a few kilobytes. `ended`, `id`: newest first is by these. `partition`, `offset`: of the
-    record on `trajectories` that it was read from."""
+    record on `trajectories` that it was read from. `came`: as in `Trajectory`."""
 
     ended: float
     id: str
@@ -33,6 +33,7 @@ class KeptSession(NamedTuple):
     partition: int
     offset: int
     packed: bytes
+    came: float
 
     def session(self) -> Trajectory:
         return Trajectory.from_json(zlib.decompress(self.packed))
@@ -51,9 +52,8 @@ class SessionWindow:
         if not session.calls or (known is not None and known.revision >= session.revision):
             return False
         packed = zlib.compress(session.to_json(), 1)
-        self._kept[session.id] = KeptSession(
-            session.ended, session.id, principal_of(session.agent), session.revision, partition, offset, packed
-        )
+        named = session.ended, session.id, principal_of(session.agent), session.revision
+        self._kept[session.id] = KeptSession(*named, partition, offset, packed, session.came)
         if len(self._kept) >= 2 * self._most:
             self._prune()
         return True

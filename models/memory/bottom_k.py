@@ -317,8 +317,8 @@ class CountSample(_BottomK[SessionCounts]):
 
 
 class FirstSeen(dict[int, float]):
-    """The two agents (hashes of their principals) that met something first, each with its earliest event time. A
-    function of the set of sightings. One principal alone may date its events back, so the second one's time counts."""
+    """The two agents (hashes of their principals) that met something first, each with the broker's earliest time. A
+    function of the set of sightings. The second one's time counts: one alone could send early what others will meet."""
 
     @classmethod
     def among(cls, sightings: Iterable[tuple[int, float]]) -> FirstSeen:

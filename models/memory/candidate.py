@@ -66,6 +66,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         session: key of the trajectory that contributes (`Trajectory.id`).
         revision: `Trajectory.revision`. The greatest of a session counts.
         seen: event time in seconds since the Unix epoch.
+        came: `Trajectory.came`, or 0 in records of earlier releases.
         goal: hash of the session's goal. A session without a goal has the hash of its task, or else of itself.
         is_open: whether the session goes on. This counts until its contribution of the same or a greater revision
             arrives.
@@ -84,6 +85,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     agent: str
     seen: Moment
     revision: tuple[Annotated[int, Meta(ge=0, lt=2**53)], Moment]
+    came: Moment = 0.0
     goal: Hash = 0
     is_open: bool = False
     delayed: bool = False
@@ -123,6 +125,7 @@ class _Origin(TypedDict):
     session: str
     agent: str
     seen: float
+    came: float
     revision: tuple[int, float]
     goal: int
     is_open: bool
@@ -135,6 +138,7 @@ def origin(trajectory: Trajectory) -> _Origin:
         session=trajectory.id,
         agent=principal_of(trajectory.agent),
         seen=trajectory.ended,
+        came=trajectory.came,
         revision=trajectory.revision,
         goal=cached_hash(trajectory.goal or trajectory.task or trajectory.id),
         is_open=trajectory.is_open,

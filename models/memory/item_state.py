@@ -75,7 +75,7 @@ class ItemState:
             )
             changed |= self.contributors.add(session, contributor)
         if other.side != "withdrawn":
-            changed |= self.first_seen.note(agent, other.seen) or other.seen > self.last_seen
+            changed |= self.first_seen.note(agent, other.came or other.seen) or other.seen > self.last_seen
             self.last_seen = max(other.seen, self.last_seen)
         # Most contributions to a well backed item come too late to be among its examples.
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
@@ -146,9 +146,9 @@ class ItemState:
             return False
         self.open = still_open
         self.examples = {side: found for side, found in kept.items() if found}
-        seen = [(each.agent, each.seen) for each in self._counted]
-        self.first_seen = FirstSeen.among(seen)
-        self.last_seen = max([moment for _, moment in seen], default=0.0)
+        agents = {each.agent for each in self._counted}
+        self.first_seen = FirstSeen(each for each in self.first_seen.items() if each[0] in agents)
+        self.last_seen = max([each.seen for each in self._counted], default=0.0)
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:

@@ -160,6 +160,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         first, last: event times in seconds since the Unix epoch.
         ended: how the session ended, as in `models.memory.bottom_k.SessionCounts`.
         agent_name: the agent's name, where the subject is a tool: its health says which agents fail.
+        arrived: when the broker got the first of its events, or 0 in records of earlier releases.
     """
 
     subject: Subject
@@ -171,6 +172,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: Moment
     ended: Annotated[int, Meta(ge=0, le=2)] = 0
     agent_name: str = ""
+    arrived: Moment = 0.0
 
     def __post_init__(self) -> None:
         if self.failures > self.calls:
@@ -220,8 +222,10 @@ class PatternState:
         last: float,
         agent_name: str = "",
         subject: Subject | None = None,
+        arrived: float = 0.0,
     ) -> bool:
-        """Merge what one session saw in, from `first` to `last`; say whether anything changed."""
+        """Merge what one session saw in, from `first` to `last`; say whether anything changed. `arrived`: see
+        `Observation`."""
         subject = subject or self.subject
         changed = self._describe(subject, seen.agent, session)
         changed |= self.sample.add(session, seen)
@@ -232,7 +236,7 @@ class PatternState:
                 changed |= timeline.add(session, seen, last)
         if last > self.last:
             self.last, changed = last, True
-        changed |= self.first_seen.note(seen.agent, first)
+        changed |= self.first_seen.note(seen.agent, arrived or first)
         if agent_name and self.subject.level == "tool":
             changed |= self._name(seen.agent, agent_name[:_MAX_NAME])
         return changed

@@ -248,7 +248,7 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
 
     def _since(self, until: float) -> Iterator[Trajectory]:
         for each in self._passes.sessions:
-            if each.ended > until:
+            if each.came > until:
                 yield each.session()
                 self._budget.pace()
 

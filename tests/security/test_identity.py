@@ -137,18 +137,28 @@ def test_an_operator_means_the_session_of_one_agent_or_of_all() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_failure_that_one_agent_dates_back_is_news_all_the_same(first: bool) -> None:
+@pytest.mark.parametrize("crashes", [True, False])
+async def test_a_failure_that_agents_date_back_is_news_from_when_the_broker_got_it(first: bool, crashes: bool) -> None:
     alone, attacked = LogPipeline(), LogPipeline()
     await alone.send(honest(alone))
-    evil = attacked.story.session("e", WRONG, RIGHT, agent="evil", start=1_577_836_800.0)  # the year 2020
+    past = 1_577_836_800.0  # the year 2020
+    evil = [
+        event
+        for name in ("evil", "eve")
+        for event in attacked.story.session("e", WRONG, RIGHT, agent=name, task="e", start=past)
+    ]
+    began = attacked.broker_clock.now()
     for events in (evil, honest(attacked)) if first else (honest(attacked), evil):
         await attacked.send(events)
+        attacked.broker_clock.advance(60)
+        if crashes:
+            attacked.crash()
         await attacked.drain()
     await alone.drain()
     for collection in ("patterns", "items"):
         bodies = [each for each in await attacked.bodies(collection) if "bash" not in each["tool"]]
         assert len(bodies) == len(await alone.bodies(collection)) > 0
-        assert {each["first_seen"] >= BASE_TIME for each in bodies} == {True}, collection
+        assert {each["first_seen"] >= began for each in bodies} == {True}, collection
 
 
 @pytest.mark.parametrize("first", [True, False])

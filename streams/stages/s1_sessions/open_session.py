@@ -54,6 +54,7 @@ class _SubjectCounts(msgspec.Struct, gc=False):
     subject: Subject
     first: float
     last: float
+    arrived: float
     calls: int = 0
     failures: int = 0
     reported: bool = False
@@ -66,6 +67,8 @@ class OpenSession(msgspec.Struct):
     Attributes:
         first_offset: offset of the first record that holds one of its events. No commit may pass it.
         last_time: newest event time, by which a silent session is found.
+        arrived: when the broker got the newest of its events, in seconds since the Unix epoch. Its sender cannot choose
+            that.
         has_new_failure: whether a call has failed or got into a loop since the last observations. Other agents must
             know at once.
         has_way_out: whether a call that had failed before has worked since the session was last handed on. Other agents
@@ -90,6 +93,7 @@ class OpenSession(msgspec.Struct):
     part: int
     first_offset: int
     last_time: float = 0.0
+    arrived: float = 0.0
     goal: str = ""
     task: str = ""
     guard: str = ""
@@ -218,7 +222,7 @@ class OpenSession(msgspec.Struct):
         for subject in subjects:
             counts = known.get(subject.id)
             if counts is None:
-                counts = known[subject.id] = _SubjectCounts(subject, time, time)
+                counts = known[subject.id] = _SubjectCounts(subject, time, time, self.arrived)
                 new = True
             elif subject is not counts.subject and subject.words < counts.subject.words:
                 counts.subject = subject
@@ -262,7 +266,7 @@ class OpenSession(msgspec.Struct):
                 each.reported, each.ended = True, ended
                 name = principal if each.subject.level == "tool" else ""
                 counts = each.calls, each.failures, each.first, each.last
-                observations.append(Observation(each.subject, session, agent, *counts, ended, name))
+                observations.append(Observation(each.subject, session, agent, *counts, ended, name, each.arrived))
         return observations
 
     def follows(self, sequence: int) -> bool:
@@ -314,6 +318,7 @@ class OpenSession(msgspec.Struct):
             ended=self.last_time if last == max(self.sequences) else max(time or 0.0 for time in known.values()),
             ending=self.ending or "continued",
             reward=self.reward,
+            arrived=self.arrived,
             steps=tuple([step for each, step in sorted(steps.items()) if each in known]),
             part=self.part,
             events=len(known),
@@ -340,7 +345,7 @@ class OpenSession(msgspec.Struct):
         """Restore the session behind a stored judgment, in the state in which a worker closed it, so that it can go on.
         Parts that the digest has cut are lost: ends of texts, and calls in the middle of a long session except their
         number by kind. Calls that are compared with later ones have marks in place of their texts."""
-        session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended)
+        session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended, known.came)
         session._ways_out = _MOST_WAYS_OUT
         for name in ("goal", "task", "guard", "place", "user", "reward", "left_out"):
             setattr(session, name, getattr(known, name))

@@ -152,6 +152,8 @@ class SessionsStage(Stage):
         if session.ended_at is not None and sequence > session.ended_at:
             raise after_end()
         before = session.size
+        if record.time < inf:  # a record that no broker stamped has no such time
+            session.arrived = max(session.arrived, record.time)
         session.add(event, time)
         if event.data.advice or event.data.withheld:
             self._count_advice(event.data)
