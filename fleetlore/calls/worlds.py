@@ -2,7 +2,8 @@
 
 A call is closed where it is one statement of SQL, so it asks a database, or where the operator lists its tool in
 `FLEETLORE_CLOSED_TOOLS`. Everything else is the open world: pages, mail, files, shell output and MCP servers hold texts
-of unknown authors.
+of unknown authors. An MCP tool is open whatever it is sent: a server's `openWorldHint: false` is its own claim, and the
+operator lists the tools of a server that the claim is true of.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _NAMES = re.compile(
 )
 # Some agents write a call within the call: `execute[SHOW TABLES]`.
 _WRAPPED = re.compile(r"\A\s*[a-z_]{1,20}[\[(](.*)[\])]\s*\Z", re.DOTALL)
+# How coding agents and `fleetlore mcp-proxy` name the tools of MCP servers: `mcp__server__tool`.
+_MCP = "mcp__"
 _ADDRESS = re.compile(r"://|\bhttps?\b", re.IGNORECASE)
 _MAX_TEXT = 8_192
 
@@ -50,14 +53,15 @@ def _statement(tool: str, arguments: str) -> str:
 
 def is_closed(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
     """Whether a call goes to the closed world. `listed`: names of tools, with `*` for any part of one."""
-    return any(fnmatchcase(tool, pattern) for pattern in listed) or bool(_statement(tool, arguments))
+    is_listed = any(fnmatchcase(tool, pattern) for pattern in listed)
+    return is_listed or (not tool.startswith(_MCP) and bool(_statement(tool, arguments)))
 
 
 def world_of(tool: str, listed: Iterable[str] = ()) -> str:
     """The class of a tool: `closed`, `SQL` if its statements alone are closed by its name, else `open`."""
     if any(fnmatchcase(tool, pattern) for pattern in listed):
         return "closed"
-    return "SQL" if _DATABASE.search(tool) else "open"
+    return "SQL" if _DATABASE.search(tool) and not tool.startswith(_MCP) else "open"
 
 
 def shows_names(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:

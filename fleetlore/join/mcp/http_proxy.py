@@ -44,7 +44,9 @@ _LOOK_SECONDS = 10.0
 
 def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") -> Starlette:
     """An ASGI application that forwards `/mcp` to `url`; enter the fleet before it runs."""
-    sessions = NamedSessions()
+    sessions, place = NamedSessions(), urlsplit(url)
+    # The operator chose the address. Servers choose what they call themselves, and could take another's name.
+    server = f"{place.hostname}{place.path.removesuffix('/mcp')}"
 
     async def close_silent() -> None:
         while True:
@@ -64,7 +66,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         name = request.headers.get(_SESSION) or request.headers.get(_OURS)
         id = _named(request, name) if name else _peer(request, asked, sessions)
         session = sessions.enter(id, lambda: fleet.session(goal, task), (id.partition(" ")[0], ""))
-        calls = McpCalls(session)
+        calls = McpCalls(session, server)
         content, held = calls.from_client(asked)
         if held:
             return Response(held, media_type="application/json")

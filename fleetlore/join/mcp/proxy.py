@@ -9,12 +9,14 @@ call gets the way by which others got past such a failure.
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -27,7 +29,13 @@ from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.transcripts.verdict import text_of_content, verdict_of
 from fleetlore.wire.decode import read_json, rewritten
 
-__all__ = ["McpCalls", "run_command"]
+__all__ = ["McpCalls", "run_command", "server_of"]
+
+# Words of a command that do not name its server: options, settings, code, and programs that start another.
+_STARTERS = re.compile(
+    r"-.*|.*[=\s].*|(npx|uvx?|pipx|pnpm|yarn|bunx?|deno|node|docker|podman|run|exec|dlx|x|tool|env)|python.*", re.DOTALL
+)
+_NO_NAME = re.compile(r"[^\w.-]+")
 
 _CALL = "tools/call"
 # To whose answers something is added, whatever they say.
@@ -43,8 +51,10 @@ class McpCalls:
     """The calls of one connection, recorded in one session. Any version of JSON-RPC; any thread. A message is JSON,
     with the line's end or without; what comes in its place ends likewise."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, server: str = "") -> None:
         self._session = session
+        # Two servers may each have a tool `search`. Coding agents name MCP tools so, too.
+        self._prefix = f"mcp__{name}__" if (name := _NO_NAME.sub("_", server).strip("_")) else ""
         # Calls, and methods of other requests that wait for an answer.
         self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
@@ -83,11 +93,15 @@ class McpCalls:
         id, params = message.get("id"), message.get("params")
         if message.get("method") != _CALL or not isinstance(params, dict) or isinstance(id, list | dict):
             return None
-        advice = self._session.hold(str(params.get("name")), params.get("arguments"))
+        advice = self._session.hold(self._named(params), params.get("arguments"))
         if advice is None:
             return None
         # Newer protocols require `resultType`; to older ones it is one field more, which they allow.
-        result = {"resultType": "complete", "content": [{"type": "text", "text": advice.text}], "isError": True}
+        result = {
+            "resultType": "complete",
+            "content": [{"type": "text", "text": self._shown(advice.text)}],
+            "isError": True,
+        }
         return {"jsonrpc": "2.0", "id": id, "result": result}
 
     def _take_request(self, message: dict[str, Any]) -> None:
@@ -95,7 +109,7 @@ class McpCalls:
         if isinstance(id, list | dict):
             return  # no JSON-RPC; the server will say so
         if method == _CALL and isinstance(params, dict):
-            tool = str(params.get("name"))
+            tool = self._named(params)
             self._begun.add(_key(id), tool, self._session.begin(tool, params.get("arguments")))
         elif method in (*_BEGINNINGS, _LIST):
             self._begun.add(_key(id), method, method)
@@ -134,7 +148,7 @@ class McpCalls:
             begun.end(error_text=error)
         else:
             begun.end(result.get("structuredContent") or text or parts)
-        advice = after_call(self._session, failed=error is not None)
+        advice = self._shown(after_call(self._session, failed=error is not None))
         if advice:
             result["content"] = [*parts, {"type": "text", "text": advice}]
         return bool(advice)
@@ -143,17 +157,24 @@ class McpCalls:
         given = result.get("instructions")
         if given is not None and not isinstance(given, str):
             return False  # the client will say so
-        result["instructions"] = joined(given, prompt_prefix(self._session))
+        result["instructions"] = joined(given, self._shown(prompt_prefix(self._session)))
         return True
 
     def _note(self, result: dict[str, Any]) -> bool:
         listed = result.get("tools")
         tools = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
         tools = [each for each in tools if isinstance(each.get("description"), str | None)]
-        notes = [(each, note) for each in tools if (note := tool_note(self._session, str(each.get("name"))))]
+        notes = [(each, note) for each in tools if (note := tool_note(self._session, self._named(each)))]
         for tool, note in notes:
-            tool["description"] = joined(tool.get("description"), note)
+            tool["description"] = joined(tool.get("description"), self._shown(note))
         return bool(notes)
+
+    def _named(self, tool: dict[str, Any]) -> str:
+        return f"{self._prefix}{tool.get('name')}"
+
+    def _shown(self, text: str) -> str:
+        """Return a text with the names of tools as the client knows them."""
+        return text.replace(self._prefix, "") if self._prefix else text
 
 
 def _key(id: object) -> str:
@@ -182,6 +203,13 @@ def _parsed(message: bytes) -> list[dict[str, Any]]:
     return [each for each in (parsed if isinstance(parsed, list) else [parsed]) if isinstance(each, dict)]
 
 
+def server_of(command: Sequence[str]) -> str:
+    """Return the name of the server that a command starts. Servers choose what they call themselves, and could take
+    another's name."""
+    named = next((each for each in command if not _STARTERS.fullmatch(PurePath(each).name)), command[0])
+    return PurePath(named).stem
+
+
 def run_command(command: Sequence[str], session: Session) -> int:
     """Run an MCP server as a child, between it and the client on this process's stdin and stdout; its exit code. Raises
     ConfigError: there is no such command."""
@@ -190,7 +218,7 @@ def run_command(command: Sequence[str], session: Session) -> int:
     except OSError as error:
         raise ConfigError(f"the MCP server {command[0]!r} cannot be started: {error.strerror}") from None
     assert server.stdin is not None and server.stdout is not None
-    calls, writing = McpCalls(session), threading.Lock()
+    calls, writing = McpCalls(session, server_of(command)), threading.Lock()
 
     def to_client(message: bytes) -> None:
         with writing:

@@ -9,7 +9,7 @@ import pytest
 
 from fleetlore import Fleet
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.join.mcp.proxy import McpCalls
+from fleetlore.join.mcp.proxy import McpCalls, server_of
 from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from tests.build import memory_item
@@ -229,3 +229,40 @@ async def test_an_error_that_half_a_surrogate_pair_ends_is_recorded(fleet: Fleet
         given = answer(1, "no rule HALF", isError=True).replace(b"HALF", b"\\ud83d")
         assert calls.from_server(given) == given
     assert [recorder.error(each) for each in recorder.outcomes] == [("_OTHER", "no rule \ufffd")]
+
+
+async def test_a_tool_is_known_by_its_server_too_and_shown_by_the_name_that_the_client_knows(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    failure = failure_of("mcp__shop__sql", {"q": "a"}, "", "the cars are gone")
+    known = memory_item("r1", tool="mcp__shop__sql", pattern=failure.class_, support=3, agents=3, now=("file=cars",))
+    fleet.replica.index.put_item(known)
+    for server in ("evil/shop", "shop", "shop of others", "shop.example.com/github/"):
+        with fleet.session("g") as session:
+            calls = McpCalls(session, server)
+            calls.from_client(call(1, q="a"))
+            text = calls.from_server(answer(1, "the cars are gone", isError=True)).decode()
+        assert ("Add `file=cars` in sql." in text) == (server == "shop")
+    assert [each[events.TOOL] for each in recorder.outcomes] == [
+        "mcp__evil_shop__sql",
+        "mcp__shop__sql",
+        "mcp__shop_of_others__sql",
+        "mcp__shop.example.com_github__sql",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "server"),
+    [
+        (["mcp-server-time", "--local-timezone", "UTC"], "mcp-server-time"),
+        (["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"], "server-filesystem"),
+        (["uv", "tool", "run", "mcp-server-git"], "mcp-server-git"),
+        (["docker", "run", "-i", "--rm", "-e", "TOKEN=abc", "mcp/time"], "time"),
+        (["/usr/bin/python3.12", "-m", "mcp_server_time"], "mcp_server_time"),
+        (["python", "/srv/weather.py"], "weather"),
+        (["env", "KEY=secret", "node", "dist/index.js"], "index"),
+        (["node"], "node"),
+    ],
+)
+def test_a_server_is_named_by_the_command_that_starts_it(command: list[str], server: str) -> None:
+    assert server_of(command) == server

@@ -70,8 +70,8 @@ from tests.build import memory_item
 fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0)
 way = {"kind": "strategy", "task": "look", "title": "How to: look around", "content": "Look into /srv first"}
 strategy = memory_item(strategy_id("look", "look around"), support=3, agents=3, **way)
-failure = failure_of("divide", {"a": 1, "b": 0}, "", "division by zero")
-recovery = memory_item("r1", tool="divide", pattern=failure.class_, support=3, agents=3, now=("b=1",))
+failure = failure_of("mcp__server__divide", {"a": 1, "b": 0}, "", "division by zero")
+recovery = memory_item("r1", tool="mcp__server__divide", pattern=failure.class_, support=3, agents=3, now=("b=1",))
 for item in (strategy, recovery):
     fleet.replica.index.put_item(item)
 with fleet.session("look around", task="look") as session:
@@ -323,7 +323,7 @@ async def test_a_peer_that_is_silent_is_left_and_one_that_waits_is_not(fleet: Fl
         fleet.clock.advance(2.0)  # type: ignore[attr-defined]
         await post("b")
         assert recorder.kinds.count("session.ended") == 2
-    assert {each[events.TOOL] for each in recorder.outcomes} == {"a", "slow", "b"}
+    assert {each[events.TOOL] for each in recorder.outcomes} == {f"mcp__127.0.0.1__{id}" for id in ("a", "slow", "b")}
 
 
 async def test_who_lets_a_client_in_is_found_through_the_proxy(fleet: Fleet) -> None:

@@ -319,6 +319,6 @@ def test_many_sessions_of_one_agent_outvote_no_ten_agents(many: int, fails: bool
 
 def test_a_version_knows_what_came_to_the_broker_before_it_and_not_what_senders_date() -> None:
     imported = [replace(each, arrived=each.ended + 1e9) for each in sessions(9)]
-    dated = [replace(each, ended=2e9, arrived=each.ended) for each in sessions(9)]
+    dated = [replace(each, ended=2e9, arrived=each.ended + 1) for each in sessions(9)]
     untils = [CallModel.from_bytes(train(each).weights).until for each in (imported, dated)]
     assert untils == [max(each.arrived for each in made) for made in (imported, dated)]
