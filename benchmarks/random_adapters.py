@@ -13,7 +13,7 @@ from msgspec import structs
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, quantised
 from fleetlore.calls.model import LEAST_CALLS
 from fleetlore.retrieval.adapter import RetrievalAdapter, probe_answers, tensor_shapes
-from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
+from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire.adapter_manifest import (
     CHANNEL,
     AdapterManifest,
@@ -30,7 +30,7 @@ RANK, ALPHA = 8, 16
 def random_weights(seed: int, size: float = 0.2, rank: int = RANK) -> bytes:
     """An adapter with random weights. From a rank of 128 on it is too large for a record."""
     noise = np.random.default_rng(seed)
-    shapes = tensor_shapes(rank, StaticEncoder.dimensions)
+    shapes = tensor_shapes(rank, shared_encoder().dimensions)
     return bytes(
         safetensors.numpy.save(
             {name: (size * noise.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}

@@ -23,9 +23,9 @@ UNPINNED = re.compile(r"(torch|triton|nvidia-|cuda-|fleetlore)", re.IGNORECASE)
 PYTHON = "3.12"
 
 
-# What is installed for what the images run: extras of the agents' distribution and of the server's. What a setting of a
-# role asks for is in each: a model that judges, weights in an object store.
-ROLES = (("cli", "adapters", "personal", "s3"), ("console", "llm"))
+# What is installed for what the images run: extras of the agents' distribution and of the server's. Weights in an
+# object store are a setting, so each image can reach one. A judge by an LLM (`llm`) is rare, so `openai` is left out.
+ROLES = (("cli", "adapters", "personal", "s3"), ("console",))
 LOCKS = {
     "requirements.txt": ROLES,
     "requirements-trainer.txt": (ROLES[0], (*ROLES[1], "retrieval")),

@@ -17,7 +17,7 @@ from pymilvus import DataType, Function, FunctionType, MilvusClient, MilvusExcep
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import VERSION as PATTERNS
 from fleetlore.retrieval.encoder import Encoder
-from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR, WORDS
+from fleetlore.store.search import MADE_BY, TEXT, VECTOR, WORDS, encoder_mark
 
 __all__ = [
     "COLLECTIONS",
@@ -38,7 +38,6 @@ __all__ = [
 FIRST_VERSION = "main"
 # Raise it when columns or texts of a collection change.
 _SCHEMA = 5
-MADE_BY = "fleetlore.made_by"
 _UNNAMED = "an earlier schema"
 TEXT_BYTES = 8_192
 # The longest text that Milvus takes.
@@ -87,7 +86,7 @@ def can_be_id(text: str) -> bool:
         return False
 
 
-def create_collections(client: MilvusClient, encoder: Encoder, version: str | None) -> bool:
+def create_collections(client: MilvusClient, encoder: Encoder | None, version: str | None) -> bool:
     """Create the missing collections of a version, or of the live one (None). Return whether any was missing. Raises
     ConfigError: a collection has another schema or another encoder's vectors."""
     created = False
@@ -98,7 +97,7 @@ def create_collections(client: MilvusClient, encoder: Encoder, version: str | No
             real = versioned_name(collection.name, version or FIRST_VERSION)
             # A process may have died between the creation of a collection and its alias.
             if not client.has_collection(real):
-                _create(client, real, collection, made_by)
+                _create(client, real, collection, encoder)
                 created = True
             if version is None:
                 _create_alias(client, real, name)
@@ -108,14 +107,15 @@ def create_collections(client: MilvusClient, encoder: Encoder, version: str | No
     return created
 
 
-def check_collections(client: MilvusClient, encoder: Encoder) -> str:
+def check_collections(client: MilvusClient, encoder: Encoder | None) -> str:
     """Describe what made the live collections, without creating any. Raises ConfigError: a collection is missing or has
     another schema or another encoder's vectors."""
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):
             raise ConfigError(f"there is no collection {collection.name!r}")
         _check_made_by(client, collection.name, _made_by(collection, encoder))
-    return f"{len(COLLECTIONS)} collections of schema {_SCHEMA}, encoder {encoder.name} {encoder.sha256[:12]}"
+    searched = f"encoder {encoder.name} {encoder.sha256[:12]}" if encoder else "searched by words"
+    return f"{len(COLLECTIONS)} collections of schema {_SCHEMA}, {searched}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Found:
     target: str
 
 
-def look_at_collections(client: MilvusClient, encoder: Encoder) -> Found:
+def look_at_collections(client: MilvusClient, encoder: Encoder | None) -> Found:
     """Compare and load the live collections, whichever release made them."""
     missing, other, versions, made_by = list[str](), list[str](), set[str](), ""
     for collection in COLLECTIONS:
@@ -144,7 +144,8 @@ def look_at_collections(client: MilvusClient, encoder: Encoder) -> Found:
         if (found := described["properties"].get(MADE_BY, _UNNAMED)) != _made_by(collection, encoder):
             made_by = made_by or found
             other.append(collection.name)
-    names = [f"s{_SCHEMA}p{PATTERNS}_{encoder.sha256[:8]}{end}" for end in ("", "_again")]
+    searched = encoder.sha256[:8] if encoder else "words"
+    names = [f"s{_SCHEMA}p{PATTERNS}_{searched}{end}" for end in ("", "_again")]
     # Missing collections need a new version in addition to the live one. An interrupted switch continues.
     target = next((each for each in names if each not in versions), names[-1]) if missing else names[0]
     return Found(tuple(missing), tuple(other), frozenset(versions), made_by, target)
@@ -154,16 +155,17 @@ def _check_made_by(client: MilvusClient, name: str, made_by: str) -> None:
     made_with = client.describe_collection(name)["properties"].get(MADE_BY, _UNNAMED)
     if made_with != made_by:
         raise ConfigError(
-            f"collection {name!r} was filled with {made_with}, this process has {made_by}: `fleetlore up` makes it "
-            "again by itself; beside a cluster stop the workers, then `fleetlore backfill run NAME` and `fleetlore "
-            "backfill switch NAME` fill a new one from the events"
+            f"collection {name!r} was filled with {made_with}, this process has {made_by}. Only a worker with the "
+            "extra `[meaning]` has an encoder. `fleetlore up` makes the collection again by itself. Beside a cluster "
+            "stop the workers, then `fleetlore backfill run NAME` and `fleetlore backfill switch NAME` fill a new one "
+            "from the events"
         )
 
 
-def _made_by(collection: Collection, encoder: Encoder) -> str:
+def _made_by(collection: Collection, encoder: Encoder | None) -> str:
     # Row ids are pattern ids, which change with the version of the fingerprint.
     schema = f"schema {_SCHEMA}, patterns {PATTERNS}"
-    return f"{schema}, encoder {encoder.name} {encoder.sha256}" if collection.by_meaning else schema
+    return schema + encoder_mark(encoder) if encoder and collection.by_meaning else schema
 
 
 def list_versions(client: MilvusClient) -> dict[str, bool]:
@@ -227,7 +229,7 @@ def _create_alias(client: MilvusClient, real: str, name: str) -> None:
             raise
 
 
-def _create(client: MilvusClient, name: str, collection: Collection, made_by: str) -> None:
+def _create(client: MilvusClient, name: str, collection: Collection, encoder: Encoder | None) -> None:
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
     schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_MAX_ID_BYTES)
     schema.add_field("tenant", DataType.VARCHAR, max_length=64, is_partition_key=True)
@@ -241,8 +243,9 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
         schema.add_field(WORDS, DataType.SPARSE_FLOAT_VECTOR)
         schema.add_function(Function("bm25", FunctionType.BM25, [TEXT], [WORDS]))
         index.add_index(WORDS, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
-    if collection.by_meaning or not collection.by_words:
-        schema.add_field(VECTOR, DataType.FLOAT_VECTOR, dim=DIMENSIONS if collection.by_meaning else len(PLACEHOLDER))
+    embedded = encoder if collection.by_meaning else None
+    if embedded or not collection.by_words:
+        schema.add_field(VECTOR, DataType.FLOAT_VECTOR, dim=embedded.dimensions if embedded else len(PLACEHOLDER))
         index.add_index(VECTOR, index_type="AUTOINDEX", metric_type="COSINE")
     client.create_collection(
         name,
@@ -252,5 +255,5 @@ def _create(client: MilvusClient, name: str, collection: Collection, made_by: st
         # A query must find the row just written: a stage reads what was written before a rebalance.
         consistency_level="Strong",
         # Milvus Lite loses the schema's description
-        properties={MADE_BY: made_by},
+        properties={MADE_BY: _made_by(collection, encoder)},
     )

@@ -26,9 +26,9 @@ from pymilvus.exceptions import DataNotMatchException, ParamError
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import RowRefused, StoreUnavailable
-from fleetlore.retrieval.encoder import Encoder, shared_encoder
+from fleetlore.retrieval.encoder import Encoder, installed_encoder
 from fleetlore.store.connection import connect, message_of
-from fleetlore.store.search import DIMENSIONS, TEXT, VECTOR, quoted
+from fleetlore.store.search import TEXT, VECTOR, quoted
 from sinks.collections import (
     COLLECTIONS,
     PLACEHOLDER,
@@ -78,6 +78,7 @@ class MilvusStore:
     """The three collections. Calls run in threads, because pymilvus blocks.
 
     Args:
+        encoder: makes the vectors of items; None to search by words alone.
         metrics: counts writes, if given.
         version: version of the collections, or None for the live one.
         write_seconds: deadline of a write.
@@ -90,7 +91,7 @@ class MilvusStore:
         self,
         uri: str,
         token: str,
-        encoder: Encoder,
+        encoder: Encoder | None,
         metrics: Metrics | None = None,
         version: str | None = None,
         *,
@@ -115,8 +116,8 @@ class MilvusStore:
     def from_settings(
         cls, settings: Settings, metrics: Metrics | None = None, version: str | None = None, **options: Any
     ) -> MilvusStore:
-        """Make the settings' store with the encoder of its vectors."""
-        return cls(settings.milvus, settings.milvus_token, shared_encoder(), metrics, version, **options)
+        """Make the settings' store, with vectors of items if an encoder is installed."""
+        return cls(settings.milvus, settings.milvus_token, installed_encoder(), metrics, version, **options)
 
     async def open(self) -> bool:
         """Connect and create missing collections. Return whether any was missing. Raises ConfigError: a collection has
@@ -298,9 +299,9 @@ class MilvusStore:
         if not shape.by_words:
             return [{VECTOR: PLACEHOLDER}] * len(rows)
         texts = [_clip(row["text"], TEXT_BYTES) for row in rows]
-        if not shape.by_meaning:
+        if not shape.by_meaning or self._encoder is None:
             return [{TEXT: text} for text in texts]
-        vectors = self._encoder.encode(texts)[:, :DIMENSIONS].tolist()
+        vectors = self._encoder.encode(texts).tolist()
         return [{TEXT: text, VECTOR: vector} for text, vector in zip(texts, vectors, strict=True)]
 
     def _send(self, target: str, rows: list[dict[str, Any]]) -> None:

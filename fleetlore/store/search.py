@@ -1,9 +1,10 @@
-"""Search a tenant's lore in Milvus: items by words and meaning, failure patterns by words.
+"""Search a tenant's lore in Milvus, by words.
 
-An agent's replica holds the newest lore; the store holds all. Milvus weighs words by BM25. Meaning is the cosine of
-static vectors. Scores are fused here, because Milvus Lite and a cluster scale them differently and rank fusion loses
-how much better the best match is. Items that either search found are then compared with the text by a similarity that
-also counts unshared words. Similar matches are ordered by the number of agents.
+An agent's replica holds the newest lore; the store holds all. Milvus weighs words by BM25. If workers and agent have
+the extra `[meaning]`, items are also searched by the cosine of static vectors. Scores are fused here, because Milvus
+Lite and a cluster scale them differently and rank fusion loses how much better the best match is. Items that a search
+found are then compared with the text by a similarity that also counts unshared words. Similar matches are ordered by
+the number of agents.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.retrieval.encoder import Encoder, installed_encoder
 from fleetlore.stack_folder import StackFolder
 from fleetlore.stats.text_index import TextIndex
 from fleetlore.store.connection import connect, message_of, milvus_errors
@@ -27,15 +28,14 @@ from fleetlore.words import WORD
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
-__all__ = ["DIMENSIONS", "SEARCH_SECONDS", "LoreSearch", "quoted"]
+__all__ = ["MADE_BY", "SEARCH_SECONDS", "LoreSearch", "encoder_mark", "quoted"]
 
 _Result = TypeVar("_Result")
 
 # Columns of a searched collection: the text, its BM25 vector, and its dense vector.
 TEXT, WORDS, VECTOR = "text", "words", "vector"
-# The first dimensions of a vector are a usable vector (Matryoshka: Kusupati et al. 2022). Milvus Lite checks each float
-# in Python, and all 256 find no more.
-DIMENSIONS = 64
+# Property of a collection: its schema, and the encoder of its vectors if it has any.
+MADE_BY = "fleetlore.made_by"
 
 SEARCH_SECONDS = 5.0
 # Matches by words, and by meaning, that are ranked.
@@ -51,9 +51,9 @@ _SEARCHES_PER_SAMPLE = 1_000
 _MEANING_WEIGHT = 0.5
 # Scores that differ by less are equal.
 ALIKE = 0.02
-# A match holds more of the query's word weight than it lacks, or has this cosine. One in 20 pairs of logged errors and
-# items of other tools does, and 19 in 20 pairs of an error and the nearest item of its tool.
-_LEAST_SHARE = 0.5
+# A match has this tf-idf cosine, or this cosine of static vectors. One in 50 pairs of a logged error and an item of
+# other tools does (`python -m benchmarks.recall`).
+_LEAST_LIKENESS = 0.1
 _LEAST_COSINE = 0.35
 
 
@@ -81,31 +81,33 @@ class LoreSearch:
         # Own thread: pymilvus blocks, and a store that hangs must not block other threads.
         self._thread = ThreadPoolExecutor(1, "fleetlore-search")
         self._client: MilvusClient | None = None
-        self._checked: set[str] = set()
+        # By collection: the encoder of its vectors, or None if it is searched by words alone.
+        self._checked: dict[str, Encoder | None] = {}
         self._searches: Counter[str] = Counter()
         self._common: dict[str, Mapping[str, int]] = {}
 
     async def items(
         self, text: str, *, kind: ItemKind | None = None, least: int = 0, timeout_seconds: float = SEARCH_SECONDS
     ) -> list[tuple[float, MemoryItem]]:
-        """Return matching items with their scores, best first. A match shares half of the query's word weight or is
-        near in meaning. `least`: minimum number of matches to rank, if there are enough."""
+        """Return matching items with their scores, best first. A match shares rare words with the query or is near in
+        meaning. `least`: minimum number of matches to rank, if there are enough."""
         # Rows without a kind hold only state. Other kinds are obsolete.
         kinds = get_args(ItemKind) if kind is None else (kind,)
         condition = f"kind in [{', '.join(map(quoted, kinds))}]"
 
         def work() -> list[tuple[float, MemoryItem]]:
-            matches = self._matches("items", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=True)
+            matches = self._matches("items", text, condition, max(least, CANDIDATES), timeout_seconds)
             items = [(each, MemoryItem.from_json(each.body)) for each in matches]
             index = TextIndex()
             for _, item in items:
                 index.put(item.id, item.text)
             # These items alone weigh the words.
-            held, alike = index.shares(text[:_MAX_QUERY]), index.likeness(text[:_MAX_QUERY])
+            alike = dict(index.like(text[:_MAX_QUERY], _LEAST_LIKENESS, max(1, len(items))))
+            best = max(alike.values(), default=1.0)
             found = [
-                ((match.score + alike.get(item.id, 0.0)) / 2, item)
+                ((match.score + alike.get(item.id, 0.0) / best) / 2, item)
                 for match, item in items
-                if match.cosine >= _LEAST_COSINE or held.get(item.id, 0.0) > _LEAST_SHARE
+                if match.cosine >= _LEAST_COSINE or item.id in alike
             ]
             return sorted(
                 found, key=lambda each: (_grade(each[0]), -each[1].agents, -each[1].support, -each[0], each[1].id)
@@ -127,7 +129,7 @@ class LoreSearch:
         condition = f"level == {quoted(level)}" + ("" if tool is None else f" and tool == {quoted(tool)}")
         matches = await self._within(
             timeout_seconds,
-            lambda: self._matches("patterns", text, condition, max(least, CANDIDATES), timeout_seconds, meaning=False),
+            lambda: self._matches("patterns", text, condition, max(least, CANDIDATES), timeout_seconds),
         )
         found = [(match.score, Pattern.from_json(match.body)) for match in matches]
         return sorted(
@@ -147,9 +149,7 @@ class LoreSearch:
         except TimeoutError:
             raise StoreUnavailable(f"Milvus at {self._uri} did not answer within {seconds:g} s") from None
 
-    def _matches(
-        self, collection: str, text: str, condition: str, most: int, timeout_seconds: float, *, meaning: bool
-    ) -> list[_Match]:
+    def _matches(self, collection: str, text: str, condition: str, most: int, timeout_seconds: float) -> list[_Match]:
         asked = text[:_MAX_QUERY].encode("utf-8", "replace").decode()
         clause = f"tenant == {quoted(self._tenant)} and {condition}"
         try:
@@ -180,12 +180,15 @@ class LoreSearch:
             self._searches[collection] += 1
             words = telling_words(asked, self._common[collection])
             by_words = search(WORDS, words) if words else {}
-            by_meaning = search(VECTOR, vector) if meaning and any(vector := _vector(asked)) else {}
+            encoder = self._checked[collection]
+            vector = encoder.encode([asked])[0].tolist() if encoder else []
+            by_meaning = search(VECTOR, vector) if any(vector) else {}
         except (ConfigError, ModelUnavailable):
             raise
         except milvus_errors() as error:
+            self._checked.pop(collection, None)  # a backfill may have replaced it by one without vectors
             raise StoreUnavailable(f"Milvus at {self._uri}: {message_of(error)}") from error
-        scores = fused(by_words, by_meaning) if meaning else fused(by_words)
+        scores = fused(by_words, by_meaning if encoder else None)
         return [_Match(score, by_meaning.get(id, 0.0), bodies[id].encode()) for id, score in scores.items()]
 
     def _follow_stack(self) -> None:
@@ -208,13 +211,15 @@ class LoreSearch:
         if collection not in self._checked:
             if not self._client.has_collection(collection):
                 raise ConfigError(f"Milvus at {self._uri} holds no {collection}: no worker has run on it")
-            fields = self._client.describe_collection(collection)["fields"]
-            if WORDS not in {field["name"] for field in fields}:
+            described = self._client.describe_collection(collection)
+            if WORDS not in {field["name"] for field in described["fields"]}:
                 raise ConfigError(
                     f"collection {collection!r} was filled by an earlier version and cannot be searched; upgrade the "
                     "workers and fill a new one with `fleetlore backfill run NAME`"
                 )
-            self._checked.add(collection)
+            encoder, made_by = installed_encoder(), described["properties"].get(MADE_BY, "")
+            # Vectors of another encoder cannot be compared with the text's.
+            self._checked[collection] = encoder if encoder and made_by.endswith(encoder_mark(encoder)) else None
         return self._client
 
 
@@ -252,9 +257,9 @@ def _grade(score: float) -> int:
     return -round(score / ALIKE)
 
 
-def _vector(text: str) -> list[float]:
-    vector: list[float] = shared_encoder().encode([text])[0, :DIMENSIONS].tolist()
-    return vector
+def encoder_mark(encoder: Encoder) -> str:
+    """Return the end of `MADE_BY` for a collection with vectors of this encoder."""
+    return f", encoder {encoder.name} {encoder.sha256}"
 
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})

@@ -21,7 +21,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.retrieval.encoder import installed_encoder
 from fleetlore.stack_folder import STACK_FILE
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import TOPICS, topic
@@ -200,7 +200,7 @@ async def _lag(settings: Settings) -> Finding:
 async def _milvus(settings: Settings) -> Finding:
     try:
         async with MilvusStore.from_settings(settings) as store:
-            said = await store.on_client(lambda client: check_collections(client, shared_encoder()))
+            said = await store.on_client(lambda client: check_collections(client, installed_encoder()))
     except ConfigError as error:
         return Finding("milvus", "broken", str(error), "do as it says; a worker creates what is missing")
     return Finding("milvus", "ok", said)

@@ -19,7 +19,7 @@ from pymilvus import MilvusClient
 
 from fleetlore.config import Settings
 from fleetlore.errors import FleetloreError
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.retrieval.encoder import installed_encoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
 from fleetlore.wire.principals import session_key
@@ -56,7 +56,7 @@ async def migrate(settings: Settings, say: Say) -> bool:
     called with lines for the user: the task, its progress, and what cannot be restored. Raises StoreUnavailable,
     BrokerUnavailable: run it again to continue. Raises StackError: states still hold erased sessions; run it again."""
     async with MilvusStore.from_settings(settings) as live:
-        found = await live.on_client(lambda client: look_at_collections(client, shared_encoder()))
+        found = await live.on_client(lambda client: look_at_collections(client, installed_encoder()))
         if not found.other and not found.missing:
             return False
         tenants = await live.on_client(_tenants_of_rows)

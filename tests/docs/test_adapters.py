@@ -56,6 +56,9 @@ def tensors(data: bytes) -> dict[str, Numbers]:
     }
 
 
+DIMENSIONS = tensors(TABLE)["embedding.weight"].shape[1]
+
+
 def turned(adapter: dict[str, Numbers], manifest: dict[str, Any], side: str, x: Numbers) -> Numbers:
     a, b = (adapter[f"{side}.lora_{factor}.weight"] for factor in "AB")
     x = x + manifest["alpha"] / manifest["rank"] * (b @ (a @ x))
@@ -73,12 +76,12 @@ def probe_inputs(seed: int) -> Numbers:
     uniform = random.Random()
     uniform.setstate((3, (*state, 624), None))  # the same generator and the same doubles
     normal: list[float] = []
-    while len(normal) < 9 * 256:
+    while len(normal) < 9 * DIMENSIONS:
         x, y = 2 * uniform.random() - 1, 2 * uniform.random() - 1
         if 0 < (r := x * x + y * y) < 1:
             factor = math.sqrt(-2 * math.log(r) / r)
             normal += [factor * y, factor * x]
-    rows = np.array(normal).reshape(9, 256)
+    rows = np.array(normal).reshape(9, DIMENSIONS)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
@@ -91,7 +94,7 @@ class Texts:
 
     def vectors(self, texts: list[str]) -> Numbers:
         ids = [self._tokenizer.encode(text[:1000], add_special_tokens=False).ids for text in texts]
-        means = np.array([self._table[some].mean(0) if some else np.zeros(256) for some in ids])
+        means = np.array([self._table[some].mean(0) if some else np.zeros(DIMENSIONS) for some in ids])
         return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
 
 

@@ -6,9 +6,17 @@ from typing import Any
 import pytest
 
 from fleetlore.errors import ConfigError
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.retrieval.encoder import Encoder, shared_encoder
+from fleetlore.store.search import MADE_BY
 from fleetlore.testing import FakeClock
-from sinks.collections import COLLECTIONS, MADE_BY, drop_version, list_versions, make_live
+from sinks.collections import (
+    COLLECTIONS,
+    check_collections,
+    drop_version,
+    list_versions,
+    look_at_collections,
+    make_live,
+)
 from sinks.metrics import Metrics
 from sinks.milvus import REFRESH_SECONDS, RESOLVE_SECONDS, MilvusStore
 
@@ -64,6 +72,26 @@ async def test_a_store_of_an_earlier_schema_is_refused_with_what_to_do(own_milvu
     with pytest.raises(ConfigError, match=r"'judgments' was filled with an earlier schema.*fleetlore backfill run"):
         await store.open()
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "target"),
+    [(None, shared_encoder(), shared_encoder().sha256[:8]), (shared_encoder(), None, "words")],
+)
+async def test_a_store_of_words_and_one_of_vectors_are_different_stores(
+    own_milvus: str, first: Encoder | None, later: Encoder | None, target: str
+) -> None:
+    async with (
+        MilvusStore(own_milvus, "", first, Metrics("test")) as made,
+        MilvusStore(own_milvus, "", later, Metrics("test")) as other,
+    ):
+        await made.open()
+        await made.upsert("items", [row("1")])
+        assert "schema" in await made.on_client(lambda client: check_collections(client, first))
+        with pytest.raises(ConfigError, match=r"'items' was filled.*\[meaning\].*fleetlore backfill run"):
+            await other.open()
+        found = await other.on_client(lambda client: look_at_collections(client, later))
+        assert found.other == ("items",) and found.target.endswith(f"_{target}")
 
 
 async def test_a_writer_goes_on_where_it_read_until_it_looks_again(own_milvus: str) -> None:

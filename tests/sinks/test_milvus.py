@@ -202,7 +202,7 @@ async def test_what_the_server_refuses_is_told_from_an_outage(milvus: str, store
             return super().encode(texts)[:, :5]
 
     wrong = MilvusStore(milvus, "", Shorter(), Metrics("test"))
-    with pytest.raises(RowRefused, match="expected dim 64, got 5") as refused:
+    with pytest.raises(RowRefused, match=f"expected dim {Shorter().dimensions}, got 5") as refused:
         await wrong.upsert("items", [item(tenant, str(n)) for n in range(3)])
     await wrong.close()
     assert len(refused.value.ids) == 3

@@ -1,1 +1,1 @@
-"""Token vectors and tokenizer of WordLlama 0.4.0, `l2_supercat_256` (© 2024 Lee Miller, MIT)."""
+"""Token vectors made from all-MiniLM-L6-v2, and its tokenizer, unchanged (both Apache-2.0)."""

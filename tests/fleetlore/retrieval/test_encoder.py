@@ -1,6 +1,8 @@
+import hashlib
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import ModelUnavailable
-from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
+from fleetlore.retrieval.encoder import StaticEncoder, installed_encoder, shared_encoder
 
 TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok", "größe 数据"]
 
 
 def test_rows_have_length_one() -> None:
     vectors = StaticEncoder().encode(TEXTS)
-    assert vectors.shape == (4, 256)
+    assert vectors.shape == (4, shared_encoder().dimensions)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
 
@@ -42,16 +44,14 @@ def test_nearness_follows_meaning() -> None:
     assert a @ b > a @ c
 
 
-def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetlore.retrieval.encoder.CACHED_TEXTS", 3)
+def test_the_cache_is_bounded() -> None:
     encoder = StaticEncoder()
-    vectors = encoder.encode([f"text {n}" for n in range(9)])
-    assert len(encoder._cache) == 3
-    assert (encoder.encode(["text 0"])[0] == vectors[0]).all()
+    encoder.encode([f"text {n}" for n in range(9_000)])
+    assert encoder._cached.cache_info().currsize == encoder._cached.cache_info().maxsize == 8_192
 
 
 def test_no_rows_for_no_texts() -> None:
-    assert StaticEncoder().encode([]).shape == (0, 256)
+    assert StaticEncoder().encode([]).shape == (0, shared_encoder().dimensions)
 
 
 def test_the_hash_names_the_model() -> None:
@@ -61,7 +61,7 @@ def test_the_hash_names_the_model() -> None:
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelUnavailable, match=r"fleetlore\[adapters\]"):
+    with pytest.raises(ModelUnavailable, match=r"fleetlore\[meaning\]"):
         StaticEncoder()
 
 
@@ -74,21 +74,27 @@ def test_it_needs_no_torch() -> None:
     assert ran.stdout.strip() == "set()"
 
 
-@given(st.text(st.sampled_from("ab1 ▁.-é数\n</s>"), max_size=40) | st.text(max_size=60))
+@given(st.text(st.sampled_from("ab1 _.-é数\n[SEP]"), max_size=40) | st.text(max_size=60))
 @settings(deadline=None)
-def test_a_text_is_the_mean_of_its_tokens(text: str) -> None:
+def test_a_text_is_the_sum_of_its_tokens(text: str) -> None:
     encoder = shared_encoder()
     clean = text.encode("utf-8", "replace").decode()
     ids = encoder._tokenizer.encode(clean, add_special_tokens=False).ids
-    mean = encoder._table[ids].astype(np.float64).mean(axis=0) if ids else np.zeros(256)
-    expected = mean / (np.linalg.norm(mean) or 1.0)
+    total = encoder._table[ids].astype(np.float64).sum(axis=0)
+    expected = total / (np.linalg.norm(total) or 1.0)
     np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-5)
 
 
-def test_words_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    roomy = StaticEncoder()
-    monkeypatch.setattr("fleetlore.retrieval.encoder.CACHED_WORDS", 1000)
-    encoder = StaticEncoder()
-    texts = [" ".join(f"w{place}x{n}" for n in range(90)) for place in range(40)]
-    assert (encoder.encode(texts)[0] == roomy.encode(texts[:1])[0]).all()
-    assert len(encoder._words) <= 1000
+def test_without_the_extra_no_encoder_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installed_encoder() is shared_encoder()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert installed_encoder() is None
+
+
+def test_the_committed_table_is_the_one_that_the_script_makes() -> None:
+    """Its hash stands in the script, and its tokenizer is the model's, so that the license is the model's."""
+    folder = Path(__file__).parents[3] / "deploy" / "encoder"
+    script = (folder / "make_table.py").read_text()
+    for name, constant in (("table.safetensors", "TABLE_SHA256"), ("tokenizer.json", "_TOKENIZER_SHA256")):
+        digest = hashlib.sha256((folder / "fleetlore_encoder" / name).read_bytes()).hexdigest()
+        assert f'{constant} = "{digest}"' in script

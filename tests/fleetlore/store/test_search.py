@@ -11,7 +11,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
 from fleetlore.store.search import (
     ALIKE,
     CANDIDATES,
@@ -23,6 +23,7 @@ from fleetlore.store.search import (
     telling_words,
 )
 from fleetlore.wire.lore import MemoryItem, Pattern
+from sinks.collections import make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore, row_id
 from streams.embedded.broker import free_port
@@ -104,6 +105,43 @@ async def test_items_are_found_by_words_and_by_meaning(store: MilvusStore, tenan
     assert found[0][1].content == "ask for the names of the tables"
 
 
+@pytest.mark.parametrize("asker", ["without an encoder", "with the encoder", "with another encoder"])
+@pytest.mark.parametrize("stored", [False, True], ids=["words", "vectors"])
+async def test_items_are_found_by_words_unless_store_and_asker_have_one_encoder(
+    own_milvus: str, monkeypatch: pytest.MonkeyPatch, asker: str, stored: bool
+) -> None:
+    class Another(StaticEncoder):
+        name = "another"
+
+    encoders = {"without an encoder": None, "with the encoder": shared_encoder(), "with another encoder": Another()}
+    monkeypatch.setattr("fleetlore.store.search.installed_encoder", lambda: encoders[asker])
+    async with MilvusStore(own_milvus, "", shared_encoder() if stored else None, Metrics("test")) as store:
+        await store.open()
+        net = item("net", "Connection refused", "start the server")
+        await put(store, "acme", item("disk", "No space left on device"), item("sql", "No such table: cars_data"), net)
+    search = LoreSearch(Settings(milvus=own_milvus), "acme")
+    assert ids(await search.items("OperationalError: no such table cars_data"))[0] == "sql"
+    # No word in common.
+    assert ("disk" in ids(await search.items("storage full"))) == (stored and asker == "with the encoder")
+    search.close()
+
+
+async def test_a_search_goes_on_when_a_backfill_replaces_vectors_by_words(own_milvus: str) -> None:
+    search = LoreSearch(Settings(milvus=own_milvus), "acme")
+    async with MilvusStore(own_milvus, "", shared_encoder(), Metrics("test")) as store:
+        await store.open()
+        assert await search.items("no such table") == []
+    async with MilvusStore(own_milvus, "", None, Metrics("test"), version="words") as store:
+        await store.open()
+        net, disk = item("net", "Connection refused"), item("disk", "No space left on device")
+        await put(store, "acme", item("sql", "No such table: cars_data"), net, disk)
+        await store.on_client(lambda client: make_live(client, "words"))
+    with pytest.raises(StoreUnavailable):
+        await search.items("no such table")
+    assert ids(await search.items("no such table"))[0] == "sql"
+    search.close()
+
+
 async def test_what_shares_common_words_alone_is_no_match(store: MilvusStore, tenant: str, search: LoreSearch) -> None:
     await put(
         store,
@@ -111,6 +149,10 @@ async def test_what_shares_common_words_alone_is_no_match(store: MilvusStore, te
         item("sql", "No such table on the server: cars_data", "ask for the names of the tables in the database"),
         item("net", "Connection refused by the server on port 80", "start the server"),
         item("disk", "No space left on the device", "delete the old files in the folder first"),
+        *(
+            item(f"{n}", f"Error {n} on the host", f"restart service{n} on the host by the command{n}")
+            for n in range(9)
+        ),
     )
     assert await search.items("bananas on the moon") == []
     assert ids(await search.items("the table cars_data on the moon"))[0] == "sql"

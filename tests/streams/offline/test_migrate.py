@@ -86,7 +86,7 @@ async def world(own_broker: EmbeddedBroker, own_milvus: str) -> Any:
     await made.store.close()
 
 
-@pytest.mark.parametrize("other", ["schema", "patterns", "encoder"])
+@pytest.mark.parametrize("other", ["schema", "patterns", "encoder", "words"])
 async def test_lore_of_another_schema_fingerprint_or_encoder_is_made_again_from_the_log(
     world: World, reference: Reference, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
@@ -97,7 +97,8 @@ async def test_lore_of_another_schema_fingerprint_or_encoder_is_made_again_from_
         elif other == "patterns":
             before.setattr("sinks.collections.PATTERNS", "5")
         else:
-            before.setattr("sinks.milvus.shared_encoder", lambda: _OtherEncoder())
+            encoder = None if other == "words" else _OtherEncoder()
+            before.setattr("sinks.milvus.installed_encoder", lambda: encoder)
         await world.fill(events)
     with pytest.raises(ConfigError, match="was filled with"):
         await world.store.open()
