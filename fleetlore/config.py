@@ -19,13 +19,7 @@ from fleetlore.cluster import Cluster
 from fleetlore.errors import ConfigError
 from fleetlore.stack_folder import StackFolder
 
-__all__ = [
-    "DEFAULT_TENANT",
-    "HALF_LIFE_SECONDS",
-    "Settings",
-    "check_tenant",
-    "embedded_environ",
-]
+__all__ = ["DEFAULT_TENANT", "HALF_LIFE_SECONDS", "Settings", "check_tenant", "embedded_environ"]
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.loopback import Application, Message, Receive, Send
 from fleetlore.refusals import refused
 
-__all__ = ["BACKLOG", "PROBLEM", "Gate", "HttpLimits", "Listener", "Slot", "listen", "serve_http", "server"]
+__all__ = ["PROBLEM", "Listener", "listen", "serve_http"]
 
 _MAX_FILES = 65_536
 # The event loop accepts this many connections in one go, before it closes any.

@@ -18,8 +18,7 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.words import names_of
 
 __all__ = [
-    "FAILED", "WORKED", "Call", "CallLog", "Heard", "Logged", "Shown", "Slice", "Told", "Turn", "WayOut", "advice_row",
-    "advice_rows", "known_errors", "mean", "plain_text", "slices_of", "split", "told", "ways_out",
+    "Call", "CallLog", "Heard", "Shown", "Told", "Turn", "advice_rows", "known_errors", "plain_text", "split", "told",
 ]  # fmt: skip
 
 # Entries that logs hold as calls but are no calls: the end of a session, a verdict on it, a call that was never made.

@@ -32,7 +32,7 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.adapter_manifest import CALLS, CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
 from fleetlore.wire.topics import topic
 
-__all__ = ["AdapterPublisher", "LocalMirror"]
+__all__ = ["AdapterPublisher"]
 
 _KEY_ID = re.compile("[0-9a-f]{16}")
 _KEPT_VERSIONS = 32

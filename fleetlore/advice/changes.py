@@ -13,21 +13,9 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
 __all__ = [
-    "SURE_ONCE",
-    "change_tip",
-    "holds",
-    "is_of_argument",
-    "is_of_place",
-    "is_of_tool",
-    "is_own",
-    "is_rename",
-    "is_sure",
-    "item_tip",
-    "names_beside",
-    "parts_of",
-    "says_where",
-    "substituted",
-]
+    "SURE_ONCE", "change_tip", "holds", "is_of_argument", "is_of_place", "is_of_tool", "is_own", "is_rename", "is_sure",
+    "item_tip", "names_beside", "parts_of", "says_where", "substituted",
+]  # fmt: skip
 
 # P(the call fails) by Jeffreys' estimate, of one call that failed, from which a call may be held.
 SURE_ONCE = 0.75

@@ -28,18 +28,9 @@ from fleetlore.wire.trajectory import MAX_TEXT, clip
 from fleetlore.words import NAME, TOKEN, names_of
 
 __all__ = [
-    "ERROR_CHARACTERS",
-    "GOAL_CHARACTERS",
-    "RESULT_CHARACTERS",
-    "CallContext",
-    "Ids",
-    "KnownObjects",
-    "Mark",
-    "hash_of",
-    "hashes_of",
-    "normal",
-    "warning_id",
-]
+    "ERROR_CHARACTERS", "GOAL_CHARACTERS", "RESULT_CHARACTERS", "CallContext", "Ids", "KnownObjects", "Mark", "hash_of",
+    "hashes_of", "normal", "warning_id",
+]  # fmt: skip
 
 _MAX_RESULT = 3_000
 # Objects kept of one session. More come only from a listing, and the newest matter most.

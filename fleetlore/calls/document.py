@@ -17,19 +17,9 @@ from fleetlore.wire.adapter_manifest import CallsManifest, State
 from fleetlore.wire.decode import msgpack_reader
 
 __all__ = [
-    "CALL_BITS",
-    "KIND_BITS",
-    "MAX_BYTES",
-    "MAX_KINDS",
-    "Document",
-    "Kind",
-    "LookUp",
-    "Named",
-    "Need",
-    "Place",
-    "Threshold",
-    "quantised",
-]
+    "CALL_BITS", "KIND_BITS", "MAX_BYTES", "MAX_KINDS", "Document", "Kind", "LookUp", "Named", "Need", "Place",
+    "Threshold", "quantised",
+]  # fmt: skip
 
 Weights = npt.NDArray[np.float32]
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fleetlore.calls.model import CallModel
     from fleetlore.calls.places import PlaceNames
 
+__all__ = ["register"]
+
 _SHORT = 12
 _MOST_NAMES = 20
 _MOST_FIGURES = 3

@@ -14,8 +14,6 @@ from fleetlore.cli.options import group
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
 
-__all__ = ["group"]
-
 GROUP = "fleetlore.commands"
 
 PANELS = {

@@ -16,6 +16,8 @@ from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
 
+__all__ = ["register"]
+
 _RELAY = "http://127.0.0.1:7411"
 _READABLE = 0o644
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fleetlore.http_server import Listener
     from fleetlore.relay.requests import Tokens
 
+__all__ = ["address", "serve_here"]
+
 
 def _file(name: str, help: str) -> Any:
     return typer.Option(name, metavar="FILE", dir_okay=False, exists=True, help=help)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from fleetlore.config import Settings
     from fleetlore.emit.emitter import Emitter
 
+__all__ = ["register"]
+
 # Bytes of logs for one process, whose start takes half a second: as long as this many take to import.
 _PART_BYTES = 8_000_000
 _FULL_SECONDS = 0.005

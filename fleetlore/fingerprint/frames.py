@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
-__all__ = ["FRAMES", "MAX_MESSAGE", "Frame", "FrameReader", "excerpt", "head_line"]
+__all__ = ["excerpt", "head_line"]
 
 # Characters of a message. Longer ones are read at both ends only: programs say what went wrong first or last.
 MAX_MESSAGE = 8000

@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise ModelUnavailable("to find personal data needs: pip install 'fleetlore[personal]'") from error
 
-__all__ = ["ANYWHERE", "PersonalData", "personal_data"]
+__all__ = ["PersonalData", "personal_data"]
 
 # Instead of a region: international phone numbers only.
 ANYWHERE = "anywhere"

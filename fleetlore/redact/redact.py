@@ -39,7 +39,7 @@ from fleetlore.redact.prefilter import (
     uncovered,
 )
 
-__all__ = ["KINDS", "fold", "may_hold_secret", "redact", "suspects"]
+__all__ = ["fold", "may_hold_secret", "redact", "suspects"]
 
 _CACHED_CHARS = 2048  # longer texts hardly repeat, and caching them would take tens of megabytes
 

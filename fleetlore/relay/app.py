@@ -30,7 +30,7 @@ from fleetlore.shares import Shares
 from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import MAX_ID_LENGTH
 
-__all__ = ["Hooks", "relay_app"]
+__all__ = ["relay_app"]
 
 log = logging.getLogger(__name__)
 

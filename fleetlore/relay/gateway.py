@@ -31,7 +31,7 @@ from fleetlore.relay.requests import OWN_HEADERS, Caller
 from fleetlore.relay.sessions import Member
 from fleetlore.wire.decode import read_json, rewritten
 
-__all__ = ["About", "Gateway", "tell"]
+__all__ = ["Gateway"]
 
 log = logging.getLogger(__name__)
 

@@ -19,15 +19,9 @@ from fleetlore.stats.text_index import TextIndex
 from fleetlore.wire.adapter_manifest import Probe, RetrievalManifest
 
 __all__ = [
-    "SIDES",
-    "Ranking",
-    "RetrievalAdapter",
-    "RetrievalSlot",
-    "answer_text",
-    "probe_answers",
-    "query_text",
+    "SIDES", "Ranking", "RetrievalAdapter", "RetrievalSlot", "answer_text", "probe_answers", "query_text",
     "tensor_shapes",
-]
+]  # fmt: skip
 
 SIDES: Final = ("query", "answer")
 MAX_RANK = 256

@@ -21,14 +21,8 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.decode import read_json
 
 __all__ = [
-    "MAX_PART_BYTES",
-    "lines_of",
-    "read_atif",
-    "read_claude_code",
-    "read_inspect",
-    "read_messages",
-    "read_swe_agent",
-]
+    "MAX_PART_BYTES", "lines_of", "read_atif", "read_claude_code", "read_inspect", "read_messages", "read_swe_agent",
+]  # fmt: skip
 
 # Bytes of a part of an archive or a packed line once it is unpacked: a few kB on the disk may stand for gigabytes.
 MAX_PART_BYTES = 128 * 1024 * 1024

@@ -97,7 +97,7 @@ class Conversation:
         conversation: str = "",
         seen: set[object] | None = None,
     ) -> None:
-        id, most = repeatable_id(form, *parts), ev.MAX_ID_LENGTH
+        id, most = _repeatable_id(form, *parts), ev.MAX_ID_LENGTH
         self.session = LoggedSession(id, agent or form, task, goal, source=form, conversation=conversation[:most])
         self._open = OpenCalls[_Call](self._leave)
         self._seen = seen
@@ -203,7 +203,7 @@ def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterat
         yield Event(kind, tenant, agent, session.session, sequence, now, data)
 
 
-def repeatable_id(form: str, *parts: str | bytes) -> str:
+def _repeatable_id(form: str, *parts: str | bytes) -> str:
     """An id for a session of a log: the same whenever and wherever the log is read."""
     digest = blake2b(digest_size=12)
     for part in parts:

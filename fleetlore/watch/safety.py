@@ -18,7 +18,7 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.redact import redact
 from fleetlore.watch.shell_parser import MAX_TEXT, Command, commands
 
-__all__ = ["RULES", "cautions", "dangers"]
+__all__ = ["cautions", "dangers"]
 
 _HOME = r"(?:~|\$HOME|\$\{HOME\})"
 _SYSTEM = r"/(?:bin|boot|dev|etc|home|lib|lib64|opt|proc|root|run|sbin|srv|sys|usr|var|Users|System|Library|Windows)"

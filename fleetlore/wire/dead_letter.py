@@ -18,17 +18,9 @@ from typing import Any, NamedTuple
 from fleetlore.wire.principals import SIGNED_BY
 
 __all__ = [
-    "RECORD_REFUSED",
-    "REDRIVEN",
-    "ROW_REFUSED",
-    "UNREADABLE",
-    "DeadLetterRecord",
-    "Mark",
-    "RawRecord",
-    "dead_letter",
-    "mark",
-    "read_dead_letter",
-]
+    "RECORD_REFUSED", "REDRIVEN", "ROW_REFUSED", "UNREADABLE", "DeadLetterRecord", "Mark", "RawRecord", "dead_letter",
+    "mark", "read_dead_letter",
+]  # fmt: skip
 
 _Headers = tuple[tuple[str, bytes | None], ...]
 

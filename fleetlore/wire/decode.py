@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-__all__ = ["json_reader", "json_text", "mended_json", "msgpack_reader", "read_json", "rewritten", "well_formed"]
+__all__ = ["json_reader", "mended_json", "msgpack_reader", "read_json", "rewritten", "well_formed"]
 
 T = TypeVar("T")
 # Python refuses to read an integer of more digits.

@@ -20,25 +20,9 @@ from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import session_key
 
 __all__ = [
-    "MAX_SCHEMA",
-    "MAX_TEXT",
-    "Count",
-    "Ending",
-    "Feedback",
-    "Hash",
-    "JsonStruct",
-    "Judgment",
-    "Label",
-    "LeftOut",
-    "Looped",
-    "Moment",
-    "Source",
-    "Step",
-    "Trajectory",
-    "Verdict",
-    "clip",
-    "encode",
-]
+    "MAX_SCHEMA", "MAX_TEXT", "Count", "Ending", "Feedback", "Hash", "JsonStruct", "Judgment", "LeftOut", "Looped",
+    "Moment", "Source", "Step", "Trajectory", "Verdict", "clip", "encode",
+]  # fmt: skip
 
 MAX_TEXT = 2000
 # Characters kept of a result that lists a schema (`models.place_names.shows_schema`). Databases of 24 tables take half.

@@ -27,15 +27,7 @@ from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Count, Hash, JsonStruct, Moment, Trajectory
 from models.memory.bottom_k import AgentHash
 
-__all__ = [
-    "SEVERAL_GOALS",
-    "SUCCESS_ABOVE",
-    "Candidate",
-    "Shown",
-    "is_unconfirmed",
-    "item_id",
-    "origin",
-]
+__all__ = ["SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "Shown", "is_unconfirmed", "item_id", "origin"]
 
 Side = Literal["success", "failure", "withdrawn"]
 

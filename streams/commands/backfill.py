@@ -16,6 +16,8 @@ from fleetlore.errors import ConfigError
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
+__all__ = ["register"]
+
 T = TypeVar("T")
 
 Name = Annotated[str, typer.Argument(help="Name of the collection version: up to 32 of a-z, 0-9 and '_'.")]

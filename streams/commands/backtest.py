@@ -15,6 +15,8 @@ from fleetlore.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from fleetlore.transcripts.session import LoggedSession
 
+__all__ = ["register"]
+
 
 def register(app: typer.Typer) -> None:
     app.command()(backtest)

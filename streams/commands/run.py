@@ -27,6 +27,8 @@ from fleetlore.loopback import is_loopback
 if TYPE_CHECKING:
     from streams.embedded.stack import Stack as Embedded
 
+__all__ = ["register_doctor"]
+
 TO_BE_SEEN_TO = 3
 # Time for the stack to end before its processes are killed: two groups with 30 s each.
 _STOP_SECONDS = 60.0

@@ -15,6 +15,8 @@ from fleetlore.errors import ConfigError
 if TYPE_CHECKING:
     from sinks.topics import Allowed, Difference
 
+__all__ = ["register"]
+
 # In every command, 1 is an error and 2 wrong usage.
 DIFFERENCES_REMAIN = 3
 

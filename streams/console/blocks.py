@@ -16,6 +16,8 @@ from fleetlore.words import count
 from streams.console.sessions import Effect, effect_of
 from streams.console.sources import Snapshot
 
+__all__ = ["ROWS", "failing", "helped", "hint", "learned", "refused", "versions"]
+
 # A failure is rising or cured in these hours, compared with as many before.
 WINDOW = Window("hours", 6)
 _DAY = 86_400.0

@@ -18,7 +18,7 @@ from fleetlore.wire.trajectory import Sequence as Number
 from fleetlore.words import count
 from streams.stage.base import split
 
-__all__ = ["Agent", "Effect", "SeenSession", "SeenSessions", "agents_of", "effect_of"]
+__all__ = ["Effect", "SeenSession", "SeenSessions", "agents_of", "effect_of"]
 
 # Some 500 bytes each.
 _MOST_SESSIONS = 20_000

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from fleetlore.errors import StackError
 
-__all__ = ["KafkaMissing", "java_command", "kafka_command"]
+__all__ = ["KafkaMissing", "kafka_command"]
 
 REPOSITORY = "https://repo.maven.apache.org/maven2"
 # Lines of `group:artifact:version sha256`: the newest Kafka, its dependencies and tools, a logger, and the release that

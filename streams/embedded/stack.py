@@ -46,7 +46,7 @@ from streams.embedded.kafka import KafkaMissing, Progress, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
 from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 
-__all__ = ["SESSION_TIMEOUT_SECONDS", "Stack", "milvus_command"]
+__all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
 
 log = logging.getLogger(__name__)
 

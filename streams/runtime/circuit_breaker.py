@@ -28,6 +28,8 @@ from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from streams.runtime.dead_letters import is_lost
 from streams.stage.base import DeadLetter, Record, TopicPartition
 
+__all__ = ["Breaker"]
+
 # Broker time. A broken deployment lasts longer than a burst of junk or of retries.
 RUN_SECONDS = 120.0
 # A run of this length is suspect. Before the first good record of the stream, one lost record is enough.

@@ -38,6 +38,8 @@ from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition
 
+__all__ = ["Delivery"]
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)

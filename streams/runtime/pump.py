@@ -24,6 +24,8 @@ from fleetlore.kafka.read import committed_offsets, end_offsets, observer
 from streams.runtime.lease import Lease
 from streams.stage.base import Record, TopicPartition
 
+__all__ = ["Pump"]
+
 log = logging.getLogger(__name__)
 
 # A record takes at least one of the feed's 1,024 places, so a feed holds 16 MiB or 1,024 small records.

@@ -27,6 +27,8 @@ from sinks.producer import POSITION, BatchProducer
 from streams.stage.base import Outgoing, TopicPartition
 from streams.stage.operators import Forget
 
+__all__ = ["mend_stale"]
+
 log = logging.getLogger(__name__)
 
 # The source topic of each compacted topic. A key has the same partition in both.

@@ -15,6 +15,8 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, TopicsChanged
 from sinks.topics import TopicAdmin
 
+__all__ = ["refuse_grown", "watch_topics"]
+
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 30.0

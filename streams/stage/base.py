@@ -22,19 +22,9 @@ from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import Principals
 
 __all__ = [
-    "DeadLetter",
-    "Effects",
-    "ListedStore",
-    "Outgoing",
-    "Record",
-    "Stage",
-    "Store",
-    "TopicPartition",
-    "Values",
-    "dead_letter",
-    "split",
-    "yielding",
-]
+    "DeadLetter", "Effects", "ListedStore", "Outgoing", "Record", "Stage", "Store", "TopicPartition", "Values",
+    "dead_letter", "split", "yielding",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 

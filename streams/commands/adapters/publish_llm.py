@@ -20,6 +20,8 @@ from streams.embedded.signing import with_key
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
+__all__ = ["register"]
+
 
 def register(app: typer.Typer) -> None:
     group(app, "adapters").command("publish-llm")(publish_llm)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Publisher: TypeAlias = AdapterPublisher[AdapterManifest]
 
+__all__ = ["register"]
+
 T = TypeVar("T")
 
 Why = Annotated[str, typer.Option(help="Reason; it is published with the decision.")]

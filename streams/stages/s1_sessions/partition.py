@@ -14,6 +14,8 @@ from fleetlore.wire.incoming import Incoming
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.open_session import OpenSession
 
+__all__ = ["Key", "Partition", "Tail"]
+
 # How long a session may hold a commit back before the store is asked about it; the pause doubles each time.
 FIRST_CHECK_SECONDS = 5.0
 LONGEST_CHECK_SECONDS = 60.0

@@ -37,6 +37,8 @@ from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
 from streams.stages.s1_sessions.sanitize import clean_records
 
+__all__ = ["SessionsStage"]
+
 # A session that begins further back than this is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
 # Kafka's default limit of a batch is 1 MiB, and a long session of texts that do not compress may have six times that.
