@@ -1,9 +1,8 @@
-"""Read what a session tells of the place where it was: names that work or are rejected there, and what has what.
+"""Read what a session tells of its place: names that work or are rejected there, and what has what.
 
-Only calls of the closed world tell names (`fleetlore.calls.worlds`): statements to a database that worked, and results
-of those that ask what there is: `CREATE TABLE cars (id INT, …)`, a name with its type (`('id', 'int(11)')`), a key of
-JSON, a list of names. Values of rows are no names, nor are literals and ids. `X has Y` is read from `cars.price` with
-its alias resolved, from a statement with one owner (`FROM cars`), which has the other names, and from these results.
+Only calls of the closed world tell names (`fleetlore.calls.worlds`): statements that worked, and results of those that
+ask what there is. Values of rows are no names, nor are literals and ids. `X has Y` is read from `cars.price` with its
+alias resolved, from a statement with one owner, and from these results.
 """
 
 from __future__ import annotations

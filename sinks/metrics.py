@@ -1,10 +1,7 @@
 """List every metric of the pipeline in one typed table.
 
-The body of `Metrics` has one metric a line. The exporter, `docs/reference/metrics.md`, the Grafana dashboard and the
-alert rules are made from it or checked against it. Names follow the Prometheus conventions.
-
-Labels have bounded values only (a topic, a stage, a fixed reason). Agents, sessions or error texts as labels would
-exhaust Prometheus' memory.
+Exporter, `docs/reference/metrics.md`, dashboard and alert rules are made from it or checked against it. Labels have
+bounded values only: agents, sessions or error texts would exhaust Prometheus' memory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Look up what the fleet knows that matters to the next action: in memory, no network.
 
-At the start of a session: what the place has, what got others past the failures of the tools at hand, and the way that
-solved this very goal. Before a call: one line, if it will likely fail. After a failure: at most one way out.
-
-Advice is short, and mostly silent: more recalled memory measured worse than less (ReasoningBank, number of recalled
-items: best at one). All of it are tips (`fleetlore.advice.gate`) of the sources in `fleetlore.advice.sources`, and each
-passes the gate (`fleetlore.advice.gate`). A tip is shown once in a session, but for the names that a call fails with.
-A share of what would be shown is withheld at random (`fleetlore.stats.hashing`) and its place is left empty: it is
-compared with nothing, not with the next best.
+Advice is short, and mostly silent: more recalled memory measured worse than less (ReasoningBank: best at one item). The
+tips come from `fleetlore.advice.sources`, and each passes `fleetlore.advice.gate`. A tip is shown once in a session,
+but for the names that a call fails with. A share is withheld at random (`fleetlore.stats.hashing`) and its place is
+left empty: it is compared with nothing, not with the next best.
 """
 
 from __future__ import annotations

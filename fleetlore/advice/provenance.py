@@ -1,16 +1,10 @@
 """Remember the advice that a session was shown, and redact it where the agent quotes it.
 
-Recalled text must never become evidence. An agent that writes advice into a note, reads the note and is judged by it
-would teach the fleet its own words again; memories of language models fill up that way. So before an event leaves the
-process, recalled text in it is replaced by `MARK`, by which the stream recognises it:
-
-- Everything between the fences of advice, in any text of the event. An open fence covers its line only.
-- Whole lines that this session was shown, in goals, messages and arguments, keys included. They are found with or
-  without their label (`Then:`), in other case, wrapped, escaped or with invisible characters in them.
-
-A call that follows a remedy is not redacted, because it is the agent's own action. The ids of the advice in its event
-show that it is not independent evidence. Some advice is not recognised: advice in the agent's own words, a part of a
-line such as the command alone, encoded text (base64, hex, compressed), and text after the first 32 Ki characters.
+Recalled text must never become evidence: an agent that writes advice into a note and is judged by it would teach the
+fleet its own words again. So before an event leaves the process, `MARK` replaces everything between the fences of
+advice, and whole lines that this session was shown, in any case, wrapping or escaping. Advice in the agent's own words,
+a part of a line, encoded text, and text after the first 32 Ki characters are not recognised. A call that follows advice
+stays: the ids in its event show that it is no independent evidence.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Share code between the doors: the texts that a model reads besides its calls' answers, and sessions by name.
 
-A model reads at three moments. Before its first choice it reads a prefix of its prompt, the same in every turn:
-providers cache a prompt by its prefix, and a changed system message is paid for again with everything after it. Later
-advice follows the prefix: in place of a call that is sure to fail (`Session.hold`), and at the end of an answer.
+Before its first choice a model reads a prefix of its prompt, the same in every turn, because providers cache a prompt
+by its prefix. Later advice stands in place of a call that is sure to fail, and at the end of an answer.
 """
 
 from __future__ import annotations

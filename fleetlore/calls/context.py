@@ -1,12 +1,9 @@
 """Keep what a session has shown so far, as far as the risk of its next call depends on it.
 
-The agent keeps one for each session that is under way; the learner builds the same from the log. Whatever is kept is
-bounded, and recording a call takes time linear in texts that are cut first.
-
-From a JSON result each object's one-word fields are kept by its id (`"status": "pending"`). A call that takes the id is
-then about an order that is pending, and it comes after the calls that took the id before it. The code knows no tool and
-no field beforehand. Other agents see the values of fields (`models.calls.needs`), so fields that name a person or a
-place are left out. A result may be cut. The part before the cut is read.
+Agent and learner keep the same. Everything is bounded, and recording a call takes time linear in texts that are cut
+first. Each object of a JSON result keeps its one-word fields under its id (`"status": "pending"`): a call that takes
+the id is then about a pending order. Other agents see such values (`models.calls.needs`), so fields that name a person
+or a place are left out.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Run the command `fleetlore`.
 
-Other packages add commands through the entry-point group `fleetlore.commands`, so this package imports none of them. An
-entry point has the name of its command (`up`, or `adapters.rollback` in a group) and is a function
+Other packages add commands through the entry-point group `fleetlore.commands`. An entry point has the name of its
+command (`up`, or `adapters.rollback`) and is a function `register(app: typer.Typer) -> None`. Every start calls it, so
+it must import heavy modules inside the command.
 
-    def register(app: typer.Typer) -> None
-
-that adds the command to `app` (or to `fleetlore.cli.app.group(app, "adapters")`). Every start calls it, so it must
-import heavy modules inside the command. If an extra is not installed, the command names it when called.
-
-Exit codes: 0 done, 1 an error that is explained in one line, 2 wrong usage, 3 differences remain (`topics apply`), 130
-interrupted.
+Exit codes: 0 done, 1 an error explained in one line, 2 wrong usage, 3 differences remain, 130 interrupted.
 """
 
 from __future__ import annotations

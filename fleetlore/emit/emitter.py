@@ -1,12 +1,9 @@
 """Send an agent's events to the broker without making the agent wait.
 
-`emit` encodes an event on any thread and adds it to a bounded buffer. Background tasks mask secrets and send it. A
-Kafka record holds up to 64 events of one *partition*, because stream processors pay per record. The partition is
-murmur2 of the session id, Kafka's default, so a session stays in order. A partition has one batch in flight, so a retry
-cannot overtake later events.
-
-While the broker is down or slow the buffer fills. A full buffer refuses events and counts them. Delivery is at least
-once, and event ids make duplicates harmless.
+`emit` adds an event to a bounded buffer on any thread. Background tasks mask secrets and send it. A record holds up to
+64 events of one *partition* (murmur2 of the session id), because stream processors pay per record. A partition has one
+batch in flight, so a retry cannot overtake later events. A full buffer refuses events and counts them. Delivery is at
+least once, and event ids make duplicates harmless.
 """
 
 from __future__ import annotations

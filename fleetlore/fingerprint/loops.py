@@ -1,15 +1,10 @@
 """Detect that a session goes in circles, from its calls and their results, at the agent and from the log alike.
 
-repeat   the same call gave the same result again and again, other calls between or not: A A A, A A x A A y
-cycle    several calls in turn with the same results: A B A B A B, A B C A B C
-retry    the same failure again and again, though the call was changed a little each time
+repeat: the same call gave the same result again and again, with others between or not (A A A, A A x A A y). cycle:
+several calls in turn with the same results (A B A B). retry: the same failure again, though the call changed a little.
 
-Calls are compared with their results, so that polling with progress (the same call, another result) is no loop. Calls
-without a result are no loop either, because a scratch pad repeats without being stuck. Arguments are compared whole and
-unchanged: one more blank makes another command. Parts of results that change in every call are masked: times,
-durations, addresses, ids.
-
-A loop is a pattern of the fleet too (`LoopPattern`): the stream counts which calls looped in which sessions.
+The same call with another result is polling, and a call without a result may be a scratch pad: neither is a loop. Parts
+of results that change in every call are masked. A loop is a pattern of the fleet too (`LoopPattern`).
 """
 
 from __future__ import annotations

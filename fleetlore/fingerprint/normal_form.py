@@ -1,18 +1,11 @@
 """Put the class and the text of an error together in one form, whatever framework handed it over.
 
-The same exception arrives as a type with its text, as a type of the framework (`ToolError`) with the class in front of
-the text, as a `repr`, in a sentence of the framework, or as a traceback. Its form is the class without its package, and
-the template of the line that says what went wrong, without that class. Codes (HTTP status, errno, exit) stay in it,
-except those in front of a sentence of four words or more.
-
-The template is that line with the parts that differ from one instance to the next masked as `<*>`. Two texts shall have
-one template if one piece of advice would serve both. So instances are masked: paths, files, hosts, users, branches,
-ids, addresses, times, sizes, values. A rule finds them by their form or by their position (`pathspec '…'`, `…: No such
-file or directory`). Names that advice would give are kept: commands, packages, modules, functions, options, tables,
-columns, keys. Codes are kept too. The rules are in `fleetlore.fingerprint.template_rules` and `noise_rules`.
-
-Everything is masked alike, because the same place holds a number here and a word there: `got 3`, `got []`; `host
-10.0.0.7`, `host build-7`. Measured against labels by `python -m benchmarks patterns`.
+The same exception arrives as a type with its text, as a type of the framework with the class in front of the text, as a
+`repr`, in a sentence, or as a traceback. Its form is the class without its package, and the template of the line that
+says what went wrong. The template masks as `<*>` what differs from one instance to the next: paths, hosts, users, ids,
+times, sizes, values. Names that advice would give are kept: commands, packages, functions, options, tables, keys, and
+codes. Two texts shall have one template if one piece of advice would serve both. The rules are in
+`fleetlore.fingerprint.template_rules` and `noise_rules`; `python -m benchmarks patterns` measures them against labels.
 """
 
 from __future__ import annotations

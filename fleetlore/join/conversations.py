@@ -1,8 +1,7 @@
 """Keep a session for each conversation with a model that passes by, and record each of its calls once.
 
-A conversation is known by the name that its client gives it; else by what it goes on from: the ids of its calls, or
-the response before. A request without either begins one, unless one with the same beginning waits for its second
-turn: so sub-agents, and runs of the same prompt side by side, are told apart by what their models call.
+A conversation is known by the name that its client gives it, or by what it goes on from: the ids of its calls, or the
+response before. A request without either begins one, unless one with the same beginning waits for its second turn.
 """
 
 from __future__ import annotations

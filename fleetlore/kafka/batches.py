@@ -1,12 +1,9 @@
 """Read the batches of a fetch and skip what cannot be decoded.
 
-After an error of its parser or codec, aiokafka fetches the same batch again for ever. So one bad header name would stop
-every reader of its partition. A `Consumer` returns an `Unreadable` in place of such a record, or of a whole batch that
-cannot be unpacked.
-
-Limits count unpacked bytes: a few kB on the wire can unpack to gigabytes. Two errors do not blame the record. A batch
-with a bad checksum is fetched again, because it may have been damaged on the way. A codec without its package is an
-error of this process, and no record is skipped.
+After an error of its parser or codec, aiokafka fetches the same batch again for ever. So a `Consumer` returns an
+`Unreadable` in place of such a record or batch. Limits count unpacked bytes. A batch with a bad checksum is fetched
+again, because it may have been damaged on the way. A codec without its package is an error of this process, and no
+record is skipped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Find and mask personal data by its form: e-mail, phone, card, IBAN, national id, IP address.
 
-It needs the extra `[personal]`, which workers have. Check digits are verified: cards by issuer and Luhn, IBANs and
-national ids (Brazil, France, Italy, Spain, United States) by `python-stdnum`, phones by `phonenumbers`. Only public IP
-addresses count. A preceding word can mark a number as an order or version, which is ignored, or as a phone number.
-Names of persons have no form and are not found.
+It needs the extra `[personal]`. Check digits are verified. Only public IP addresses count. A preceding word can mark a
+number as an order or version, which is ignored, or as a phone number. Names of persons have no form and are not found.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Find which texts contain any of a few dozen short strings, in one pass with numpy.
+"""Find which texts contain any of a few dozen short strings, in one pass with numpy; and secrets in disguise.
 
 Fifty `needle in text` tests cost about 15 ns a byte; this costs 2. It is Teddy (Hyperscan, Wang et al., NSDI 2019) on
-pairs of bytes. A table gives, for each pair, the buckets of needles whose last four bytes can have it as first or
-second half. A candidate is a first half followed by a second half of the same bucket. Candidates are then compared with
-the needles. Disguised secrets need needles of their own: with invisible characters inside, in base64, or repeated.
+pairs of bytes: a table gives, for each pair, the buckets of needles whose last four bytes can have it as first or
+second half. Candidates are then compared with the needles.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Pair calls with their results, where ids are unique and where they are empty, missing or repeated.
 
-A unique id decides. Calls of one turn that share an id, or have none, are answered in the order in which they were
-made. A result that names its tool answers the first call of that tool. A turn ends when a person speaks, and when a
-call follows a result.
+A unique id decides. Other calls of one turn are answered in order, or by the tool that a result names. A turn ends when
+a person speaks, and when a call follows a result.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Say whether a call could do harm: one table of words, the safety rules, and addresses.
 
-The table adds caution and decides nothing alone: what it holds waits for three principals instead of a quorum. A call
-is judged as it was made, since a mask may hide what is dangerous (`chmod <number>`, the host of a download), and with
-its verb and object together: to pay another is to pay.
+What it holds waits for three principals instead of a quorum. A call is judged as it was made, since a mask may hide
+what is dangerous, and with its verb and object together: to pay another is to pay.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Warn of a call that would destroy or leak something: a corrective rule to read first; the call is never blocked.
 
-Typed rules look at one argument at a time, by what it is: shell, SQL or Python. Those for a shell look at what is done
-to which argument, and not at text. Each has a severity and a principle. Nothing is learned of them, so nobody can
-silence one.
+Typed rules look at one argument at a time, as shell, SQL or Python. Each has a severity and a principle. Nothing is
+learned of them, so nobody can silence one.
 """
 
 from __future__ import annotations

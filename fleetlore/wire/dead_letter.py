@@ -1,11 +1,7 @@
-"""Define dead letters: the untouched bytes of what could not be processed, with headers that say where it lay and why
-it is here.
+"""Define dead letters: the untouched bytes of what could not be processed, with headers that say whence and why.
 
-Written by the pipeline and read by `fleetlore dead-letters`; both sides are in this file, so that they agree. A letter
-has the key of the record it came from. If it is that whole record and not one event out of several, it has its headers
-as well, so that sending it back gives the same record again.
-
-A letter is never changed. That it was sent back is said by a second record on the same partition, a mark.
+A letter has the key of the record it came from. If it is that whole record, it has its headers as well, so that sending
+it back gives the same record. A letter is never changed: a second record, a mark, says that it was sent back.
 """
 
 from __future__ import annotations

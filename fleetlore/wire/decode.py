@@ -1,11 +1,9 @@
 """Decode untrusted bytes: those that cannot be read raise msgspec.DecodeError, a ValueError.
 
-msgspec itself also raises RecursionError for values that are nested too deep, and UnicodeDecodeError for bytes that are
-no UTF-8. A follower of a topic that expects neither would meet the same record again after every restart.
-
-Our own records are read by `json_reader`. JSON that other makers wrote is read by `read_json`, which loses nothing.
-`rewritten` changes such a text in a few places and passes on all other bytes as they came: decoding and encoding again
-would change integers beyond 64 bits, half surrogate pairs, NaN and how floats are written.
+msgspec itself also raises RecursionError and UnicodeDecodeError, and a follower that expects neither would meet the
+same record after every restart. `json_reader` reads our own records, and `read_json` those of others without loss.
+`rewritten` changes such a text in a few places and passes on all other bytes as they came: encoding again would change
+integers beyond 64 bits, half surrogate pairs, NaN and how floats are written.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Learn by which calls sessions look up the names and ids that they lack, after a call failed.
 
-A look-up is a call that worked, right after a failure or as the first of its session. Its result held names or ids,
-unseen so far, that a later call held, or it listed a schema (`models.place_names.shows_schema`). A word or literal
-belongs to the call, and not to the session, if enough look-ups of the tool hold it and their sessions had mostly not
-been shown it. `SHOW`, `COLUMNS` and `FROM` belong to the call, a table does not. In arguments that are no free text the
-names belong to the call and the values to the session. The code knows no tool and no command beforehand. A look-up is
-shown whole: a part of one means something else, and may well run.
+A look-up is a call that worked, right after a failure or as the first of its session, and whose result held names or
+ids, unseen so far, that a later call held, or listed a schema. A word belongs to the call, and not to the session, if
+enough look-ups hold it and their sessions had mostly not been shown it: `SHOW` and `FROM` belong to the call, a table
+does not. The code knows no tool beforehand. A look-up is shown whole: a part of one means something else.
 """
 
 from __future__ import annotations

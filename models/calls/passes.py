@@ -1,9 +1,8 @@
 """Learn the window of sessions in slices: the newest at once, and the whole window in a second pass.
 
-A pass learns sessions in the order of the window and only goes on. It cannot take a late session, nor let one go that
-left the window. So the pass that serves may differ from the window, and then a second pass learns the window from
-nothing, with most of each slice, until it takes the first one's place. A version is a function of the set of sessions
-that its pass learned, however they were sliced.
+A pass learns sessions in order and only goes on: it cannot take a late session, nor let one go. So a second pass learns
+the window from nothing, with most of each slice, until it takes the first one's place. A version is a function of the
+set of sessions that its pass learned, however they were sliced.
 """
 
 from __future__ import annotations

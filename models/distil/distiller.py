@@ -1,16 +1,10 @@
 """Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
-recovery    A call failed, and worked once it was changed, or once another call had been made
-            (`models.distil.recovery`). A name that was looked up after an error had rejected another is one too
-            (`_looked_up`).
-strategy    The calls that solved a task. They become an item once several agents solved it by the very same calls
-            (`models.memory.candidate`). A failed session contributes no strategy: if an error explains the failure, a
-            recovery covers it, and otherwise only the calls of successful sessions would help.
-
-Whole calls are compared, and none that was cut. Other agents read them without literals
-(`fleetlore.fingerprint.literals`). Transient errors teach nothing. Neither do errors that say only that the call failed
-(`models.cases.telling`), nor a success whose last call failed. The module is pure and deterministic. An item's id is
-made of its content, so contributions of many sessions meet in one item in any order (`models.memory.item_state`).
+A `recovery` is a call that failed and worked once it was changed (`models.distil.recovery`), or a name that was looked
+up after an error had rejected another (`_looked_up`). A `strategy` is the calls that solved a task; it becomes an item
+once several agents solved it by the very same calls. Whole calls are compared, and other agents read them without
+literals. Transient errors and those that only say that the call failed teach nothing. Pure and deterministic: an item's
+id is made of its content, so contributions of many sessions meet in one item in any order.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Ask a model behind an OpenAI-compatible endpoint for one JSON object, within a budget, never the same twice.
 
-The `openai` client does the transport: timeouts, retries with backoff and jitter, `Retry-After`. The answer's format is
-asked for as a JSON schema; an endpoint that refuses it (400 or 422) is asked for a JSON object, and then for text,
-since the prompt states the format as well. The caller checks the answer in every case.
-
-Answers, and the tokens they cost, lie in one SQLite file. An answer is kept under the hash of all that it depends on,
-so a restart or a replay asks nothing twice. The tokens spent today survive a crash too. Several processes of a machine
-may share the file. Where the disk is full, an answer is used and asked for again later, and the tokens count in this
-process alone.
+The `openai` client does the transport. The answer's format is asked for as a JSON schema; an endpoint that refuses it
+(400 or 422) is asked for a JSON object, and then for text. The caller checks the answer in every case. Answers, and the
+tokens they cost, lie in one SQLite file under the hash of all that an answer depends on, so a restart or a replay asks
+nothing twice. Where the disk is full, an answer is used and asked for again later.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Judge with a model, the last judge of the chain: it is asked when all others abstain.
 
-The rubric (completeness, grounding, right target) is that of ReasoningBank's stricter judge (April 2026). Unlike there,
-an unsure answer is no verdict, and an answer that contradicts itself is unsure.
-
-A model reads a session as data between two marks, one JSON object a line. JSON keeps a text on its line, so nothing
-that an agent or a tool wrote can end the recording or look like a step. The marks hold a hash of the content, which
-cannot be forged from within.
+The rubric (completeness, grounding, right target) is that of ReasoningBank's stricter judge (April 2026). An unsure
+answer is no verdict, and an answer that contradicts itself is unsure. The session is data between two marks, one JSON
+object a line, so nothing in it can end the recording or look like a step. The marks hold a hash of the content.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """Remove end users' identities from what becomes lore: no item quotes one.
 
-An identity is found in three ways, in the texts of the session that teaches:
-
-by form     e-mail, phone (international form), card, IBAN, national id, public IP address
-            (`fleetlore.redact.personal`)
-by name     the value of an argument or field that is called `email`, `last_name`, `user_id`, `zip`, …
-by company  in a record that holds such a field, whatever is written like an identifier: it is that person's
-
-Each is replaced wherever the session's contributions quote it, by what it is called. A name that stands in free text
-alone, and in no field, is not recognised.
+An identity is found by form (e-mail, phone, card, IBAN, national id, public IP address: `fleetlore.redact.personal`),
+by name (the value of a field called `email`, `last_name`, `user_id`, `zip`, …), or by company (an identifier in a
+record that holds such a field). It is replaced by what it is called, wherever the session's contributions quote it. A
+name that stands in free text alone, and in no field, is not recognised.
 """
 
 from __future__ import annotations

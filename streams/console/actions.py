@@ -1,10 +1,8 @@
-"""Decide who may see the page, and carry out decisions made on it: hide lore, distrust an agent, choose a version.
+"""Decide who may see the page, and carry out decisions made on it, each as the command of the same name.
 
-On loopback, every local user may see it and act. Elsewhere the page requires a token once and keeps it in a cookie. An
-action must also come from the page itself, so that another page in the same browser cannot send it.
-
-Each is the command of the same name (`fleetlore revoke`, `fleetlore distrust`, `fleetlore adapters
-rollback|pin|unpin|revoke`). The author and the reason go to the fleet's log and to this process' log.
+On loopback, every local user may. Elsewhere the page requires a token once and keeps it in a cookie. An action must
+also come from the page itself, so that another page in the same browser cannot send it. Author and reason go to the
+fleet's log.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """Run Milvus Lite so that it keeps acknowledged rows, compacts on request and flushes searched collections.
 
-`correct` makes four corrections to Milvus Lite 3.2.2:
-
-- After a failed flush or log write (a full disk), acknowledged rows are no longer in memory and the next flush deletes
-  the log that holds them. Here the process ends, and the next start replays the log.
-- Ten threads serve an engine for one writer: two writes may share sequence numbers or tear the log, and two requests
-  may open a collection twice. Here requests run one by one.
-- A read during a flush may miss a row that moves from memory to a file. Here the read is repeated.
-- Compaction requests are ignored, so deleted rows stay in a small store's files for months. Here compaction rewrites a
-  collection's files, one partition at a time in memory.
+`correct` makes four corrections to Milvus Lite 3.2.2. After a failed flush or log write (a full disk) the process ends,
+because the next flush would delete acknowledged rows; the next start replays the log. Requests run one by one, because
+two writes may share sequence numbers. A read during a flush is repeated, because it may miss a moving row. Compaction
+requests rewrite a collection's files, one partition at a time; they were ignored.
 """
 
 from __future__ import annotations

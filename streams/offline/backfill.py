@@ -1,17 +1,10 @@
 """Process all events again with today's code into new collections, which then go live.
 
-A backfill reads with its own group and passes values between stages in memory (`streams.offline.memory_pipeline`), so
-live offsets and topics are untouched. The switch loses no event and gives each row a single writer:
-
-1. The version catches up with `events` and with the decisions of operators. Its position is committed, and the backfill
-writes to it no more.
-2. The aliases move. A live worker follows with its first batch after `RESOLVE_SECONDS` and drops its cached states.
-Batches that started earlier still write to the old collections.
-3. So the events since step 1 may be in the old collections only. The first stage processes them again and sends its
-values to the live workers' topics. Repeated values change nothing.
-4. The compacted topics are updated from the new collections.
-
-After an interruption, the same command completes the rest.
+A backfill has its own group and passes values between stages in memory, so live offsets and topics are untouched. The
+switch loses no event and gives each row a single writer: (1) The version catches up with `events` and decisions, and
+its position is committed. (2) The aliases move; live workers follow within `RESOLVE_SECONDS` and a batch. (3) Events
+since step 1 may be in the old collections only, so the first stage processes them again. (4) The compacted topics are
+updated from the new collections. After an interruption, the same command completes the rest.
 """
 
 from __future__ import annotations

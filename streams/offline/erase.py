@@ -1,14 +1,10 @@
 """Erase what a session, an agent, a user or a tenant has left, step by step, while the fleet goes on.
 
-1. The erasure is written to the topic `erasures`: every stage drops the erased events from then on, a backfill too.
-2. The owner of each state that knows an erased session is asked to forget it (`streams.offline.operator_word`), until
-   no state knows one. Agents receive this like any change of lore.
-3. The rows of judgments are deleted, and those of states in which nothing is left. Milvus is asked to compact.
-4. The same is done in the collection versions that are not live: a backfill fills one, or a switch has left one.
-5. Adapter versions that have learned of it are revoked and deleted. The trainer learns new ones without it.
-
-Records in the log itself age out, and the report says when. To continue a run that was stopped, run the same command
-again.
+(1) The topic `erasures` makes every stage drop the erased events, in a backfill too. (2) The owners of states forget
+the sessions (`streams.offline.operator_word`). (3) Rows of judgments and of empty states are deleted, and Milvus
+compacts. (4) The same is done in collection versions that are not live. (5) Adapter versions that have learned of it
+are revoked and deleted. Records on the log age out, and the report says when. Run the command again to continue a
+stopped run.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Find records that a former owner wrote over its successor's, and request them again.
 
-A worker that loses its network keeps writing into its sockets. Minutes later, after the rebalance, the broker receives
-those bytes, which no lease and no client deadline can stop. So each record of a compacted topic carries the position up
-to which its writer had read the source topic (`POSITION`). Positions only grow within a partition, except during an
-owner's first seconds. A record behind an earlier position may be stale, so its key is sent to the source topic and the
-owner publishes it again. Such a request lies behind all earlier positions, so requests end.
-
-The position is an offset: group generations can restart, and the embedded broker has no transactions.
+A worker that loses its network keeps writing into its sockets. Minutes later the broker receives those bytes, which no
+lease and no client deadline can stop. So each record of a compacted topic carries the position up to which its writer
+had read the source topic (`POSITION`). A record behind an earlier position may be stale, so its key is sent to the
+source topic and the owner publishes it again. Such a request lies behind all earlier positions, so requests end. The
+position is an offset: group generations can restart, and the embedded broker has no transactions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Forward streamable HTTP to an MCP server elsewhere, and record and advise the calls of its tools.
 
-Headers pass through both ways, so the client's own authorisation does. An answer comes in the HTTP exchange of its
-request. A session of the fleet is as long as one of the server's (`Mcp-Session-Id`), which the protocol has no more
-since 2026-07-28; else it is a peer's, and ends when that is silent.
+Headers pass both ways, and so does the client's own authorisation. A session is as long as one of the server's
+(`Mcp-Session-Id`), which the protocol has no more since 2026-07-28; otherwise it is a peer's, and ends when that is
+silent.
 """
 
 from __future__ import annotations

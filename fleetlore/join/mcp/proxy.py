@@ -1,10 +1,8 @@
 """Run between an MCP client and any MCP server, record the calls of the server's tools and add advice to answers.
 
-Over stdio the server is a child process; over streamable HTTP it is an address (`fleetlore.join.mcp.http_proxy`).
-
-Only four messages change. The instructions of the server get the fleet's advice on the task, and the descriptions of
-its tools get advice on each tool. A call that is sure to fail is answered here, once. An answer that reports a failed
-call gets the way by which others got past such a failure.
+Over stdio the server is a child process; over streamable HTTP it is an address. Only four messages change: the server's
+instructions, the descriptions of its tools, a call that is sure to fail (answered here, once), and the answer to a
+failed call.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
 """Assemble sessions from events, and hand on observations and trajectories (stage 1).
 
-Observations go out with every batch, and an open session as soon as it got past a failure, so other agents need not
-wait for a session's end. No state is kept outside. The commit of a partition never passes the first event of an open
-session, so after a crash every open session is read again from the log, whole. Event time and the distance in the log
-bound how much a restart reads again.
+Observations go out with every batch, and an open session as soon as it got past a failure. No state is kept outside:
+the commit of a partition never passes the first event of an open session, so a restart reads every open session again.
+Event time and the distance in the log bound how much that is.
 
 Three things depend on the clock, and none changes the final result. A session whose end overtook other events waits a
 while for them. A tail waits a minute at least for the judgment of its session. If a session holds the commit back for
-seconds, the store is asked whether it was redelivered. The end of such a session is before the commit and does not come
-again, but its judgment says up to which event the session is known.
+seconds, the store is asked whether it was redelivered.
 
 Late events have the same effect whether this worker remembers the session or reads it from the store. A session that
-was closed for its silence goes on, and events after an end are dead letters (`after_end`). Only a failure that both
-follows its session's end and overtakes it stays counted in its pattern.
+was closed for its silence goes on, and events after an end are dead letters (`after_end`).
 """
 
 from __future__ import annotations
