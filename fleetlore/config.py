@@ -17,7 +17,7 @@ from typing import Any
 
 from fleetlore.cluster import Cluster
 from fleetlore.errors import ConfigError
-from fleetlore.stack_folder import StackFolder
+from fleetlore.stack_folder import ADAPTERS, SIGNING_KEY, StackFolder
 
 __all__ = ["DEFAULT_TENANT", "HALF_LIFE_SECONDS", "Settings", "check_tenant", "embedded_environ"]
 
@@ -299,6 +299,15 @@ class Settings:
 
     def with_(self, **changes: Any) -> Settings:
         return replace(self, **changes)
+
+    def with_key(self, data: Path | None) -> Settings:
+        """Return settings that sign with the key of the stack in `data`. Without a folder, return them unchanged."""
+        if data is None:
+            return self
+        return self.with_(
+            signing_key=self.signing_key or str(data / SIGNING_KEY),
+            adapters_dir=self.adapters_dir or str(data / ADAPTERS),
+        )
 
 
 def _is_within(value: float, interval: str) -> bool:

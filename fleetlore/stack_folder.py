@@ -11,10 +11,12 @@ import orjson
 
 from fleetlore.errors import ConfigError
 
-__all__ = ["LOCK_FILE", "STACK_FILE", "StackFolder"]
+__all__ = ["ADAPTERS", "LOCK_FILE", "SIGNING_KEY", "STACK_FILE", "StackFolder"]
 
 STACK_FILE = "stack.json"
 LOCK_FILE = "stack.lock"
+SIGNING_KEY = Path("keys", "adapter_ed25519")
+ADAPTERS = Path("adapters")
 
 
 @dataclass(frozen=True, slots=True)

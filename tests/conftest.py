@@ -27,7 +27,7 @@ from fleetlore.errors import StackError
 from fleetlore.store.connection import connect
 from fleetlore.wire.topics import topic
 from streams.embedded import broker as embedded
-from streams.embedded.kafka import java_command
+from streams.embedded.broker import java_command
 from tests.cluster.kafka_cluster import KafkaBroker, KafkaCluster
 from tests.doubles.mock_cluster import MockCluster
 

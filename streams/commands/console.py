@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from fleetlore.cli.options import Stack, Tenant, command
-from streams.embedded.signing import with_key
 
 DEFAULT_PORT = 7070
 
@@ -36,7 +35,7 @@ def console(
 
     It runs until Ctrl-C.
     """
-    settings = with_key(stack.settings, stack.data)
+    settings = stack.settings.with_key(stack.data)
     from fleetlore.http_server import listen, serve_http
     from fleetlore.loopback import is_loopback
     from streams.console.actions import Actions

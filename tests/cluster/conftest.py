@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleetlore.config import Settings
-from streams.embedded.kafka import KafkaMissing, java_command
+from streams.embedded.broker import KafkaMissing, java_command
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.secured import Secured, secured_cluster
 from tests.streams.conftest import end, guarded, reference, start_worker, wait_ready, worker_environ

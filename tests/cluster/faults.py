@@ -18,8 +18,7 @@ from fleetlore.config import Settings
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
-from streams.embedded.broker import free_port
-from streams.embedded.kafka import RELEASE
+from streams.embedded.broker import RELEASE, free_port
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import BEFORE, KafkaBroker, KafkaCluster
 

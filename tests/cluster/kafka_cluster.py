@@ -17,8 +17,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from fleetlore.config import Settings
-from streams.embedded.broker import free_port
-from streams.embedded.kafka import CLUSTER_ID, RELEASE, java_command
+from streams.embedded.broker import CLUSTER_ID, RELEASE, free_port, java_command
 
 # The release that brokers are upgraded from.
 BEFORE = "4.0.1"

@@ -26,8 +26,7 @@ from streams.runtime.dead_letters import record_of
 from streams.runtime.worker import run_worker
 from streams.stage.base import DeadLetter, Effects, Record
 from streams.stage.operators import Distrusted
-from streams.stages.feedback import FeedbackStage
-from streams.stages.pipeline import pipeline
+from streams.stages.pipeline import FeedbackStage, pipeline
 from streams.stages.s1_sessions.parse import read_events
 from tests.streams.log_pipeline import BASE_TIME, Story
 

@@ -24,7 +24,7 @@ from sinks.producer import POSITION, BatchProducer
 from streams.runtime.stale_records import StaleRecords
 from streams.stage import base
 from streams.stage.base import Effects, Outgoing, Record, Values
-from streams.stages.feedback import FeedbackStage
+from streams.stages.pipeline import FeedbackStage
 from streams.stages.s1_sessions import parse, sanitize
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import read_events

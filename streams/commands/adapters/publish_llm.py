@@ -15,7 +15,6 @@ from fleetlore.cli.options import Asked, command, group
 from fleetlore.cli.output import ask, print_json
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from streams.embedded.signing import with_key
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import LanguageModelManifest
@@ -54,7 +53,7 @@ def publish_llm(
     """
     metrics = read_gate(gate)
     sessions, agents = ((), 0) if dataset is None else _learned_from(dataset)
-    settings = with_key(asked.settings, asked.data)
+    settings = asked.settings.with_key(asked.data)
     from fleetlore.lora.adapter import base_of, pack, read_lora
     from fleetlore.wire.adapter_manifest import LanguageModelManifest
 

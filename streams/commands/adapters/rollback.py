@@ -15,7 +15,6 @@ from fleetlore.cli.options import Adapter, AdapterName, Asked, Version, command,
 from fleetlore.cli.output import ask, print_json
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS
-from streams.embedded.signing import with_key
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
@@ -125,7 +124,7 @@ def _tell(adapter: str, pointer: AdapterPointer | None, asked: Asked) -> None:
 async def _with(asked: Asked, adapter: str | None, act: Callable[[list[Publisher]], Awaitable[T]]) -> T:
     from sinks.adapter_publisher import AdapterPublisher
 
-    settings = with_key(asked.settings, asked.data)
+    settings = asked.settings.with_key(asked.data)
     async with AsyncExitStack() as stack:
         return await act(
             [

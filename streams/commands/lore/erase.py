@@ -11,7 +11,6 @@ import typer
 from fleetlore.cli.options import Json, Stack, command
 from fleetlore.cli.output import ask, confirm, moment, print_json, print_table, safe
 from fleetlore.config import DEFAULT_TENANT, check_tenant
-from streams.embedded.signing import with_key
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +48,7 @@ def erase(
     """
     everything = tenant is not None and not (session or agent or user)
     name = check_tenant(tenant or DEFAULT_TENANT)
-    settings = with_key(stack.settings, stack.data)
+    settings = stack.settings.with_key(stack.data)
     from fleetlore.adapters.signatures import load_signing_key
     from streams.offline.erase import erase as run
     from streams.offline.erase_search import Wanted

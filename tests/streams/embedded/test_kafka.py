@@ -31,7 +31,7 @@ from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
-from streams.embedded import kafka
+from streams.embedded import broker as kafka
 from streams.embedded.broker import free_port
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
