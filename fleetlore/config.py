@@ -23,8 +23,8 @@ __all__ = ["DEFAULT_TENANT", "HALF_LIFE_SECONDS", "Settings", "check_tenant", "e
 
 log = logging.getLogger(__name__)
 
-# Event time after which an item that nothing backs any more counts for half.
 _HOLDS = ("off", "sure", "always")
+# Event time after which an item that nothing backs any more counts for half.
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
 _KAFKA = "kafka_"
@@ -225,15 +225,9 @@ class Settings:
     def from_env(
         cls, environ: Mapping[str, str] | None = None, *, unknown_refused: bool = True, **overrides: Any
     ) -> Settings:
-        """Settings from `FLEETLORE_*`, then `overrides` that are not None.
-
-        Args:
-            unknown_refused: whether a variable that is no setting is an error, since a setting that is silently not
-                applied is worse. An agent logs it instead: its work must not end for it.
-
-        Raises:
-            ConfigError: a value is malformed, a file with a secret cannot be read, or a variable is misspelt.
-        """
+        """Settings from `FLEETLORE_*`, then `overrides` that are not None. `unknown_refused`: False only logs a
+        variable that is no setting, because an agent's work must not end for it. Raises ConfigError: a value is
+        malformed, a file with a secret cannot be read, or a variable is misspelt."""
         environ = os.environ if environ is None else environ
         known = {f.name: f for f in fields(cls)}
         values: dict[str, Any] = {}
@@ -260,15 +254,9 @@ class Settings:
     def from_data_dir(
         cls, data: str | Path, *, unknown_refused: bool = True, must_run: bool = True, **overrides: Any
     ) -> Settings:
-        """Settings of the embedded stack that runs on a folder; see `from_env`.
-
-        Args:
-            must_run: whether a stack that is away is an error. An agent waits for it instead, and looks again before
-                each connection: the addresses and the key are those of the environment until then.
-
-        Raises:
-            ConfigError: there is no such folder, or no stack runs on it.
-        """
+        """Settings of the embedded stack that runs on a folder; see `from_env`. `must_run`: False for an agent, which
+        waits for a stack that is away, with the addresses of the environment until then. Raises ConfigError: there is
+        no such folder, or no stack runs on it."""
         stack: dict[str, Any] = {}
         folder = StackFolder(Path(data))
         try:
