@@ -135,7 +135,7 @@ class Settings:
         "(0, inf)",
     )
     llm_url: str = _setting(
-        "", "base URL of an OpenAI-compatible endpoint that judges the rest and distils; empty: none"
+        "", "base URL of an OpenAI-compatible endpoint that judges what no other judge can, and teaches; empty: none"
     )
     llm_model: str = _setting("", "model to ask there")
     llm_key: str = _setting("", "its API key", secret=True)

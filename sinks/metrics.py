@@ -225,7 +225,7 @@ class Metrics:
         "lore",
         "Questions to the language model by how they ended: ok, cached, malformed, budget, timeout, refused or failed; "
         "and unkept, besides, for answers that could not be written, as on a full disk. Worry when most are anything "
-        "but ok or cached: the model judges nothing.",
+        "but ok or cached: the model judges and teaches nothing.",
         "result",
     )
     llm_tokens = _counter(

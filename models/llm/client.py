@@ -32,8 +32,7 @@ _BUSY_SECONDS = 5.0
 _DAY_SECONDS = 86_400.0
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ages (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS answered (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, answer TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS spent (day INTEGER PRIMARY KEY, tokens INTEGER NOT NULL);
 """
 
@@ -45,23 +44,21 @@ Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`),
 
 
 class Answers:
-    """Answers by key and tokens by day (UTC). `most`: answers that are kept. `trim_every`: a count costs a scan.
-    `unkept`: called for each answer that could not be written. Raises ConfigError: the file cannot be opened."""
+    """Answers by key and tokens by day (UTC). `most`: answers that are kept, the newest.
+    `unkept`: called for each answer that could not be written. Raises
+    ConfigError: the file cannot be opened, or has another format."""
 
     def __init__(
         self,
         path: str | Path,
         *,
         most: int = 200_000,
-        trim_every: int = 1_000,
         unkept: Callable[[], None] = lambda: None,
     ) -> None:
-        self._most, self._trim_every = most, trim_every
-        self._unkept = unkept
+        self._most, self._unkept = most, unkept
         self._failing = False
         self._unwritten: Counter[int] = Counter()  # tokens by day
         self._path = path if str(path) == ":memory:" else Path(path).expanduser()
-        self._added = 0
         try:
             if isinstance(self._path, Path):
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -79,17 +76,15 @@ class Answers:
             raise ConfigError(f"the model's answers cannot be kept in {self._path}: {error}") from None
 
     def get(self, key: str) -> str | None:
-        answer: str | None = self._first("SELECT answer FROM answers WHERE key = ?", (key,))
+        answer: str | None = self._first("SELECT answer FROM answered WHERE key = ?", (key,))
         return answer
 
     def put(self, key: str, answer: str) -> str:
         """Keep an answer; returns the kept one: of two asked for at the same time, the first."""
         try:
-            if self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, answer)).rowcount:
-                self._db.execute("INSERT INTO ages (key) VALUES (?)", (key,))
-            self._added += 1
-            if self._added % self._trim_every == 0:
-                self._trim()
+            added = self._db.execute("INSERT OR IGNORE INTO answered (key, answer) VALUES (?, ?)", (key, answer))
+            if added.rowcount:
+                self._db.execute("DELETE FROM answered WHERE number <= ?", ((added.lastrowid or 0) - self._most,))
             self._failing = False
         except sqlite3.Error as error:
             self._fail(error)
@@ -128,17 +123,22 @@ class Answers:
             log.error("the model's answers cannot be kept in %s: %s; going on without", self._path, error)
         self._failing = True
 
-    def _trim(self) -> None:
-        (newest,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM ages").fetchone()
-        old = newest - self._most
-        self._db.execute("DELETE FROM answers WHERE key IN (SELECT key FROM ages WHERE number <= ?)", (old,))
-        self._db.execute("DELETE FROM ages WHERE number <= ?", (old,))
-
 
 class Client:
-    """One model at one endpoint, asked with one prompt: a versioned file of `models/llm/prompts`. `observe`: called
-    with the result of each question. `version`: the model and the prompt, on which an answer depends. Raises
-    ConfigError, ModelUnavailable."""
+    """One model at one endpoint, asked with one prompt: a versioned file of `models/llm/prompts`.
+
+    Args:
+        prompt: name of its file.
+        schema: of the answer.
+        observe: called with the result of each question.
+
+    Attributes:
+        version: the model and the prompt (its name and the hash of its text), on which an answer depends.
+
+    Raises:
+        ConfigError: the settings name no model.
+        ModelUnavailable: the extra `[llm]` is not installed.
+    """
 
     def __init__(
         self,

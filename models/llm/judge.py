@@ -39,12 +39,18 @@ _PROBABILITY: Final = 0.75
 
 
 class LlmJudge:
-    """Asks the model that the settings name. `observe`: called with the result of each question (see `Client.ask`), and
-    with `unkept` for an answer that could not be written. Raises ConfigError, ModelUnavailable."""
+    """Asks the model that the settings name, with the prompt `judge-1`.
 
-    def __init__(self, settings: Settings, observe: Observe = lambda result, tokens: None) -> None:
-        self._answers = Answers(settings.llm_answers, unkept=lambda: observe("unkept", 0))
-        self._client = Client(settings, self._answers, "judge-1", SCHEMA, observe)
+    Args:
+        observe: called with the result of each question (see `Client.ask`).
+
+    Raises:
+        ConfigError: the settings name no model.
+        ModelUnavailable: the extra `[llm]` is not installed.
+    """
+
+    def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
+        self._client = Client(settings, answers, "judge-1", SCHEMA, observe)
         self._audit_share = settings.llm_audit_share
         self.version = f"llm/{self._client.version}"
 
@@ -67,7 +73,6 @@ class LlmJudge:
 
     async def close(self) -> None:
         await self._client.close()
-        self._answers.close()
 
     def _opinion(self, trajectory: Trajectory, answer: dict[str, Any]) -> Opinion | None:
         checks = [answer.get(check) for check in _CHECKS]

@@ -27,7 +27,7 @@ from streams.stages.s3_judgments import JudgmentsStage
 from streams.stages.s4_items import ItemsStage
 
 if TYPE_CHECKING:
-    from models.llm.judge import LlmJudge
+    from models.llm.language_model import LanguageModel
 
 __all__ = ["FLOW", "FeedbackStage", "language_model", "pipeline"]
 
@@ -68,7 +68,7 @@ def pipeline(
     metrics: Metrics,
     clock: Clock,
     settings: Settings,
-    model: LlmJudge | None = None,
+    model: LanguageModel | None = None,
     operators: Operators | None = None,
     judge: JudgeChain | None = None,
 ) -> tuple[Stage, ...]:
@@ -84,14 +84,14 @@ def pipeline(
     )
 
 
-def language_model(settings: Settings, metrics: Metrics) -> LlmJudge | None:
-    """Open the model of the settings, if there is one. Raises ConfigError, ModelUnavailable: see `LlmJudge`."""
+def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
+    """Open the model of the settings, if there is one. Raises ConfigError, ModelUnavailable: see `LanguageModel`."""
     if not settings.llm_url:
         return None
-    from models.llm.judge import LlmJudge
+    from models.llm.language_model import LanguageModel
 
     def observe(result: str, tokens: int) -> None:
         metrics.llm_questions(result).inc()
         metrics.llm_tokens().inc(tokens)
 
-    return LlmJudge(settings, observe)
+    return LanguageModel(settings, observe)

@@ -29,7 +29,7 @@ from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage, Va
 from streams.stage.operators import Erased, Forget
 
 if TYPE_CHECKING:
-    from models.llm.judge import LlmJudge
+    from models.llm.language_model import LanguageModel
 
 __all__ = ["JudgmentsStage"]
 
@@ -61,7 +61,7 @@ class JudgmentsStage(Stage):
         store: ListedStore,
         judge: JudgeChain,
         metrics: Metrics,
-        model: LlmJudge | None = None,
+        model: LanguageModel | None = None,
         erased: Erased | None = None,
     ) -> None:
         self._store = store
@@ -181,8 +181,8 @@ class JudgmentsStage(Stage):
         if self._model is None:
             return
         verdict = self._judge.conclude(trajectory, state.votes)
-        if self._model.judges(trajectory, verdict.source):
-            opinion = self._model.known(trajectory)
+        if self._model.judge.judges(trajectory, verdict.source):
+            opinion = self._model.judge.known(trajectory)
             if opinion is not None:
                 state.merge(opinion)
 
@@ -209,8 +209,11 @@ class JudgmentsStage(Stage):
         if not trajectory.is_open and (not session.only_model or verdict.source == "llm"):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
             effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
-        candidates = distil(Judgment(trajectory=digest, verdict=verdict))
-        for contribution in state.teach(without_identities(candidates, digest)):
+        judged = Judgment(trajectory=digest, verdict=verdict)
+        candidates = without_identities(distil(judged), digest)
+        if self._model is not None:
+            candidates += self._model.teacher.known(judged)
+        for contribution in state.teach(candidates):
             effects.outgoing.append(Outgoing(tenant, "candidates", contribution.item_id, contribution.to_json()))
         if trajectory.is_open:
             self._keep(tenant, trajectory.id, trajectory.session, state, effects)

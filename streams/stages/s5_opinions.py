@@ -1,8 +1,13 @@
-"""Ask a model about judgments and send its opinions to `trajectories` (stage 5). It is optional.
+"""Ask a model about judgments (stage 5, optional). Opinions go to `trajectories`, lessons to `candidates`.
 
-The model judges sessions on which all other judges abstained, and a sample of the others, drawn by hash, to count its
-errors (metric `judge_cases`). It takes seconds, so stage 3 merges its answer like feedback whenever it comes. The
-commit waits for the answer. After a refusal or time-out, or without budget, the session keeps its judgment.
+The model judges sessions on which all other judges abstained, and a small sample of the others, to count its errors
+(metric `judge_cases`). A hash of the session draws the sample, so every worker draws the same. It is asked for lessons
+about sessions that got past a failure.
+
+A model takes seconds, so no other stage waits for it. Stage 3 merges an opinion like feedback whenever it comes, and
+stage 4 a lesson like any other candidate. The commit waits for the answer: a lost one is requested again, and a second
+one changes nothing. After a refusal or time-out, or without budget, the session keeps its judgment and teaches no such
+lesson.
 """
 
 from __future__ import annotations
@@ -12,8 +17,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fleetlore.wire.topics import tenant_of
-from fleetlore.wire.trajectory import Judgment, Trajectory
-from models.llm.judge import LlmJudge
+from fleetlore.wire.trajectory import Judgment
+from models.llm.language_model import LanguageModel
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
 from streams.stage.operators import Erased
 
@@ -29,15 +34,15 @@ _FETCH_SECONDS = 0.05
 class _Question(NamedTuple):
     tp: TopicPartition
     offset: int
-    answer: asyncio.Task[Outgoing | None]
+    answer: asyncio.Task[list[Outgoing]]
 
 
 class OpinionsStage(Stage):
     name = "opinions"
     reads = "judgments"
 
-    def __init__(self, model: LlmJudge, concurrency: int, erased: Erased) -> None:
-        self._model = model
+    def __init__(self, model: LanguageModel, concurrency: int, erased: Erased) -> None:
+        self._judge, self._teacher = model.judge, model.teacher
         self._erased = erased
         self._slots = asyncio.Semaphore(concurrency)
         self._questions: list[_Question] = []
@@ -53,8 +58,8 @@ class OpinionsStage(Stage):
             if self._erased.holds(tenant, trajectory.agent, trajectory.session):
                 continue
             effects.newest = max(effects.newest, trajectory.ended)
-            if self._model.judges(trajectory, judgment.verdict.source):
-                answer = asyncio.create_task(self._ask(tenant, trajectory))
+            if self._judge.judges(trajectory, judgment.verdict.source) or self._teacher.teaches(judgment):
+                answer = asyncio.create_task(self._ask(tenant, judgment))
                 self._questions.append(_Question(record.tp, record.offset, answer))
         await self._fetch(effects, wait=not batch)
         while len(self._questions) > _MOST_WAITING:
@@ -68,17 +73,23 @@ class OpinionsStage(Stage):
         for question in self._questions:
             question.answer.cancel()
 
-    async def _ask(self, tenant: str, trajectory: Trajectory) -> Outgoing | None:
+    async def _ask(self, tenant: str, judgment: Judgment) -> list[Outgoing]:
+        trajectory, found = judgment.trajectory, list[Outgoing]()
         async with self._slots:
-            opinion = await self._model.ask(trajectory)
-        if opinion is None:
-            return None
-        return Outgoing(tenant, "trajectories", trajectory.session, opinion.to_json())
+            if self._judge.judges(trajectory, judgment.verdict.source):
+                opinion = await self._judge.ask(trajectory)
+                if opinion is not None:
+                    found.append(Outgoing(tenant, "trajectories", trajectory.session, opinion.to_json()))
+            if self._teacher.teaches(judgment):
+                for lesson in await self._teacher.ask(judgment):
+                    found.append(Outgoing(tenant, "candidates", lesson.item_id, lesson.to_json()))
+        return found
 
     async def _fetch(self, effects: Effects, wait: bool) -> None:
         if wait and self._questions:
             tasks = [question.answer for question in self._questions]
             await asyncio.wait(tasks, timeout=_FETCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        answered = [question.answer.result() for question in self._questions if question.answer.done()]
-        effects.outgoing += [answer for answer in answered if answer is not None]
+        for question in self._questions:
+            if question.answer.done():
+                effects.outgoing += question.answer.result()
         self._questions = [question for question in self._questions if not question.answer.done()]

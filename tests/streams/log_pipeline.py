@@ -21,7 +21,7 @@ from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
 from models.judge import JudgeChain
-from models.llm.judge import LlmJudge
+from models.llm.language_model import LanguageModel
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, POSITION, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
@@ -182,7 +182,7 @@ class LogPipeline:
         tenant: str = "acme",
         batch_records: int = 4,
         silent_seconds: float = 3600.0,
-        model: LlmJudge | None = None,
+        model: LanguageModel | None = None,
         judge: JudgeChain | None = None,
     ) -> None:
         self.tenant = tenant

@@ -242,11 +242,11 @@ def test_a_full_disk_ends_nothing_and_is_counted(tmp_path: Path, caplog: pytest.
 
 
 def test_old_answers_are_forgotten_first() -> None:
-    answers = Answers(":memory:", most=10, trim_every=5)
+    answers = Answers(":memory:", most=10)
     for n in range(50):
         assert answers.put(f"k{n}", "a") == "a"
         assert answers.put(f"k{n}", "another") == "a"
-    assert answers.get("k49") == "a" and answers.get("k0") is None
+    assert answers.get("k40") == answers.get("k49") == "a" and answers.get("k39") is None
     answers.close()
 
 
@@ -255,8 +255,8 @@ def test_without_the_package_it_says_which_extra_brings_it() -> None:
         "import sys; sys.modules['openai'] = None\n"
         "from fleetlore.config import Settings\n"
         "from fleetlore.errors import ModelUnavailable\n"
-        "from models.llm.judge import LlmJudge\n"
-        "try:\n    LlmJudge(Settings(llm_url='http://x/v1', llm_model='m', llm_answers=':memory:'))\n"
+        "from models.llm.language_model import LanguageModel\n"
+        "try:\n    LanguageModel(Settings(llm_url='http://x/v1', llm_model='m', llm_answers=':memory:'))\n"
         "except ModelUnavailable as error:\n    assert 'fleetlore-server[llm]' in str(error)\n"
         "else:\n    raise AssertionError\n"
     )

@@ -1,7 +1,7 @@
 """The judge's rubric, what a recording can and cannot do to it."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import orjson
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fleetlore.config import Settings
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import Trajectory
+from models.llm.client import Answers
 from models.llm.judge import LlmJudge, recording
 from models.memory.candidate import SUCCESS_ABOVE
 from tests import build as sessions
@@ -37,10 +38,10 @@ def endpoint() -> Iterator[ModelEndpoint]:
 
 @asynccontextmanager
 async def asking(endpoint: ModelEndpoint) -> AsyncIterator[LlmJudge]:
-    judge = LlmJudge(Settings(llm_url=endpoint.url, llm_model="m1", llm_retries=0, llm_answers=":memory:"))
-    try:
+    settings = Settings(llm_url=endpoint.url, llm_model="m1", llm_retries=0)
+    with closing(Answers(":memory:")) as answers:
+        judge = LlmJudge(settings, answers, lambda result, tokens: None)
         yield judge
-    finally:
         await judge.close()
 
 

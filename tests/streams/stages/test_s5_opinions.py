@@ -13,7 +13,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
-from models.llm.judge import LlmJudge
+from models.llm.language_model import LanguageModel
 from sinks.metrics import Metrics
 from streams.stages.pipeline import language_model
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
@@ -22,6 +22,7 @@ from tests.streams.log_pipeline import LogPipeline
 MakePipeline = Callable[..., LogPipeline]
 
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
+LOOKED = ("bash", {"command": "git status"}, "1 file", None)
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 FAILED = {"thoughts": "", "complete": "no", "grounded": "yes", "right_target": "yes", "verdict": "failure"}
 WORKED = {"thoughts": "", "complete": "yes", "grounded": "yes", "right_target": "yes", "verdict": "success"}
@@ -39,17 +40,17 @@ def endpoint() -> Iterator[ModelEndpoint]:
         yield running
 
 
-MakeModel = Callable[..., LlmJudge]
+MakeModel = Callable[..., LanguageModel]
 
 
 @pytest.fixture
 async def model(endpoint: ModelEndpoint, tmp_path: Path) -> Any:
-    made: list[LlmJudge] = []
+    made: list[LanguageModel] = []
 
-    def make(**changes: Any) -> LlmJudge:
+    def make(**changes: Any) -> LanguageModel:
         values: dict[str, Any] = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_audit_share": 0.0}
         values |= {"llm_answers": str(tmp_path / "answers")}
-        made.append(LlmJudge(Settings(**(values | changes))))
+        made.append(LanguageModel(Settings(**(values | changes))))
         return made[-1]
 
     yield make
@@ -80,7 +81,7 @@ def sessions_of_ways(pipeline: LogPipeline) -> set[str]:
 async def send_unsure(pipeline: LogPipeline, *sessions: str) -> None:
     for name in sessions:
         task = "hopeless" if name.startswith("bad") else "task-1"
-        await pipeline.send(pipeline.story.session(name, WRONG, RIGHT, outcome="unknown", task=task))
+        await pipeline.send(pipeline.story.session(name, LOOKED, RIGHT, outcome="unknown", task=task))
 
 
 async def test_only_what_nobody_could_judge_is_asked_about(
@@ -120,6 +121,45 @@ async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
     await other.drain()
     assert await other.knowledge() == known
     assert len(endpoint.requests) == asked
+
+
+GONE = "AttributeError: 'DataFrame' object has no attribute 'append'"
+APPENDED = ("python", {"code": "df = df.append(row)"}, "", GONE)
+JOINED = ("python", {"code": "import pandas as pd; df = pd.concat([df, row])"}, "3 rows", None)
+
+
+def teach(request: dict[str, Any]) -> Any:
+    """Teach what got past the failure, and no verdict."""
+    rows = [orjson.loads(line) for line in request["messages"][1]["content"].split("\n")[1:-1]]
+    [failed], [worked] = (
+        [row["step"] for row in rows if word in row.get("arguments", "")] for word in (".append", "concat")
+    )
+    return {"lessons": [{"failed": failed, "rejected": "append", "worked": worked, "instead": "concat"}]}
+
+
+async def taught_items(pipeline: LogPipeline) -> list[tuple[list[str], list[str], int]]:
+    items = [row for row in await pipeline.bodies("items") if row and row["kind"] == "recovery"]
+    return [(row["was"], row["now"], row["agents"]) for row in items if row["now"] == ["concat"]]
+
+
+async def test_what_a_model_teaches_becomes_an_item_and_a_replay_asks_nothing(
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    endpoint.model = teach
+    pipeline, other = log_pipeline(model=model()), log_pipeline()
+    for each in (pipeline, other):
+        for name in ("one", "two"):
+            await each.send(each.story.session(name, APPENDED, JOINED))
+        await each.drain()
+    assert await taught_items(pipeline) == [(["append"], ["concat"], 2)]
+    assert await taught_items(other) == [], "without a model nobody can tell which of the changes mattered"
+    known, asked = await pipeline.knowledge(), len(endpoint.requests)
+    assert 1 <= asked <= 2, "both sessions are the same recording"
+    again = log_pipeline(model=model(), batch_records=1)
+    for name in ("two", "one"):
+        await again.send(again.story.session(name, APPENDED, JOINED))
+    await again.drain()
+    assert await again.knowledge() == known and len(endpoint.requests) == asked
 
 
 async def test_feedback_outranks_a_model_before_and_after_it(log_pipeline: MakePipeline, model: MakeModel) -> None:
