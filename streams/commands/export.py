@@ -14,7 +14,6 @@ from fleetlore.cli.lore import read_lore
 from fleetlore.cli.options import Asked, Json, Reader, Stack, Tenant, command
 from fleetlore.cli.output import ask, confirm, moment, print_json, safe
 from fleetlore.errors import ConfigError
-from streams.embedded.signing import with_key
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +60,7 @@ def export_lore(
     These are all patterns, memory items and decisions. The file is signed if the fleet has a key. It holds agents'
     names and the texts of their calls. Sessions, judgments and adapters are not in it.
     """
-    settings = with_key(stack.settings, stack.data)
+    settings = stack.settings.with_key(stack.data)
     if form is not None:
         if form[0] != "skills":
             raise typer.BadParameter(f"{form[0]!r} is no form; the form is skills", param_hint="--as")
