@@ -31,9 +31,11 @@ def check_address(address: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Bootstrap servers, with the settings of `FLEETLORE_KAFKA_*`, which `fleetlore.config` explains. Its `str()` is
-    the address, and no secret is in its `repr()`. Raises ConfigError: settings are missing, contradict each other, or
-    name a file or a function that cannot be used."""
+    """Bootstrap servers, with the settings of `FLEETLORE_KAFKA_*`, which `fleetlore.config` explains.
+
+    Its `str()` is the address, and no secret is in its `repr()`. Raises ConfigError: settings are missing, contradict
+    each other, or name a file or a function that cannot be used.
+    """
 
     address: str
     security_protocol: str = "PLAINTEXT"
@@ -76,8 +78,7 @@ class Cluster:
 
     @classmethod
     def of(cls, bootstrap: Bootstrap) -> Cluster:
-        """The cluster; an address alone is one without TLS and passwords. Raises ConfigError: it is a relay, which is
-        asked over HTTP, or no stack runs on the folder."""
+        """The cluster; an address alone is one without TLS and passwords."""
         if isinstance(bootstrap, StackFolder):
             return cls(address=bootstrap.read()["broker"])
         if isinstance(bootstrap, Relay):
@@ -85,8 +86,7 @@ class Cluster:
         return bootstrap if isinstance(bootstrap, Cluster) else cls(address=bootstrap)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What verifies the brokers and shows this client's certificate; None without TLS. Raises ConfigError: a file
-        cannot be read or is not what it should be."""
+        """What verifies the brokers and shows this client's certificate; None without TLS."""
         if "SSL" not in self.security_protocol:
             return None
         return _ssl_context(
@@ -98,8 +98,7 @@ class Cluster:
         )
 
     def token_function(self) -> Callable[[], str]:
-        """The function of `sasl_token`, which returns a new bearer token. It may block. Raises ConfigError: there is no
-        such function."""
+        """The function of `sasl_token`, which returns a new bearer token."""
         module, _, name = self.sasl_token.partition(":")
         try:
             function: Callable[[], str] = getattr(importlib.import_module(module), name)
@@ -110,9 +109,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """A `fleetlore relay`, which an agent reaches in place of the brokers. Its `str()` is the address. Raises
-    ConfigError: the address is neither `unix:PATH` nor `http(s)://HOST:PORT`. Raises ModelUnavailable: the extra
-    `[relay]` is not installed."""
+    """A `fleetlore relay`, which an agent reaches in place of the brokers."""
 
     address: str
     agent: str

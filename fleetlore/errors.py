@@ -70,8 +70,12 @@ class StoreUnavailable(FleetloreError):
 
 class RowRefused(FleetloreError):
     """Rows that the vector store will never take, however often they are tried; all others of the call are written.
-    `collection`: where they should have gone. `ids`: of the rows that were refused. `detail`: what the store said of
-    the first of them, for a person."""
+
+    Attributes:
+        collection: where they should have gone.
+        ids: of the rows that were refused.
+        detail: what the store said of the first of them, for a person.
+    """
 
     def __init__(self, collection: str, ids: tuple[str, ...], detail: str) -> None:
         super().__init__(f"{collection} refused {len(ids)} rows, {ids[0][:100]!r} first: {detail}")
@@ -82,8 +86,11 @@ class RowRefused(FleetloreError):
 
 class RecordsRefused(FleetloreError):
     """Records that the broker will never take, however often they are sent; all others of the call are written.
-    `values`: (topic, value) of the records that were refused. `detail`: what the broker said of the first of them, for
-    a person."""
+
+    Attributes:
+        values: (topic, value) of the records that were refused.
+        detail: what the broker said of the first of them, for a person.
+    """
 
     def __init__(self, values: tuple[tuple[str, bytes], ...], detail: str) -> None:
         super().__init__(f"the broker refused {len(values)} records, the first for {values[0][0]}: {detail}")

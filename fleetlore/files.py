@@ -10,8 +10,7 @@ _OWNER_ALONE = 0o600
 
 
 def write_whole(file: Path, data: bytes, mode: int = _OWNER_ALONE) -> None:
-    """Write a file in a folder that exists. `mode`: of the file, before the umask. Raises OSError: it cannot be
-    written; what was there is as it was."""
+    """Write a file in a folder that exists."""
     # Fleets in several threads of one process keep the same file.
     draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:

@@ -46,9 +46,7 @@ _SHARE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Limits of a listener. `connections`: includes TLS handshakes. `header_seconds`: from the start or the last
-    answer. `body_seconds`: period for measuring the speed of a body or an answer. `held_bytes`: of all requests in
-    work."""
+    """Limits of a listener."""
 
     connections: int = 4096
     header_seconds: float = 10.0
@@ -87,9 +85,7 @@ class Listener(socket.socket):
 
 
 class Slot(socket.socket):
-    """The socket of an accepted connection. `client`: its client (`_client`). `held`: bytes of the current request.
-    `end`: answers with a reason and closes the connection; set after the TLS handshake. `late`: time limit of the
-    handshake."""
+    """The socket of an accepted connection."""
 
     client: str
     gate: Gate | None = None
@@ -200,8 +196,7 @@ class Gate:
 
 
 def listen(host: str, port: int) -> list[Listener]:
-    """Return sockets that listen on all addresses of a host; port 0 picks a free one. Raises ConfigError: the address
-    cannot be used."""
+    """Return sockets that listen on all addresses of a host; port 0 picks a free one."""
     bound: list[Listener] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

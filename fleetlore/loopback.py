@@ -33,8 +33,10 @@ def hostname(netloc: str) -> str:
 
 
 def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which a process reaches this machine directly, whatever proxy `environ` names. An office
-    sets `http_proxy` for all programs; gRPC, httpx and urllib would ask it for 127.0.0.1."""
+    """Return the variables by which a process reaches this machine directly, whatever proxy `environ` names.
+
+    An office sets `http_proxy` for all programs; gRPC, httpx and urllib would ask it for 127.0.0.1.
+    """
     named = [environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     spared = [host for each in named for host in each.split(",") if host.strip()]
     if "*" not in spared:

@@ -15,8 +15,11 @@ _refused: Counter[str] = Counter()
 
 
 def refused(reason: str, detail: str) -> None:
-    """Count a refusal. The first, second, fourth, eighth … of a reason is logged: a flood of millions is 20 lines.
-    `reason`: one of a bounded set of words, fit for a metric label."""
+    """Count a refusal.
+
+    The first, second, fourth, eighth … of a reason is logged: a flood of millions is 20 lines. `reason`: one of a
+    bounded set of words, fit for a metric label.
+    """
     with _counting:
         _refused[reason] += 1
         count = _refused[reason]

@@ -17,8 +17,11 @@ Share = tuple[Hashable, Hashable]
 
 
 class Shares(Generic[Key, Value]):
-    """A bounded dictionary in which each entry belongs to a caller. When it is full, the longest unused entry of the
-    largest caller of the largest tenant gives way. So a caller below an equal share loses nothing."""
+    """A bounded dictionary in which each entry belongs to a caller.
+
+    When it is full, the longest unused entry of the largest caller of the largest tenant gives way. So a caller below
+    an equal share loses nothing.
+    """
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit

@@ -21,8 +21,11 @@ ADAPTERS = Path("adapters")
 
 @dataclass(frozen=True, slots=True)
 class StackFolder:
-    """The folder of a stack that may be stopped now, and elsewhere later. Two values of one path are equal, so that the
-    agents of a process share what follows the stack. Raises ConfigError: there is no such folder."""
+    """The folder of a stack that may be stopped now, and elsewhere later.
+
+    Two values of one path are equal, so that the agents of a process share what follows the stack. Raises ConfigError:
+    there is no such folder.
+    """
 
     data: Path
 
@@ -37,8 +40,7 @@ class StackFolder:
         return f"of the stack on {self.data}"
 
     def read(self) -> dict[str, Any]:
-        """Return what `stack.json` says of the stack that runs now: `broker`, `milvus`, `public_key` and more. Raises
-        ConfigError: no stack runs, or the file cannot be read."""
+        """Return what `stack.json` says of the stack that runs now: `broker`, `milvus`, `public_key` and more."""
         path = self.data / STACK_FILE
         try:
             stack: dict[str, Any] = orjson.loads(path.read_bytes())

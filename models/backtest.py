@@ -27,8 +27,7 @@ FIRST, WORKED, FAILED = "first", "worked", "failed"
 
 
 class Shown(NamedTuple):
-    """One tip of an advice. `names`: names that it brings, in lower case. `warns`: it speaks against the coming
-    call."""
+    """One tip of an advice."""
 
     source: str
     text: str
@@ -37,8 +36,7 @@ class Shown(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The content of one advice. `risk`: P(the call fails) or None. `warned`: it speaks against the call. `named`: the
-    failure that it warns of. `way_out`: past the last failure, or ""."""
+    """The content of one advice."""
 
     risk: float | None
     warned: bool
@@ -65,8 +63,7 @@ def told(advice: Advice) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as it was logged. `text`: its arguments as text. `said`: its result, or the text of its error.
-    `failure`: its failure, or None if it worked. `before`: messages since the call before it, one a line."""
+    """One call as it was logged."""
 
     tool: str
     text: str
@@ -117,8 +114,7 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A call in its session. `place`: its index in `CallLog.calls`. `last`: the call before it. `number`: how many
-    calls came before it."""
+    """A call in its session."""
 
     place: int
     call: Call
@@ -171,9 +167,11 @@ L = TypeVar("L", bound=Logged)
 
 
 def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list[L]]:
-    """Hold out `share` of the agents and of the tasks of each source, drawn by hash. A source with one agent (or task)
-    keeps it. Set-ups of one model (`model/…`) are held out together. Raises ConfigError: nothing is left on one
-    side."""
+    """Hold out `share` of the agents and of the tasks of each source, drawn by hash.
+
+    A source with one agent (or task) keeps it. Set-ups of one model (`model/…`) are held out together. Raises
+    ConfigError: nothing is left on one side.
+    """
     held: set[tuple[str, str, str]] = set()
     for source in {each.source for each in sessions}:
         own = [each for each in sessions if each.source == source]
@@ -192,9 +190,11 @@ def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list
 
 
 def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
-    """The slice of each test session, by what its source's training sessions know. A: a known task, a new agent; T: a
-    known agent, a new task; AT: both new; K: both known; S: nothing of the source is known. Agents and tasks are known
-    by name within their source."""
+    """The slice of each test session, by what its source's training sessions know.
+
+    A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: nothing of the source is
+    known. Agents and tasks are known by name within their source.
+    """
     agents = {(case.source, case.agent) for case in train}
     tasks = {(case.source, case.task) for case in train}
     sources = {source for source, _ in agents}
@@ -233,9 +233,11 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 class WayOut(NamedTuple):
-    """The advice shown after a failure, and the words of the way out that the session had not seen. A way out is the
-    next call of the same tool that worked. It counts if it has words that the session had not seen, because an agent
-    could not guess those. The advice holds the way out if it holds all of these words."""
+    """The advice shown after a failure, and the words of the way out that the session had not seen.
+
+    A way out is the next call of the same tool that worked. It counts if it has words that the session had not seen,
+    because an agent could not guess those. The advice holds the way out if it holds all of these words.
+    """
 
     told: str
     new: frozenset[str]

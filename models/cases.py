@@ -63,8 +63,10 @@ def said_by(call: Step) -> str:
 
 
 def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
-    """Whether something shows that the call worked: a result, a later step, or that the session succeeded. No result at
-    the very last step is no evidence: the log may end before the answer."""
+    """Whether something shows that the call worked: a result, a later step, or that the session succeeded.
+
+    No result at the very last step is no evidence: the log may end before the answer.
+    """
     shown = bool(call.result) or call is not judgment.trajectory.steps[-1]
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 

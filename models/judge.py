@@ -30,8 +30,12 @@ MAX_TAUGHT = 64
 
 
 class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"):
-    """A model's verdict. `session`: key of the trajectory (`Trajectory.id`). `events`: events of the trajectory that
-    the model saw; the verdict does not hold for a longer one."""
+    """A model's verdict.
+
+    Attributes:
+        session: key of the trajectory (`Trajectory.id`).
+        events: events of the trajectory that the model saw; the verdict does not hold for a longer one.
+    """
 
     session: str
     events: int
@@ -42,9 +46,15 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
 
 
 class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Single writer per session. `trajectory`: None while only a correction has arrived; once stored it is a digest.
-    `feedback`: the newest correction. `votes`: the judges' verdicts. `opinion`: a model's. `taught`: items that the
-    session has contributed to, with their kind."""
+    """Single writer per session.
+
+    Attributes:
+        trajectory: None while only a correction has arrived; once stored it is a digest.
+        feedback: the newest correction.
+        votes: the judges' verdicts.
+        opinion: a model's.
+        taught: items that the session has contributed to, with their kind.
+    """
 
     trajectory: Trajectory | None = None
     feedback: Feedback | None = None
@@ -141,8 +151,10 @@ class _ViolationJudge:
 
 
 class FeedbackJudge:
-    """Repeats the latest feedback of somebody else: it outranks every other judge but the violation. The broker's
-    access list decides who may give it. People err too, so the probability stays inside (0, 1)."""
+    """Repeats the latest feedback of somebody else: it outranks every other judge but the violation.
+
+    The broker's access list decides who may give it. People err too, so the probability stays inside (0, 1).
+    """
 
     version = "feedback-2"
     audited = 0.0
@@ -183,8 +195,11 @@ class RewardJudge:
 
 
 class RulesJudge:
-    """Finds failures that the end of a session gives away where no environment judged it. It never says "success". Each
-    rule held on every source of logged runs. The stated probability stays below an environment's certainty."""
+    """Finds failures that the end of a session gives away where no environment judged it.
+
+    It never says "success". Each rule held on every source of logged runs. The stated probability stays below an
+    environment's certainty.
+    """
 
     version = "rules-2"
     audited = 1 / 32
@@ -198,9 +213,11 @@ class RulesJudge:
 
 
 class JudgeChain:
-    """The violation, feedback, or else the first of `judges` that does not abstain. The session's own agent counts only
-    where no environment spoke. No judge sees a part that was closed early (`continued`). On a share of sessions the
-    judges after the deciding one vote too, for the metric `judge_cases`."""
+    """The violation, feedback, or else the first of `judges` that does not abstain.
+
+    The session's own agent counts only where no environment spoke. No judge sees a part that was closed early
+    (`continued`). On a share of sessions the judges after the deciding one vote too, for the metric `judge_cases`.
+    """
 
     def __init__(self, judges: Sequence[_Judge] | None = None) -> None:
         self._feedback = FeedbackJudge()
@@ -212,8 +229,9 @@ class JudgeChain:
         return self.conclude(trajectory, self.votes(trajectory))
 
     def votes(self, trajectory: Trajectory) -> tuple[Verdict, ...]:
-        """Verdicts of the judges that do not abstain, the most trusted first. Feedback may come later, so it is left
-        out.
+        """Verdicts of the judges that do not abstain, the most trusted first.
+
+        Feedback may come later, so it is left out.
         """
         found: list[Verdict] = []
         if trajectory.ending == "continued" or trajectory.guard:
@@ -266,8 +284,10 @@ _GAVE_UP = re.compile(
 
 
 def gave_up(trajectory: Trajectory) -> bool:
-    """The agent's last step says literally that it gives up. "I cannot refund this" is not enough: many sessions
-    succeed by refusing what a policy forbids."""
+    """The agent's last step says literally that it gives up.
+
+    "I cannot refund this" is not enough: many sessions succeed by refusing what a policy forbids.
+    """
     last = trajectory.steps[-1]
     text = last.arguments if last.role == "tool" else last.result
     return last.role != "user" and _GAVE_UP.search(text) is not None

@@ -77,9 +77,7 @@ _Pair = tuple[str, str]
 
 
 class Told(NamedTuple):
-    """The names that a session shows of its place, in their original spelling. `names`: names in calls that worked, and
-    in results that list a schema. `listed`: words that were alone in a line or a row of such results. They are names if
-    they are used elsewhere. `failed`: lower-case names that calls failed for. `members`: pairs (owner, member)."""
+    """The names that a session shows of its place, in their original spelling."""
 
     names: frozenset[str]
     listed: frozenset[str]
@@ -88,9 +86,7 @@ class Told(NamedTuple):
 
 
 def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_tools: Iterable[str] = ()) -> Told:
-    """Collect the names of a place from the calls that a session made there. Transient failures are ignored.
-    `identities`: texts that name an end user. Their words are never names of the place. `closed_tools`: the setting of
-    this name (`Settings`)."""
+    """Collect the names of a place from the calls that a session made there."""
     names: dict[str, None] = {}
     listed: dict[str, None] = {}
     members: dict[_Pair, None] = {}
@@ -135,9 +131,7 @@ def shows_schema(result: str) -> bool:
 
 
 class _Read(NamedTuple):
-    """The names of a call that worked, and the owners of members in it. `owner`: the one thing that the call is about,
-    or "" without a single such thing. `own`: lower-case words that only the call knows: its aliases and the keys of its
-    arguments."""
+    """The names of a call that worked, and the owners of members in it."""
 
     names: list[str]
     members: list[_Pair]

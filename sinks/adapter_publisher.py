@@ -40,8 +40,11 @@ ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class AdapterPublisher(Generic[Manifest]):
-    """Writes an adapter's topics, and the local store if there is one. `trusted`: more public keys, so that a new key
-    continues an old one's work. Methods raise BrokerUnavailable after `timeout_seconds`."""
+    """Writes an adapter's topics, and the local store if there is one.
+
+    `trusted`: more public keys, so that a new key continues an old one's work. Methods raise BrokerUnavailable after
+    `timeout_seconds`.
+    """
 
     def __init__(
         self,
@@ -96,8 +99,10 @@ class AdapterPublisher(Generic[Manifest]):
             self._producer = None
 
     async def published(self, tenant: str) -> RegistryView[Manifest]:
-        """Return the verified content of topics and store: the newest pointer and its version. Also raises
-        BrokerUnavailable if the blob store does not return the weights."""
+        """Return the verified content of topics and store: the newest pointer and its version.
+
+        Also raises BrokerUnavailable if the blob store does not return the weights.
+        """
         registry = await self._read_all(tenant)
         reference = registry.elsewhere()
         if reference is not None:
@@ -123,9 +128,12 @@ class AdapterPublisher(Generic[Manifest]):
         *,
         known: RegistryView[Manifest] | None = None,
     ) -> AdapterPointer:
-        """Publish a version and point the channel to it. With `share`, first point a canary for that share of agents.
-        Weights above 512 KiB go to the blob store. `known`: result of `published` at the time of the decision. Raises
-        ConfigError without a store, ChannelMoved if a channel moved since: no agent then runs it."""
+        """Publish a version and point the channel to it.
+
+        With `share`, first point a canary for that share of agents. Weights above 512 KiB go to the blob store.
+        `known`: result of `published` at the time of the decision. Raises ConfigError without a store, ChannelMoved if
+        a channel moved since: no agent then runs it.
+        """
         known = known or await self._read_all(manifest.tenant)
         signed = self._key.sign(manifest)
         if len(weights) > MAX_INLINE_BYTES:
@@ -154,8 +162,10 @@ class AdapterPublisher(Generic[Manifest]):
             raise
 
     async def restate(self, tenant: str) -> None:
-        """Repeat the channel's valid pointer if its newest record is invalid. A writer may die before it repairs that
-        record, and compaction would keep it and drop the valid one."""
+        """Repeat the channel's valid pointer if its newest record is invalid.
+
+        A writer may die before it repairs that record, and compaction would keep it and drop the valid one.
+        """
         key = f"{self.kind.name}/{CHANNEL}".encode()
         records = await read_to_end(self._bootstrap, [topic(tenant, "adapters.pointers")], self._timeout_seconds)
         newest = next((record.value for record in reversed(records) if record.key == key), None)
@@ -170,8 +180,11 @@ class AdapterPublisher(Generic[Manifest]):
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
     ) -> AdapterPointer:
-        """Point the channel to an older version, given by a prefix of its hash. `pinned`: the trainer leaves it. The
-        call model is always pinned, because its next version would undo the rollback in seconds. Raises ConfigError."""
+        """Point the channel to an older version, given by a prefix of its hash.
+
+        `pinned`: the trainer leaves it. The call model is always pinned, because its next version would undo the
+        rollback in seconds. Raises ConfigError.
+        """
         pinned = pinned or self.kind.name == CALLS
         return await self._move_stable(tenant, lambda registry: (_find_version(registry, version), reason, pinned))
 
@@ -180,8 +193,11 @@ class AdapterPublisher(Generic[Manifest]):
         return await self._move_stable(tenant, lambda registry: (_unchanged(registry)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
-        """Revoke a version, so that no agent runs it. The newest other version replaces it on the channel. Returns None
-        if no version is left. Raises ConfigError unless exactly one version matches."""
+        """Revoke a version, so that no agent runs it.
+
+        The newest other version replaces it on the channel. Returns None if no version is left. Raises ConfigError
+        unless exactly one version matches.
+        """
         registry = await self._read_all(tenant)
         version = _find_version(registry, version)
         await self._revoke(tenant, "version", version, reason)
@@ -202,8 +218,11 @@ class AdapterPublisher(Generic[Manifest]):
                 return await self._point(registry, target, reason)
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
-        """Revoke a signing key and everything that it signed. A key outranks those after it in FLEETLORE_PUBLIC_KEY; an
-        unlisted key outranks all. Raises ConfigError if this process' key does not outrank it."""
+        """Revoke a signing key and everything that it signed.
+
+        A key outranks those after it in FLEETLORE_PUBLIC_KEY; an unlisted key outranks all. Raises ConfigError if this
+        process' key does not outrank it.
+        """
         if not _KEY_ID.fullmatch(key_id):
             raise ConfigError(f"{key_id!r} is no id of a key, which is 16 hex digits: `adapters show` prints it")
         if key_id == self._key.key_id:
@@ -223,8 +242,10 @@ class AdapterPublisher(Generic[Manifest]):
         await self._send(tenant, "adapters.pointers", revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
-        """Send the broker the versions that it lost and the store has; return their number. Untrusted and revoked
-        versions are not sent: a revoked one may hold erased data."""
+        """Send the broker the versions that it lost and the store has; return their number.
+
+        Untrusted and revoked versions are not sent: a revoked one may hold erased data.
+        """
         if self._store is None:
             return 0
         there, known = await self._read_topics(tenant), await self._read_all(tenant)

@@ -50,8 +50,7 @@ _PARTITIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection. `columns`: columns to filter by, each with its maximum length in bytes. `by_words`: full-text
-    search (BM25, computed by Milvus). `by_meaning`: texts are embedded too."""
+    """A collection."""
 
     name: str
     columns: tuple[tuple[str, int], ...]
@@ -87,8 +86,7 @@ def can_be_id(text: str) -> bool:
 
 
 def create_collections(client: MilvusClient, encoder: Encoder | None, version: str | None) -> bool:
-    """Create the missing collections of a version, or of the live one (None). Return whether any was missing. Raises
-    ConfigError: a collection has another schema or another encoder's vectors."""
+    """Create the missing collections of a version, or of the live one (None). Return whether any was missing."""
     created = False
     for collection in COLLECTIONS:
         made_by = _made_by(collection, encoder)
@@ -108,8 +106,7 @@ def create_collections(client: MilvusClient, encoder: Encoder | None, version: s
 
 
 def check_collections(client: MilvusClient, encoder: Encoder | None) -> str:
-    """Describe what made the live collections, without creating any. Raises ConfigError: a collection is missing or has
-    another schema or another encoder's vectors."""
+    """Describe what made the live collections, without creating any."""
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):
             raise ConfigError(f"there is no collection {collection.name!r}")
@@ -120,9 +117,7 @@ def check_collections(client: MilvusClient, encoder: Encoder | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The live collections, compared with this release's. `other`: those of another schema or encoder. `versions`:
-    behind the aliases, several after an interrupted switch. `made_by`: of the first of `other`. `target`: this
-    release's version."""
+    """The live collections, compared with this release's."""
 
     missing: tuple[str, ...]
     other: tuple[str, ...]

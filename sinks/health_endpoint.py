@@ -44,8 +44,7 @@ def package_version() -> str:
 
 
 class Readiness:
-    """State of a role, written by the role and read by the endpoint. The role is ready once all `parts`, such as
-    `("broker", "milvus")`, are."""
+    """State of a role, written by the role and read by the endpoint."""
 
     def __init__(
         self,
@@ -119,8 +118,7 @@ _POLL_SECONDS = 0.25
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves at most `MAX_CONNECTIONS`. A new one replaces the oldest: probes take milliseconds, so an old one is
-    half open."""
+    """A new one replaces the oldest: probes take milliseconds, so an old one is half open."""
 
     # With the default of five, a probe in a burst would be dropped and retried after seconds.
     request_queue_size = 4 * MAX_CONNECTIONS
@@ -198,8 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Endpoint:
-    """The running server. Close it, or use it as a context manager. `request_seconds`: incomplete requests are dropped
-    after this time."""
+    """The running server."""
 
     def __init__(
         self,

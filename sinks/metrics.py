@@ -70,8 +70,7 @@ class _Family(Generic[M]):
 
 
 class MetricSpec(Generic[M]):
-    """A line of the catalogue. As an attribute of a `Metrics` object it is a `_Family`. `stem`: the name without the
-    prefix: attribute, unit, and `total` of a counter. `kind`: `counter`, `gauge` or `histogram`."""
+    """A line of the catalogue."""
 
     def __init__(
         self, metric: type[M], row: str, help: str, labels: tuple[str, ...], unit: str, **options: Any
@@ -115,8 +114,11 @@ def _histogram(
 
 
 class Metrics:
-    """The metrics of one process: `metrics.dead_letters("bad_json").inc(3)`. Thread-safe. Update once a batch: an
-    increment can cost more than decoding an event. `fleetlore_build_info` shows `role`."""
+    """The metrics of one process: `metrics.dead_letters("bad_json").inc(3)`.
+
+    Thread-safe. Update once a batch: an increment can cost more than decoding an event. `fleetlore_build_info` shows
+    `role`.
+    """
 
     received_records = _counter("traffic", "Kafka records read. Worry when it stands still while agents work.", "topic")
     received_events = _counter(
@@ -330,8 +332,7 @@ class Metrics:
         self.adapter_info(adapter, adapter_version).set(1)
 
     def serve(self, port: int, host: str = "127.0.0.1", health: Readiness | None = None) -> Endpoint:
-        """Serve /metrics, /livez, /readyz and /version from a thread until the endpoint is closed. Port 0 picks a free
-        port. Raises ConfigError: the address cannot be used."""
+        """Serve /metrics, /livez, /readyz and /version from a thread until the endpoint is closed."""
         return Endpoint(self.registry, health or Readiness(), self.role, host, port)
 
 

@@ -120,15 +120,13 @@ class MilvusStore:
         return cls(settings.milvus, settings.milvus_token, installed_encoder(), metrics, version, **options)
 
     async def open(self) -> bool:
-        """Connect and create missing collections. Return whether any was missing. Raises ConfigError: a collection has
-        another schema or another encoder's vectors."""
+        """Connect and create missing collections. Return whether any was missing."""
         return await self.on_client(lambda client: create_collections(client, self._encoder, self._version))
 
     async def open_within(
         self, seconds: float, waiting: Callable[[StoreUnavailable], None] = lambda error: None
     ) -> None:
-        """Open with retries: Milvus may be starting, or another process may be creating the collections. `waiting`:
-        called with the error of each attempt except the last."""
+        """Open with retries: Milvus may be starting, or another process may be creating the collections."""
         last = self._clock.monotonic() + seconds
         while True:
             try:
@@ -161,9 +159,12 @@ class MilvusStore:
         return await self._call(lambda: work(self._open_client()))
 
     async def resolve(self, collection: str) -> str:
-        """Return the collection behind the alias. `get` reads it until the next call. A writer resolves before it reads
-        rows that it will write back, and writes to the same collection. So no row moves between versions by mistake. A
-        switch reaches every writer within `RESOLVE_SECONDS` and one batch."""
+        """Return the collection behind the alias.
+
+        `get` reads it until the next call. A writer resolves before it reads rows that it will write back, and writes
+        to the same collection. So no row moves between versions by mistake. A switch reaches every writer within
+        `RESOLVE_SECONDS` and one batch.
+        """
         if self._version is not None:
             return versioned_name(collection, self._version)
         known, asked = self._resolved.get(collection), self._asked.get(collection)
@@ -186,9 +187,12 @@ class MilvusStore:
         return now, described["collection_name"]
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Upsert rows. `text` is the searchable text of a row, if present. The last of several rows with one id counts.
-        `collection`: an alias, or its `resolve` result. Raises RowRefused: Milvus will never accept some rows; all
-        others are written."""
+        """Upsert rows.
+
+        `text` is the searchable text of a row, if present. The last of several rows with one id counts. `collection`:
+        an alias, or its `resolve` result. Raises RowRefused: Milvus will never accept some rows; all others are
+        written.
+        """
         unique = list({row["id"]: row for row in rows}.values())
         refused: list[tuple[str, str]] = []
         alias = alias_of(collection)
@@ -201,8 +205,11 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        """Return rows by id with the requested fields. Missing ids are omitted. An id that Milvus refuses counts as
-        missing, so that its session does not stop the others."""
+        """Return rows by id with the requested fields.
+
+        Missing ids are omitted. An id that Milvus refuses counts as missing, so that its session does not stop the
+        others.
+        """
         found: list[dict[str, Any]] = []
 
         def read(filter: str) -> None:
@@ -215,8 +222,7 @@ class MilvusStore:
         return {row["id"]: row for row in found if row["id"] in wanted}
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Delete rows by id. Missing ids are ignored. Raises RowRefused: Milvus refuses some ids; all other rows are
-        deleted."""
+        """Delete rows by id."""
 
         def delete(filter: str) -> None:
             self._open_client().delete(self._target(collection), filter=filter)
@@ -241,8 +247,11 @@ class MilvusStore:
         return refused
 
     async def purge(self) -> bool:
-        """Flush and compact, so that deleted rows leave the files. Return True if it continues in the background. The
-        embedded store finishes within the call (`streams.embedded.milvus_server`); a cluster continues."""
+        """Flush and compact, so that deleted rows leave the files.
+
+        Return True if it continues in the background. The embedded store finishes within the call
+        (`streams.embedded.milvus_server`); a cluster continues.
+        """
 
         def flush_and_compact(client: MilvusClient) -> bool:
             for collection in COLLECTIONS:

@@ -83,8 +83,7 @@ class _Batch:
 
 
 class BatchProducer:
-    """Sends values and raw records. Start it before use, or enter it. `delivery_seconds`: longest wait for the
-    acknowledgements of a batch. `check`: called directly before each batch; its errors propagate."""
+    """Sends values and raw records."""
 
     def __init__(
         self,
@@ -130,9 +129,11 @@ class BatchProducer:
         await self.stop()
 
     async def deliver(self, values: Sequence[_Value], positions: Mapping[_Place, int] = {}) -> None:
-        """Send values and wait for every acknowledgement. On a compacted topic each value is a record; elsewhere values
-        share records. `positions`: the source offset up to which values for a compacted topic were made. Raises
-        BrokerUnavailable (send all again), RecordsRefused (all others are written), ConfigError."""
+        """Send values and wait for every acknowledgement.
+
+        On a compacted topic each value is a record; elsewhere values share records. `positions`: the source offset up
+        to which values for a compacted topic were made.
+        """
         await self._replace_lost()
         records: list[_Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}
@@ -157,8 +158,7 @@ class BatchProducer:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
-        """Send records unchanged, mainly dead letters, and wait for every acknowledgement. Raises BrokerUnavailable: at
-        least one was not acknowledged; send all again."""
+        """Send records unchanged, mainly dead letters, and wait for every acknowledgement."""
         await self._replace_lost()
         try:
             await self._send(

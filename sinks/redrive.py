@@ -30,8 +30,7 @@ READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-le
 
 @dataclass(slots=True)
 class Redriven:
-    """Result of a redrive or its dry run. `refused`: (dead letter, reason) of those that cannot be sent back. `before`:
-    number sent back before. `beyond`: number above the limit."""
+    """Result of a redrive or its dry run."""
 
     sent: list[DeadLetterRecord] = field(default_factory=list)
     refused: list[tuple[DeadLetterRecord, str]] = field(default_factory=list)
@@ -50,8 +49,7 @@ async def redrive(
     at_once: int = 100,
     self_declared: bool = True,
 ) -> Redriven:
-    """Send dead letters back, oldest of each partition first, or only list them. `reasons`, `places`: filters.
-    `at_once`: letters sent before they are marked. Raises BrokerUnavailable; earlier ones are marked."""
+    """Send dead letters back, oldest of each partition first, or only list them."""
     marks = {each.place async for each in read_dead_letters(bootstrap, tenant, _READ_SECONDS) if isinstance(each, Mark)}
     done = Redriven()
     seen: set[tuple[str, int, int, str]] = set()

@@ -50,9 +50,7 @@ _State = Literal["open", "refused", "unsupported", "done"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A difference between a topic and its specification. `setting`: name of the setting, for `config`. `found`: "" if
-    it is missing or the broker does not return it. `state`: `open`: `apply` changes it; `refused`, `unsupported`: it
-    does not, for the reason `why`."""
+    """A difference between a topic and its specification."""
 
     topic: str
     kind: _Kind
@@ -65,8 +63,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """Risky changes that `apply` may make. `grow_keyed`: add partitions to keyed topics, which moves keys. `delete`:
-    change settings so that the broker may delete records that it keeps now."""
+    """Risky changes that `apply` may make."""
 
     grow_keyed: bool = False
     delete: bool = False
@@ -126,8 +123,7 @@ def _may_delete(setting: str, found: str, stated: str) -> bool:
 
 
 class TopicAdmin:
-    """The topics of the settings' tenants; use `async with admin.connected()`. Every method raises `BrokerUnavailable`
-    if no broker answers or the broker refuses."""
+    """The topics of the settings' tenants; use `async with admin.connected()`."""
 
     def __init__(self, settings: Settings, client: Any = None) -> None:
         self._settings = settings
@@ -153,16 +149,17 @@ class TopicAdmin:
         return missing
 
     async def grown(self) -> dict[str, tuple[int, int]]:
-        """Return the keyed topics that grew: their partitions at the group's last commit and now. Their keys have
-        moved."""
+        """Return the keyed topics that grew: their partitions at the group's last commit and now.
+
+        Their keys have moved.
+        """
         commits = await self._commits()
         now = Counter(tp.topic for tp in commits)
         before = {tp.topic: int(each.metadata) for tp, each in commits.items() if (each.metadata or "").isdigit()}
         return {name: (count, now[name]) for name, count in before.items() if count != now[name]}
 
     async def accept(self, grown: Mapping[str, tuple[int, int]]) -> None:
-        """Make the group accept the topics' current partitions. Raises ConfigError: a member of the group is
-        running."""
+        """Make the group accept the topics' current partitions."""
         group = self._settings.group
         noted = {
             tp: OffsetAndMetadata(each.offset, str(grown[tp.topic][1]))
@@ -270,8 +267,10 @@ class TopicAdmin:
         return {each["topic"] for each in answer.to_object()["topics"]}
 
     async def read(self) -> dict[str, Found]:
-        """Return the broker's state of the specified topics that exist. It requests all topics, because the embedded
-        broker creates a topic that is named."""
+        """Return the broker's state of the specified topics that exist.
+
+        It requests all topics, because the embedded broker creates a topic that is named.
+        """
         there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
         names = [name for name in self._stated if name in there]
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -322,8 +321,10 @@ class TopicAdmin:
 
 
 async def ensure_topics(settings: Settings) -> list[str]:
-    """Create the missing topics of all tenants; return their names. Existing topics stay unchanged: their settings are
-    the operator's decision. Raises BrokerUnavailable: no broker answers, or the broker refuses."""
+    """Create the missing topics of all tenants; return their names.
+
+    Existing topics stay unchanged: their settings are the operator's decision.
+    """
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
 

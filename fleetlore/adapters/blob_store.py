@@ -70,9 +70,11 @@ def _small(weights: bytes) -> str:
 
 
 class BlobStore:
-    """The folder or object store at `root`: `file:///mnt/adapters`, `s3://bucket/adapters`, or "" for none. Files are
-    `ROOT/TENANT/SHA256.safetensors`. Methods block on disk or network, so call them on a thread. Raises ConfigError for
-    an unknown kind of storage or a missing package."""
+    """The folder or object store at `root`: `file:///mnt/adapters`, `s3://bucket/adapters`, or "" for none.
+
+    Files are `ROOT/TENANT/SHA256.safetensors`. Methods block on disk or network, so call them on a thread. Raises
+    ConfigError for an unknown kind of storage or a missing package.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")

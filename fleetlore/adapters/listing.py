@@ -130,8 +130,7 @@ async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: floa
 
 
 async def read_weights(bootstrap: Bootstrap, tenant: str, adapter: str, timeout_seconds: float = 10.0) -> bytes | None:
-    """Return the weights on the channel `stable`, or None if there are none or they are in a blob store. Raises
-    BrokerUnavailable on time-out."""
+    """Return the weights on the channel `stable`, or None if there are none or they are in a blob store."""
     listing = (await read_adapters(bootstrap, tenant, timeout_seconds)).of(adapter)
     version = next((str(each.get("version")) for each in listing.pointers if each.get("channel") == "stable"), "")
     if not version or any(each.get("what") == version for each in listing.revocations):

@@ -123,8 +123,10 @@ class RegistryView(Generic[Manifest]):
             yield "adapters.weights", version.encode(), value
 
     def take(self, name: str, key: bytes, value: bytes | None) -> bool:
-        """Add a record of the topic `name` (`adapters.weights`, …). Return whether it changed anything. Raises
-        AdapterRefused and then keeps no part of it."""
+        """Add a record of the topic `name` (`adapters.weights`, …).
+
+        Return whether it changed anything. Raises AdapterRefused and then keeps no part of it.
+        """
         if name == "adapters.weights":
             return self._take_weights(key, value)
         if name == "adapters.manifests":

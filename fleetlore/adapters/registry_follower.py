@@ -82,8 +82,10 @@ class _Subscriber(Protocol):
 
 
 class RegistryFollower:
-    """Follows the topics of one tenant across outages. Use `shared_follower`. `views`: the verified records by
-    adapter."""
+    """Follows the topics of one tenant across outages.
+
+    Use `shared_follower`. `views`: the verified records by adapter.
+    """
 
     def __init__(
         self,

@@ -42,8 +42,7 @@ class AdapterSlot(ABC, Generic[Value]):
         return self.current.value if self.current is not None else None
 
     def prepare(self, weights: bytes, manifest: AdapterManifest) -> Prepared[Value]:
-        """Check and load a version without touching the one in use. Thread-safe. Raises AdapterRefused: `oversized`,
-        `tampered`, or a reason of `load`."""
+        """Check and load a version without touching the one in use."""
         if len(weights) > manifest.most_bytes:
             raise AdapterRefused("oversized", f"{len(weights)} bytes")
         if sha256_of(weights) != manifest.version:

@@ -46,9 +46,13 @@ class _Staged:
 
 
 class AdapterSubscriber(Generic[Holder]):
-    """Keeps `holder` on its channel's version from `start()` to `close()`, across outages. `idle`: returns whether no
-    action is open; otherwise a new version waits for `apply_pending()`. `feed`: default: the shared follower.
-    `refused`: number of refused records and versions by reason."""
+    """Keeps `holder` on its channel's version from `start()` to `close()`, across outages.
+
+    Attributes:
+        idle: returns whether no action is open; otherwise a new version waits for `apply_pending()`.
+        feed: default: the shared follower.
+        refused: number of refused records and versions by reason.
+    """
 
     def __init__(
         self,

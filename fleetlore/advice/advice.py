@@ -69,8 +69,7 @@ class Advice(NamedTuple):
 
     @property
     def call(self) -> object:
-        """Arguments with the working names in place of the rejected ones, or None if these are unknown. The agent's
-        code can send them without asking its model."""
+        """Arguments with the working names in place of the rejected ones, or None if these are unknown."""
         return next((tip.call for tip in self.tips if tip.call is not None), None)
 
     @property
@@ -105,9 +104,14 @@ def advise(
     most: int = MAX_TIPS,
     max_chars: int = MAX_CHARS,
 ) -> Advice:
-    """Look up what the fleet knows. `cautions`: warnings that follow from the session itself. `holdout_share`: share of
-    the tips that is withheld, 0..1. `most`: largest number of tips, withheld ones included. `max_chars`: largest length
-    of the text. The first tip is shown even if it is longer."""
+    """Look up what the fleet knows.
+
+    Args:
+        cautions: warnings that follow from the session itself.
+        holdout_share: share of the tips that is withheld, 0..1.
+        most: largest number of tips, withheld ones included.
+        max_chars: largest length of the text. The first tip is shown even if it is longer.
+    """
     found = [*_told(cautions, index, moment), *_told(persons(index, moment), index, moment)]
     if moment.met.failed is not None and not moment.met.led_out:
         # If the agent already saw everything and failed again, repeat the best-backed tip.

@@ -262,8 +262,7 @@ def _is_mended(index: LoreIndex, call: MadeCall, failure: str) -> bool:
 
 
 class _Counted(NamedTuple):
-    """A failure of a kind of call. `mentioned`: words of the error. `of_any_call`: a call without these words is
-    warned too."""
+    """A failure of a kind of call."""
 
     pattern: Pattern
     mentioned: tuple[str, ...]
@@ -288,9 +287,11 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
 
 
 def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
-    """Failures of a kind of call for a lasting reason, and calls; both without transient errors. A new pattern comes at
-    once; the health row of a call that was known before comes seconds later, or not at all. Until then the pattern
-    speaks for itself."""
+    """Failures of a kind of call for a lasting reason, and calls; both without transient errors.
+
+    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all.
+    Until then the pattern speaks for itself.
+    """
     met = sum(pattern.failures for pattern in patterns)
     if health is None or health.calls < met:
         return met, met

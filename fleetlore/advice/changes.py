@@ -26,9 +26,7 @@ _QUALIFIED = re.compile(r"\w[./:]\w")
 
 
 def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: float | None = None) -> Tip:
-    """Return the tip of a recovery: another value in place of the one that failed. `source`: that says it. `arguments`:
-    of the call that is about to be made; with them the tip carries the corrected call. `chance`: P(the call fails),
-    where it is about to be made."""
+    """Return the tip of a recovery: another value in place of the one that failed."""
 
     def quote(text: str) -> Quote:
         return Quote(text, item.agents, "call", item.danger, item.now)
@@ -60,8 +58,10 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
 
 
 def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
-    """Yield each part of a call that a recovery may have changed, and whether the part is a whole argument. Parts are
-    the name and `name=value` of each argument, of nested objects too, and each word of a text."""
+    """Yield each part of a call that a recovery may have changed, and whether the part is a whole argument.
+
+    Parts are the name and `name=value` of each argument, of nested objects too, and each word of a text.
+    """
     values = _fields(arguments) if isinstance(arguments, Mapping) else [("", arguments)]
     for name, value in values:
         if name:

@@ -84,9 +84,14 @@ Sort = Literal["error", "class", "call", "name", "person"]
 
 
 class Quote(NamedTuple):
-    """Words of others in a tip. `agents`: number of principals that produced this very string by calls that worked. For
-    an error, the number that met it. `danger`: whether the call could do harm (`MemoryItem.danger`). `brings`: values
-    in the call that are new to the asker."""
+    """Words of others in a tip.
+
+    Attributes:
+        agents: number of principals that produced this very string by calls that worked. For an error, the number that
+            met it.
+        danger: whether the call could do harm (`MemoryItem.danger`).
+        brings: values in the call that are new to the asker.
+    """
 
     text: str
     agents: int

@@ -119,8 +119,10 @@ class AdviceLedger:
         return shown, kept_back
 
     def redact_shown(self, value: Any) -> Any:
-        """Replace recalled text in a message or arguments by the mark. Return the same object if there is no such
-        text."""
+        """Replace recalled text in a message or arguments by the mark.
+
+        Return the same object if there is no such text.
+        """
         return _mapped(value, self._redact_shown_text if self._lines else _redact_fenced_text)
 
     def _redact_shown_text(self, text: str) -> str:

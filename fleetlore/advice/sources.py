@@ -136,8 +136,10 @@ def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The structure of the place, if the call uses names that are not there or belong to another owner. The call's own
-    names and those nearest to the goal come first."""
+    """The structure of the place, if the call uses names that are not there or belong to another owner.
+
+    The call's own names and those nearest to the goal come first.
+    """
     failed, place = moment.met.failed, moment.known_place
     if failed is None or place is None or not is_covered(failed.call.text, place, failed.kind.names):
         return
@@ -210,9 +212,14 @@ def _look_up(moment: Situation, failed: FailedCall) -> LookUp | None:
 
 
 class Source(NamedTuple):
-    """A source of tips. `name`: equals `Tip.source` of its tips. `moment`: when it is asked: at the start of a session,
-    before a call, or after a failure. `yields`: its tips, the surest first. `repeats`: whether it is asked again after
-    a failure with no new tips left."""
+    """A source of tips.
+
+    Attributes:
+        name: equals `Tip.source` of its tips.
+        moment: when it is asked: at the start of a session, before a call, or after a failure.
+        yields: its tips, the surest first.
+        repeats: whether it is asked again after a failure with no new tips left.
+    """
 
     name: str
     moment: Literal["start", "before", "after"]

@@ -13,9 +13,13 @@ __all__ = ["ToolFact", "facts_of_tools"]
 
 @dataclass(frozen=True, slots=True)
 class ToolFact:
-    """A fact about a tool, shown to agents before a call or after it failed. `about`: `need` for a cause of failures,
-    `look-up` for a call that finds missing names. `agents`: number of agents that it rests on. `sessions`: number of
-    sessions that it rests on, a few of each agent."""
+    """A fact about a tool, shown to agents before a call or after it failed.
+
+    Attributes:
+        about: `need` for a cause of failures, `look-up` for a call that finds missing names.
+        agents: number of agents that it rests on.
+        sessions: number of sessions that it rests on, a few of each agent.
+    """
 
     tool: str
     about: str

@@ -87,8 +87,11 @@ class Action:
         self.error = (str(error_type) or names.OTHER_ERROR, str(message))
 
     def forbid(self, rule: str) -> None:
-        """Record that the call broke a rule, whatever it returned. The call counts as failed and the session as no
-        success, so no agent learns from it. The rule's name has few distinct values."""
+        """Record that the call broke a rule, whatever it returned.
+
+        The call counts as failed and the session as no success, so no agent learns from it. The rule's name has few
+        distinct values.
+        """
         self.rule = str(rule)[: names.MAX_RULE]
 
     def begin(self) -> Self:

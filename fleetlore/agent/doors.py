@@ -69,8 +69,14 @@ def joined(*texts: str | None) -> str:
 
 
 class NamedSessions(dict[str, Session]):
-    """Open sessions by name, the longest silent first. One is left after long silence, or if its caller holds too many.
-    `before_leaving`: called with it. `busy`: calls under way by session, during which it is not silent."""
+    """Open sessions by name, the longest silent first.
+
+    One is left after long silence, or if its caller holds too many.
+
+    Attributes:
+        before_leaving: called with it.
+        busy: calls under way by session, during which it is not silent.
+    """
 
     def __init__(self, before_leaving: Callable[[Session], None] = lambda session: None) -> None:
         super().__init__()

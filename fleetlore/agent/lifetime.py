@@ -23,8 +23,11 @@ if hasattr(os, "register_at_fork"):  # where a process can fork
 
 
 class Lifetime:
-    """Something that is entered and left once. A fork copies the memory and not the threads: the parent's would wait in
-    the child for ever. `what`: its name in an error's text."""
+    """Something that is entered and left once.
+
+    A fork copies the memory and not the threads: the parent's would wait in the child for ever. `what`: its name in an
+    error's text.
+    """
 
     def __init__(self, what: str) -> None:
         self._open_in = _CLOSED  # forks of the process that it is open in

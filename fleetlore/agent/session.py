@@ -152,8 +152,10 @@ class Session:
         action.end(result, error=error, error_text=error_text, duration_seconds=duration_seconds)
 
     def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
-        """Report what a step of the agent used, for the warnings of the session's budget. Time is counted
-        automatically."""
+        """Report what a step of the agent used, for the warnings of the session's budget.
+
+        Time is counted automatically.
+        """
         with self._locked():
             self._watchdog.spend(tokens, money)
 

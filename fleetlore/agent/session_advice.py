@@ -163,8 +163,10 @@ class SessionAdvice:
         return self._show(advice._replace(held=True), "")
 
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
-        """Advice from the items that a search of the store found, the best match first. Items that the session may not
-        be shown are left out."""
+        """Advice from the items that a search of the store found, the best match first.
+
+        Items that the session may not be shown are left out.
+        """
         replica = self._fleet.replica
         key = session_key(self._fleet.agent, self._session)
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]

@@ -72,8 +72,11 @@ def arguments_of(
 
 
 class SessionEvents:
-    """The events of one session. The fleet's lock is held by the caller. Events have `[fleet-memory]` in place of
-    advice in `ledger`. `session`: id of the session, or of the part if it continues another (`resume`)."""
+    """The events of one session.
+
+    The fleet's lock is held by the caller. Events have `[fleet-memory]` in place of advice in `ledger`. `session`: id
+    of the session, or of the part if it continues another (`resume`).
+    """
 
     def __init__(self, fleet: Fleet, options: SessionOptions, ledger: AdviceLedger, watchdog: Watchdog) -> None:
         self.session, self._conversation = _ids(options)
@@ -116,8 +119,11 @@ class SessionEvents:
     def end_call(
         self, action: Action, call: BegunCall, duration_seconds: float, met: Collection[str]
     ) -> Failure | None:
-        """Send how a call ended; return its failure. `met`: patterns that the session has met. One that no agent met is
-        sent at once: others may be about to make the same call."""
+        """Send how a call ended; return its failure.
+
+        `met`: patterns that the session has met. One that no agent met is sent at once: others may be about to make the
+        same call.
+        """
         data: dict[str, Any] = {names.TOOL: action.tool, names.ARGUMENTS: call.recorded}
         if duration_seconds:  # 0 if its beginning is unknown
             data[names.DURATION] = round(duration_seconds, 6)

@@ -48,8 +48,10 @@ def text_of(arguments: str) -> str:
 
 
 class MadeCall:
-    """One tool call. `json`: the arguments as events hold them, made at once, because a tool may change its
-    arguments."""
+    """One tool call.
+
+    `json`: the arguments as events hold them, made at once, because a tool may change its arguments.
+    """
 
     def __init__(self, tool: str, arguments: object) -> None:
         self.tool, self.arguments, self.json = tool, arguments, arguments_text(arguments)

@@ -68,8 +68,10 @@ _Known = TypeVar("_Known")
 
 
 class Mark(NamedTuple):
-    """A known property of the thing that an argument names: `status` is `pending`, or an earlier call took it. `field`:
-    name of the property. Empty if `value` is the tool of an earlier call that took the thing and worked."""
+    """A known property of the thing that an argument names: `status` is `pending`, or an earlier call took it.
+
+    `field`: name of the property. Empty if `value` is the tool of an earlier call that took the thing and worked.
+    """
 
     argument: str
     field: str
@@ -174,10 +176,17 @@ def hashes_of(tokens: list[str]) -> Ids:
 
 
 class CallContext:
-    """The history of one session. `goal`: hashes of the goal's first words. `seen`, `worked`, `failed`: names in
-    results, in calls that worked, and in an error and its call. `last`: class of the last error after `E`, `ok`,
-    `empty`, or `first`. `tried`: failures since the last success, by the call. `run`: failures in a row. `place`: that
-    the newest error named. `objects`: known properties of the things that calls take."""
+    """The history of one session.
+
+    Attributes:
+        goal: hashes of the goal's first words.
+        seen, worked, failed: names in results, in calls that worked, and in an error and its call.
+        last: class of the last error after `E`, `ok`, `empty`, or `first`.
+        tried: failures since the last success, by the call.
+        run: failures in a row.
+        place: that the newest error named.
+        objects: known properties of the things that calls take.
+    """
 
     __slots__ = (
         "_last_text",
@@ -227,8 +236,7 @@ class CallContext:
         return "first" if not self.calls else "after_failure" if self.run else "after_success"
 
     def record(self, call: MadeCall, result: str, error_class: str | None = None) -> None:
-        """Add a call that ended. `result`: the call's result, or the error's text if the call failed. `error_class`:
-        class of the failure, or None if the call worked."""
+        """Add a call that ended."""
         tool, text = call.tool, call.text
         names = names_of(text[:CALL_CHARACTERS])
         if error_class is not None:
@@ -266,9 +274,11 @@ def normal(tool: str, arguments: str) -> tuple[str, str]:
 
 
 def place_in(error: str, text: str) -> str | None:
-    """The place that an error tells: what it puts before a name that the call itself held without it. After `SELECT *
-    FROM cars` the error `Table 'shop.cars' doesn't exist` tells `shop`. That is no guess: the environment says where it
-    looked."""
+    """The place that an error tells: what it puts before a name that the call itself held without it.
+
+    After `SELECT * FROM cars` the error `Table 'shop.cars' doesn't exist` tells `shop`. That is no guess: the
+    environment says where it looked.
+    """
     found = _QUALIFIED.findall(error[:ERROR_CHARACTERS])
     held = {token.lower() for token in TOKEN.findall(text[:CALL_CHARACTERS])} if found else ()
     return next((place for place, name in found if name.lower() in held and place.lower() not in held), None)

@@ -48,8 +48,10 @@ class Kind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """Calls of a tool that held these names: how they ended. `failed`, `held`: sessions in which such a call failed so,
-    and in which one held them."""
+    """Calls of a tool that held these names: how they ended.
+
+    `failed`, `held`: sessions in which such a call failed so, and in which one held them.
+    """
 
     tool: str
     kind: str
@@ -60,9 +62,16 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """A place that sessions stated. At least two agents met everything in it. `names`: spelled as in most calls.
-    `words`: of the goals there. `members`: columns of a table, fields of a resource. `look_up`, `look_up_by`: call and
-    tool by which sessions found names there, or ""."""
+    """A place that sessions stated.
+
+    At least two agents met everything in it.
+
+    Attributes:
+        names: spelled as in most calls.
+        words: of the goals there.
+        members: columns of a table, fields of a resource.
+        look_up, look_up_by: call and tool by which sessions found names there, or "".
+    """
 
     sessions: int
     names: dict[str, Ended]
@@ -73,8 +82,12 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Threshold(msgspec.Struct, frozen=True, array_like=True):
-    """When to warn of calls of a tool, in one state of the session. `least`: probability from which calls are warned
-    of. `failed`, `calls`: those at or above it, before they were learned."""
+    """When to warn of calls of a tool, in one state of the session.
+
+    Attributes:
+        least: probability from which calls are warned of.
+        failed, calls: those at or above it, before they were learned.
+    """
 
     tool: str
     state: State
@@ -84,9 +97,13 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LookUp(msgspec.Struct, frozen=True, array_like=True):
-    """A call by which sessions found names that work, after a kind of failure for names. `tool`, `kind`: of the
-    failure. `text`: of the call, with placeholders; `by`: its tool. `used`, `met`: sessions that made it next, of those
-    that met such a failure and got past it."""
+    """A call by which sessions found names that work, after a kind of failure for names.
+
+    Attributes:
+        tool, kind: of the failure.
+        text: of the call, with placeholders; `by`: its tool.
+        used, met: sessions that made it next, of those that met such a failure and got past it.
+    """
 
     tool: str
     kind: str
@@ -114,9 +131,14 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One version. `tools`: number of calls learned of each tool. The model does not know any other tool. `look_ups`:
-    the most frequent look-up of each kind of failure. `needs`: properties of arguments for which calls failed. `until`:
-    when the newest session that was learned came to the broker, in seconds since the Unix epoch."""
+    """One version.
+
+    Attributes:
+        tools: number of calls learned of each tool. The model does not know any other tool.
+        look_ups: the most frequent look-up of each kind of failure.
+        needs: properties of arguments for which calls failed.
+        until: when the newest session that was learned came to the broker, in seconds since the Unix epoch.
+    """
 
     calls: _Table
     kinds: _Table

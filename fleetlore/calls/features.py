@@ -53,8 +53,7 @@ _Group = tuple[Ids, float]
 
 
 def features(call: MadeCall, context: CallContext, known: PlaceNames | None = None) -> Features:
-    """Features of a call in a session. `known`: names of the place that the session is at, or None if the place is
-    unknown. A place without sessions counts as unknown."""
+    """Features of a call in a session."""
     tokens = hashes_of(call.tokens or [""])
     names = hashes_of(call.names[:_MAX_NAMES])
     unique = np.array(list(dict.fromkeys(tokens.tolist())), np.uint32)

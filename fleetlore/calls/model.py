@@ -45,8 +45,7 @@ _KIND_SALT = np.uint32(7)
 
 
 class Outlook(NamedTuple):
-    """The model's forecast of a call. `fails`: P(the call fails), 0..1. `threshold`: bar for a warning of the tool in
-    this state, or None if its calls get no warnings."""
+    """The model's forecast of a call."""
 
     fails: float
     threshold: Threshold | None
@@ -78,9 +77,14 @@ class Expected:
 
 
 class CallModel:
-    """One version; see `from_bytes`. `places`: known places by name. `until`: when the newest session that it has
-    learned came to the broker, in seconds since the Unix epoch. `look_ups`: look-ups by tool and kind of failure.
-    `needs`: needs by tool, and by argument, field and value of a mark."""
+    """One version; see `from_bytes`.
+
+    Attributes:
+        places: known places by name.
+        until: when the newest session that it has learned came to the broker, in seconds since the Unix epoch.
+        look_ups: look-ups by tool and kind of failure.
+        needs: needs by tool, and by argument, field and value of a mark.
+    """
 
     def __init__(self, document: Document) -> None:
         self._weights = restored(document.calls, CALL_BITS)
@@ -115,8 +119,7 @@ class CallModel:
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: MadeCall, context: CallContext, place: str | None = None) -> Outlook | None:
-        """Chance that the call fails, or None if the tool is unknown. No network; 0.1 ms. `place`: the session's place,
-        or None if it is unknown."""
+        """Chance that the call fails, or None if the tool is unknown."""
         if not self.knows(call.tool):
             return None
         found = features(call, context, self.places.get(place) if place is not None else None)
@@ -127,8 +130,10 @@ class CallModel:
     def expected(
         self, call: MadeCall, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
     ) -> Expected:
-        """The failure that the call would likely end with. `own`: failures of this
-        session with names, the newest last: a name that failed here before fails again."""
+        """The failure that the call would likely end with.
+
+        `own`: failures of this session with names, the newest last: a name that failed here before fails again.
+        """
         held = frozenset(call.names) - call.bound
         for mine in reversed(list(own)):
             if mine.names and held.issuperset(mine.names):
@@ -174,8 +179,14 @@ class CallModel:
 
 
 class KindScores:
-    """Chances of the kinds of failure. One table holds separate hashed weights for each kind. `weights`: float32 (2 **
-    16,). `counts`: how often each kind was met."""
+    """Chances of the kinds of failure.
+
+    One table holds separate hashed weights for each kind.
+
+    Attributes:
+        weights: float32 (2 ** 16,).
+        counts: how often each kind was met.
+    """
 
     def __init__(self, weights: Weights, counts: Iterable[int]) -> None:
         self.weights = weights

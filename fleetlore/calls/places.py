@@ -66,8 +66,14 @@ _NEVER = Ended(0, 0)
 
 
 class PlaceNames:
-    """Knowledge of one place. `names`: lower-case, with how calls with them ended. `spelled`: original spelling of
-    names not in lower case. `words`: of goals there. `members`: of each name, in original spelling."""
+    """Knowledge of one place.
+
+    Attributes:
+        names: lower-case, with how calls with them ended.
+        spelled: original spelling of names not in lower case.
+        words: of goals there.
+        members: of each name, in original spelling.
+    """
 
     def __init__(
         self,
@@ -122,9 +128,12 @@ class Places(dict[str, PlaceNames]):
                 self._of_word[word].add(place)
 
     def recognise(self, context: CallContext) -> str | None:
-        """The place that a session is at, or None if it is unsure. An error names the place, or else the words of the
-        session's goal and of its calls that worked decide. A place that words decided is used for reading only. Lessons
-        of the session are kept under the place that it states or that an error named."""
+        """The place that a session is at, or None if it is unsure.
+
+        An error names the place, or else the words of the session's goal and of its calls that worked decide. A place
+        that words decided is used for reading only. Lessons of the session are kept under the place that it states or
+        that an error named.
+        """
         if context.place is not None:
             return context.place
         if not self:
@@ -243,9 +252,11 @@ def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
 
 
 def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
-    """Whether the structure of a place covers the things that a call takes from. It does if one of them is rejected
-    itself, or if the place is known to have all of them. If only a member is rejected, its owner exists, known or
-    not."""
+    """Whether the structure of a place covers the things that a call takes from.
+
+    It does if one of them is rejected itself, or if the place is known to have all of them. If only a member is
+    rejected, its owner exists, known or not.
+    """
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
     asked = {name.lower() for name in _FROM.findall(text)} - _own(text)
     return not asked.isdisjoint(rejected) or asked <= {owner.lower() for owner in known.members}
@@ -260,8 +271,7 @@ def _spelled(known: PlaceNames, name: str) -> str:
 
 
 def _distance(one: str, other: str) -> int | None:
-    """In how many letters two lower-case names with the same first letter differ, or None if they are not near. A
-    plural's ending does not count as a difference."""
+    """A plural's ending does not count as a difference."""
     (bare, singular, letters), (bare_other, singular_other, letters_other) = _bare(one), _bare(other)
     if singular == singular_other or bare == bare_other:
         return 0

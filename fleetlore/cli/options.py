@@ -77,8 +77,10 @@ Timeout = Annotated[
 
 
 def connection(broker: str | None, data: Path | None, milvus: str | None = None, *, of_agent: bool = False) -> Settings:
-    """Return settings for the options: the stack in `--data`, or `--broker`, or the environment. `of_agent`: wait for a
-    stack that is down, and only log unknown variables. Raises BadParameter, ConfigError."""
+    """Return settings for the options: the stack in `--data`, or `--broker`, or the environment.
+
+    `of_agent`: wait for a stack that is down, and only log unknown variables. Raises BadParameter, ConfigError.
+    """
     if data is not None and broker is not None:
         raise typer.BadParameter("give --data or --broker, not both: a stack's folder names its own broker")
     if data is None:

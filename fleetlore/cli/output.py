@@ -37,8 +37,10 @@ _SPACES = re.compile(r"[\t\r\n]+")
 
 
 def safe(text: str) -> str:
-    """Return the text on one line, with terminal controls and invisible characters escaped. A reviewer sees what a
-    model reads."""
+    """Return the text on one line, with terminal controls and invisible characters escaped.
+
+    A reviewer sees what a model reads.
+    """
     return INVISIBLE.sub(lambda match: _escaped(ord(match.group())), _SPACES.sub(" ", text))
 
 
@@ -59,8 +61,7 @@ def moment(seconds: float) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console | None = None) -> None:
-    """Print rows, with their texts escaped. A column with prefix `>` is aligned right. One with prefix `~` is folded if
-    a terminal is narrow."""
+    """Print rows, with their texts escaped."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -110,8 +111,12 @@ def print_list(
     as_json: Callable[[T], Any] = asdict,  # type: ignore[assignment]
     **facts: Any,
 ) -> None:
-    """Print rows as a table or, with --json, as a document with the tenant and `facts`. `key`: name of the rows in the
-    document. `nothing`: printed instead of an empty table. With `limit` the document has the `total` too."""
+    """Print rows as a table or, with --json, as a document with the tenant and `facts`.
+
+    Args:
+        key: name of the rows in the document.
+        nothing: printed instead of an empty table. With `limit` the document has the `total` too.
+    """
     shown = rows[:limit]
     if asked.json:
         total = {} if limit is None else {"total": len(rows)}

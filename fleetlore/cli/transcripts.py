@@ -86,8 +86,7 @@ def import_logs(
 
 @dataclass(slots=True)
 class _Found:
-    """Contents of logs. Times are in seconds since the epoch, 0 without events. For sent events the emitter knows
-    `masked`."""
+    """Contents of logs."""
 
     sessions: int = 0
     events: int = 0
@@ -125,8 +124,7 @@ class _Found:
 
 
 def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], _Found]) -> _Found:
-    """Run `work` on parts of large files in separate processes. Sessions are independent, so the order does not
-    matter."""
+    """Sessions are independent, so the order does not matter."""
     groups = groups_of(files)
     parts = min(os.cpu_count() or 1, len(groups), size // _PART_BYTES)
     if parts <= 1:

@@ -72,9 +72,7 @@ class _PartitionQueue:
 
 
 class Emitter:
-    """Sends the events of one tenant, on the event loop of `start`. An emitter of `feedback` connects at its first
-    event, because few agents use it. `masked`: masked secrets and personal data, by kind. `dropped`: events refused or
-    given up."""
+    """Sends the events of one tenant, on the event loop of `start`."""
 
     def __init__(
         self,
@@ -128,9 +126,11 @@ class Emitter:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        """Buffer a copy of an event. It never blocks. Returns False if it is dropped: the buffer is full, the emitter
-        closed, or the event cannot be encoded. `at_once`: send without waiting for a full batch. Raises NotOpen if the
-        loop has ended."""
+        """Buffer a copy of an event.
+
+        It never blocks. Returns False if it is dropped: the buffer is full, the emitter closed, or the event cannot be
+        encoded. `at_once`: send without waiting for a full batch. Raises NotOpen if the loop has ended.
+        """
         foreign = self._loop is not None and self._thread != threading.get_ident()
         if not foreign and self._handed_over:
             self._take_over()

@@ -46,8 +46,7 @@ _YEAR_10000 = 253_402_300_800.0
 
 
 def encode(event: Event) -> Encoded:
-    """Return an encoded copy of the event. Raises Exception: any error, such as an invalid time or a name that is not
-    text."""
+    """Return an encoded copy of the event."""
     kind, tenant, agent, session, sequence, time, value = event
     beside, before, between = _head(tenant, agent, session)
     if not 0.0 <= time < _YEAR_10000:
@@ -63,8 +62,11 @@ def encode(event: Event) -> Encoded:
 
 
 def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> list[Encoded]:
-    """Mask secrets in data and names, and personal data in the data. A tenant whose name holds a secret is masked too:
-    its events are then refused, because their topic names another tenant."""
+    """Mask secrets in data and names, and personal data in the data.
+
+    A tenant whose name holds a secret is masked too: its events are then refused, because their topic names another
+    tenant.
+    """
     masked = list(events)
     # Mask the names once a session and together with the data: separately they took 45 µs.
     names = list(dict.fromkeys(event[2] for event in events))
@@ -81,8 +83,7 @@ def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> lis
 
 
 def personal_data_of(regions: Sequence[str]) -> PersonalData | None:
-    """Return the masker of personal data for these regions, or None without regions. Raises ConfigError: a region is
-    unknown. Raises ModelUnavailable: the extra `[personal]` is not installed."""
+    """Return the masker of personal data for these regions, or None without regions."""
     if not regions:
         return None
     from fleetlore.redact.personal import PersonalData

@@ -37,8 +37,10 @@ _LONGEST = 8192
 
 
 class Failure(NamedTuple):
-    """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits). `transient` is what the
-    words of the error make likely."""
+    """One failed call, recognised.
+
+    `family`, `class_` and `exact` are ids (32 hex digits). `transient` is what the words of the error make likely.
+    """
 
     tool: str
     error_class: str
@@ -133,8 +135,10 @@ def argument_shape(arguments: object) -> str:
 
 
 def is_free_text(shape: str) -> bool:
-    """Whether arguments of this shape are nothing but text, such as a command: then their kind says little. One word or
-    path that is no value of a key, such as `print(total)` or `./run.sh`, is a command as well."""
+    """Whether arguments of this shape are nothing but text, such as a command: then their kind says little.
+
+    One word or path that is no value of a key, such as `print(total)` or `./run.sh`, is a command as well.
+    """
     return _COMMAND.fullmatch(shape) is not None or all("text" in part for part in shape.split(","))
 
 

@@ -97,8 +97,7 @@ def masked_arguments(arguments: str) -> Any:
 
 
 def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> Any:
-    """A value of an object with its literals masked; equal elements of a list are one. `key`: its key; empty for what
-    has none."""
+    """A value of an object with its literals masked; equal elements of a list are one."""
     match value:
         case None | bool():
             return value

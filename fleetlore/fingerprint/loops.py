@@ -56,9 +56,13 @@ _VOLATILE = re.compile(
 
 
 class LoopPattern(NamedTuple):
-    """The common form of loops of many sessions, with ids of the `patterns` topic. `tool`: the tools of one round,
-    joined, wherever the round begins. `template`: the kind of circle, in words. `call`: the kind of call that loops, or
-    None if there are several."""
+    """The common form of loops of many sessions, with ids of the `patterns` topic.
+
+    Attributes:
+        tool: the tools of one round, joined, wherever the round begins.
+        template: the kind of circle, in words.
+        call: the kind of call that loops, or None if there are several.
+    """
 
     tool: str
     template: str
@@ -69,9 +73,7 @@ class LoopPattern(NamedTuple):
 
 
 class _Called(Protocol):
-    """One call that ended, as `fleetlore.wire.trajectory.Step` has it. `result`: its result, which is ignored if the
-    call failed. `call`: `fleetlore.fingerprint.fingerprint.call_id`. `pattern`: class of the failure, if it failed.
-    `mark`: replaces texts that are cut (`mark_of`), or "" if they are whole."""
+    """One call that ended, as `fleetlore.wire.trajectory.Step` has it."""
 
     @property
     def tool(self) -> str: ...
@@ -98,8 +100,7 @@ class _Call:
 
 
 class Loop(NamedTuple):
-    """A loop that was found. `times`: number of rounds so far. `around`: the calls of one round. `arguments`: theirs,
-    as text."""
+    """A loop that was found."""
 
     kind: Literal["repeat", "cycle", "retry"]
     times: int
@@ -236,8 +237,7 @@ def _key(arguments: str) -> str:
 
 
 def mark_of(arguments: str, result: str) -> str:
-    """Return the mark of texts that a store may cut: hashes of arguments and result, or "" if both are short enough.
-    `arguments`: in the form that `LoopDetector.take` accepts."""
+    """Return the mark of texts that a store may cut: hashes of arguments and result, or "" if both are short enough."""
     short = len(arguments) <= MAX_WHOLE and len(result) <= MAX_WHOLE
     return "" if short else f"{_key(arguments)}|{_said_key(result)}"
 

@@ -50,8 +50,7 @@ class FailureKind(NamedTuple):
 
 
 def failure_kind(error_class: str, template: str, error: str, call: str) -> FailureKind:
-    """Kind of a failed call, and the names that it failed for. `error_class`, `template`: of its pattern
-    (`fleetlore.fingerprint.fingerprint.Failure`). `error`: what the environment said. `call`: the arguments as text."""
+    """Kind of a failed call, and the names that it failed for."""
     names = names_in(folded(call), mentioned_names(error))
     return FailureKind(_kind_text(error_class, template, names), tuple(sorted(names)))
 

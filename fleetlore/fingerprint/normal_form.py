@@ -225,8 +225,7 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def _without_tail(line: str) -> str:
-    """Cut masks at the end, with the words that lead to them. A line that would be incomplete (`needs a <*>`) keeps
-    its."""
+    """A line that would be incomplete (`needs a <*>`) keeps its."""
     while True:
         line = line.rstrip(" .,;:!")
         bare = line.rstrip(")]")
@@ -243,9 +242,7 @@ def _without_tail(line: str) -> str:
 
 
 class _NormalForm(NamedTuple):
-    """An error in the form that is the same through every door. `error_class`: at most `MAX_CLASS` characters.
-    `transient`: whether its words name a transient fault. Whether it really passes is not measured. `identity`: the
-    input of its patterns' ids. For a coded error it includes neither the driver nor the language."""
+    """An error in the form that is the same through every door."""
 
     error_class: str
     template: str

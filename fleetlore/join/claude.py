@@ -20,8 +20,10 @@ _EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure"
 
 
 def fleet_hooks(session: Session, tools: Sequence[str] = ()) -> dict[Any, list[HookMatcher]]:
-    """Hooks for `ClaudeAgentOptions(hooks=…)` that record in the session, sub-agents' calls among them. `tools`: names
-    of those that the agent may call, as in `allowed_tools`; the hooks are not told them."""
+    """Hooks for `ClaudeAgentOptions(hooks=…)` that record in the session, sub-agents' calls among them.
+
+    `tools`: names of those that the agent may call, as in `allowed_tools`; the hooks are not told them.
+    """
     hooks = HookCalls(session, tools)
 
     async def hook(given: Any, tool_use_id: str | None, context: Any) -> Any:

@@ -53,8 +53,7 @@ class Conversation:
         self._added: dict[tuple[str, int], str] = {}
 
     def tell(self, dialect: Dialect, body: Body, turns: list[Turn], *, is_new: bool, now: float) -> None:
-        """Record the new results, and put advice into the request. `is_new`: skip what lies before the model's last
-        turn."""
+        """Record the new results, and put advice into the request."""
         last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
         met: Counter[str] = Counter()
         calls = OpenCalls[Made](lambda call: None)
@@ -95,8 +94,7 @@ class Conversation:
 
 
 class Conversations:
-    """Those under way, of all agents. `own`: whether a session was begun for its conversation alone, and ends with
-    it."""
+    """Those under way, of all agents."""
 
     def __init__(self, *, own: bool = True) -> None:
         self._own = own
@@ -107,8 +105,7 @@ class Conversations:
     def tell(
         self, owner: Key, dialect: Dialect, body: Body, begin: Callable[[str], Session], now: float, *, name: str = ""
     ) -> Conversation | None:
-        """Record what is new in a request and put advice into it; None without tools. Conversations of other owners are
-        not found. `begin`: makes the session of a new one, by what a person says first."""
+        """Record what is new in a request and put advice into it; None without tools."""
         turns = list(islice(dialect.turns(body), _MAX_TURNS))
         if len(turns) == _MAX_TURNS or sum(len(turn.calls) + len(turn.results) for turn in turns) > _MAX_TURNS:
             refused("conversation_too_long", f"a conversation of {owner} has more than {_MAX_TURNS} turns and calls")

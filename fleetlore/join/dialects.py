@@ -55,8 +55,7 @@ class Turn(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """One API. `turns`: of a request, in order. `tell`: append a text to the system message. `part`: type of a text
-    part."""
+    """One API."""
 
     turns: Callable[[Body], Iterator[Turn]]
     tell: Callable[[Body, str], None]

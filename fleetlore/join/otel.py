@@ -23,8 +23,10 @@ SESSION, RISK = "fleetlore.session", "fleetlore.risk"
 
 
 class FleetSpanProcessor(SpanProcessor):
-    """Sends each trace as a session when its root ends. For any thread. A call that a decorator or a hook records too
-    would count twice."""
+    """Sends each trace as a session when its root ends.
+
+    For any thread. A call that a decorator or a hook records too would count twice.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

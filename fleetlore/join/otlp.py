@@ -53,8 +53,7 @@ _SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 
 
 class Traces:
-    """Spans under way, by trace. Children end before their root, and come in any order. `max_spans`: beyond, exporters
-    retry."""
+    """Spans under way, by trace."""
 
     def __init__(self, fleet: Fleet, *, max_spans: int = _MAX_SPANS) -> None:
         self._fleet = fleet
@@ -91,8 +90,7 @@ class Traces:
         self._held += places
 
     async def take(self, body: bytes, form: str, *, logs: bool) -> list[ValueError]:
-        """Hold the spans of an export; return the errors of those that are malformed. Raises Exception: one of
-        `_NO_OTLP`: it is no export."""
+        """Hold the spans of an export; return the errors of those that are malformed."""
         # To take 16 MiB of protobuf apart takes seconds: in a thread, so that others are answered, one at a time.
         async with self._reading:
             spans = await asyncio.to_thread(lambda: list(spans_of(body, form, logs=logs)))

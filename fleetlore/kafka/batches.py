@@ -54,8 +54,10 @@ _corrupt: deque[int] = deque(maxlen=256)
 
 
 class Unreadable(ConsumerRecord):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """Replaces a record that cannot be decoded, or the last record of a batch that cannot. `checksum`: the reason, in
-    the field that aiokafka passes on unchanged."""
+    """Replaces a record that cannot be decoded, or the last record of a batch that cannot.
+
+    `checksum`: the reason, in the field that aiokafka passes on unchanged.
+    """
 
     checksum: str
 

@@ -52,8 +52,7 @@ class RelayedRecord(NamedTuple):
 
 
 class Following(msgspec.Struct):
-    """An agent's request for records. `topics`: `LORE` or `ADAPTERS`. `positions`: the next offset by topic and
-    partition; default 0. `wait`: seconds to wait for a record; 0 requests the current ends without records."""
+    """An agent's request for records."""
 
     topics: tuple[str, ...]
     positions: dict[str, dict[int, int]]
@@ -61,8 +60,7 @@ class Following(msgspec.Struct):
 
 
 class Followed(msgspec.Struct):
-    """A relay's answer. `ends`: the offset after the relay's last record, by topic and partition. `records`: records
-    from the positions on, in order within a partition, at least the newest of each key."""
+    """A relay's answer."""
 
     ends: dict[str, dict[int, int]]
     records: list[RelayedRecord]
@@ -224,8 +222,7 @@ class RelayConsumer(_RelayClient):
     async def getmany(
         self, *parts: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> Mapping[TopicPartition, list[RelayedRecord]]:
-        """Return new records, at most `max_records`. Raises BrokerUnavailable: the log behind the relay is shorter than
-        before."""
+        """Return new records, at most `max_records`."""
         if not self._came:
             if self._asking is None:
                 self._asking = asyncio.create_task(self._follow(_WAIT_SECONDS), name="fleetlore-relay-follow")

@@ -48,8 +48,10 @@ def backoff() -> Iterator[float]:
 
 
 def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
-    """Make a consumer without automatic commits, which starts at the beginning if no offset is committed. It reads
-    committed transactions only."""
+    """Make a consumer without automatic commits, which starts at the beginning if no offset is committed.
+
+    It reads committed transactions only.
+    """
     if isinstance(bootstrap, Relay):
         return RelayConsumer(bootstrap, topics)
     settings = {
@@ -65,9 +67,11 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
 
 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
-    """Make an idempotent producer with acknowledgements of all replicas. Without idempotence, a timed-out request could
-    be appended after its own retry and after later values. On a compacted topic an older value would then become the
-    newest of its key."""
+    """Make an idempotent producer with acknowledgements of all replicas.
+
+    Without idempotence, a timed-out request could be appended after its own retry and after later values. On a
+    compacted topic an older value would then become the newest of its key.
+    """
     if isinstance(bootstrap, Relay):
         return RelayProducer(bootstrap)
     return _made(AIOKafkaProducer, bootstrap, acks="all", enable_idempotence=True, **settings)
@@ -105,7 +109,9 @@ def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
 
 def check_place(client: Any, bootstrap: Bootstrap) -> None:
     """Check that a folder's stack still has the client's address: another broker may have its ports after a restart.
-    Raises ConnectionRefused."""
+
+    Raises ConnectionRefused.
+    """
     if isinstance(bootstrap, StackFolder):
         address = str(_found(bootstrap).address)
         if address not in _settings_of[client]["bootstrap_servers"]:
@@ -139,8 +145,7 @@ def no_broker(bootstrap: Bootstrap, error: KafkaError) -> BrokerUnavailable:
 
 
 async def connect(client: Any) -> None:
-    """Start a client. On failure or cancellation, close all its connections. A cancelled start of aiokafka 0.14 leaks
-    the connection that fetches metadata: `stop()` does not know it."""
+    """Start a client."""
     settings = _settings_of.get(client, {})
     try:
         await _choose_server(settings)
@@ -163,8 +168,11 @@ async def connect(client: Any) -> None:
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
-    """Stop a client completely, even if the caller is cancelled. A cancelled `stop` of aiokafka leaks connections and
-    tasks, or swallows the cancellation, so that the caller's task never ends."""
+    """Stop a client completely, even if the caller is cancelled.
+
+    A cancelled `stop` of aiokafka leaks connections and tasks, or swallows the cancellation, so that the caller's task
+    never ends.
+    """
     stopping = asyncio.create_task(_stop(client, seconds))
     try:
         await asyncio.shield(stopping)
@@ -247,8 +255,10 @@ async def _open(settings: Mapping[str, Any], host: str, port: int) -> Any:
 
 
 def connections(client: Any) -> AIOKafkaClient:
-    """Return a client's connections, which only producers expose. Without them a stop does not wait for a broker that
-    hangs. They also list topics that a consumer is not assigned to."""
+    """Return a client's connections, which only producers expose.
+
+    Without them a stop does not wait for a broker that hangs. They also list topics that a consumer is not assigned to.
+    """
     return client.client if hasattr(client, "client") else client._client
 
 

@@ -32,8 +32,7 @@ _STALL_SECONDS = 60.0
 async def read_dead_letters(
     bootstrap: Bootstrap, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[DeadLetterRecord | Mark]:
-    """Yield the present dead letters and marks, in order within a partition: a mark after its letter. Raises
-    BrokerUnavailable: no broker answers, or no record came for too long."""
+    """Yield the present dead letters and marks, in order within a partition: a mark after its letter."""
     async for record in records_of(bootstrap, topic(tenant, "dead-letters"), stall_seconds=timeout_seconds):
         if (read := read_dead_letter(record)) is not None:
             yield read
@@ -41,8 +40,7 @@ async def read_dead_letters(
 
 @asynccontextmanager
 async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncIterator[Any]:
-    """Yield a consumer without group membership and commits. With `group` it can read that group's commits. Raises
-    BrokerUnavailable: no broker answers."""
+    """Yield a consumer without group membership and commits."""
     consumer = make_consumer(
         bootstrap,
         group=group,
@@ -76,8 +74,11 @@ async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
 async def committed_offsets(
     admin: Any, group: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return a group's commit of each partition; offset -1 without one. A consumer treats a coordinator's refusal as
-    "nothing committed". Here the partition is then missing. Raises KafkaError: the coordinator did not answer."""
+    """Return a group's commit of each partition; offset -1 without one.
+
+    A consumer treats a coordinator's refusal as "nothing committed". Here the partition is then missing. Raises
+    KafkaError: the coordinator did not answer.
+    """
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     if partitions:
         found = await admin.list_consumer_group_offsets(group, partitions=list(partitions))
@@ -87,9 +88,11 @@ async def committed_offsets(
 
 
 async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the offset after the last record of each partition. This reassigns `consumer`. The offset lies before the
-    first record of an open transaction. It is read from a fetch, because tansu's answer for the latest offset is the
-    first offset of the last *batch* plus one."""
+    """Return the offset after the last record of each partition.
+
+    This reassigns `consumer`. The offset lies before the first record of an open transaction. It is read from a fetch,
+    because tansu's answer for the latest offset is the first offset of the last *batch* plus one.
+    """
     wanted = list(partitions)
     if not wanted:
         return {}
@@ -105,8 +108,11 @@ async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> di
 async def read_until(
     consumer: Any, ends: Mapping[TopicPartition, int], *, most: int | None = None, stall_seconds: float = inf
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """Yield fetches until `consumer` has passed `ends`. The last one may reach beyond. `most`: records of a fetch.
-    Raises BrokerUnavailable: no record came for `stall_seconds`."""
+    """Yield fetches until `consumer` has passed `ends`.
+
+    The last one may reach beyond. `most`: records of a fetch. Raises BrokerUnavailable: no record came for
+    `stall_seconds`.
+    """
     came = time.monotonic()
     # Compare positions and not counts: retention deletes records and transactions leave gaps.
     while unread := [partition for partition, end in ends.items() if await consumer.position(partition) < end]:
@@ -122,8 +128,7 @@ async def read_until(
 async def records_of(
     bootstrap: Bootstrap, *topics: str, stall_seconds: float = _STALL_SECONDS
 ) -> AsyncIterator[ConsumerRecord]:
-    """Yield the records of topics one by one up to their current end, without holding them in memory. Raises
-    BrokerUnavailable: no broker answers, or no record came for `stall_seconds`."""
+    """Yield the records of topics one by one up to their current end, without holding them in memory."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(None if stall_seconds == inf else stall_seconds):
@@ -140,8 +145,7 @@ async def records_of(
 
 
 async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
-    """Return all records of the topics, in order within a partition. A missing topic has none. Raises
-    BrokerUnavailable: they could not be read in time."""
+    """Return all records of the topics, in order within a partition."""
     names = list(topics)
     try:
         async with asyncio.timeout(timeout_seconds):

@@ -71,8 +71,7 @@ class TensorFile(NamedTuple):
 
 
 def read_tensors(file: bytes) -> TensorFile:
-    """Parse a file whose tensors fill it without gap or overlap and are finite. Raises AdapterRefused: `structure` or
-    `not_finite`."""
+    """Parse a file whose tensors fill it without gap or overlap and are finite."""
     from safetensors import SafetensorError, deserialize  # extra `[adapters]`
 
     size = int.from_bytes(file[:8], "little")
@@ -118,8 +117,7 @@ def unpack(packed: str) -> frozenset[int]:
 
 
 class Base(NamedTuple):
-    """A language model, identified by its content. `sha256`: of the weights file, or of the sorted lines `SHA256  NAME`
-    of several. `shapes`: tensor shapes by name."""
+    """A language model, identified by its content."""
 
     sha256: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -162,8 +160,13 @@ class Lora(NamedTuple):
 
 
 def read_lora(folder: Path, base: Base) -> Lora:
-    """Read an adapter that `peft` saved in a folder. Other files are ignored. Raises ConfigError: the folder has no
-    adapter. Raises AdapterRefused: `structure`, `foreign` (it does not fit the base), `oversized` or `not_finite`."""
+    """Read an adapter that `peft` saved in a folder.
+
+    Other files are ignored.
+
+    Raises ConfigError: the folder has no adapter. Raises AdapterRefused: `structure`, `foreign` (it does not fit the
+    base), `oversized` or `not_finite`.
+    """
     try:
         stated = orjson.loads((folder / CONFIG).read_bytes()[:_MOST_CONFIG])
         if (folder / WEIGHTS).stat().st_size > LanguageModelManifest.most_bytes:

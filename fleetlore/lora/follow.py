@@ -38,8 +38,7 @@ class LoraSlot(AdapterSlot[Path]):
         self._folder = folder
 
     def load(self, weights: bytes, manifest: LanguageModelManifest) -> Path:
-        """Check a version and write it to the folder. Raises AdapterRefused: `structure`, `not_finite`, or
-        `unwritable`."""
+        """Check a version and write it to the folder."""
         check_lora(weights, manifest)
         path = self._folder / manifest.version
         try:

@@ -20,8 +20,13 @@ _PATTERN_BYTES, _ITEM_BYTES, _ENTRY_BYTES = 2.2, 3.0, 870
 
 
 class Backing(NamedTuple):
-    """The figures that decide whether an entry is held. `tool`: whose it is; empty for what is of no tool. `standing`:
-    `fleetlore.wire.lore.standing`. `bytes`: of memory, estimated."""
+    """The figures that decide whether an entry is held.
+
+    Attributes:
+        tool: whose it is; empty for what is of no tool.
+        standing: `fleetlore.wire.lore.standing`.
+        bytes: of memory, estimated.
+    """
 
     tool: str
     standing: float
@@ -63,8 +68,13 @@ def backing_of_item(value: bytes) -> Backing:
 
 
 class Bound:
-    """Which entries are held. `most_bytes`: of memory. `left_out`: how many entries did not fit, since the topics were
-    last read from their beginning; a newer version of one that is left out counts again."""
+    """Which entries are held.
+
+    Attributes:
+        most_bytes: of memory.
+        left_out: how many entries did not fit, since the topics were last read from their beginning; a newer version of
+            one that is left out counts again.
+    """
 
     def __init__(self, most_bytes: float) -> None:
         self.left_out = 0

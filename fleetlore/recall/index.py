@@ -173,9 +173,12 @@ class LoreIndex:
         return self._best("strategies", id)
 
     def derived(self, work: Callable[..., _Derived], about: str, *key: str) -> _Derived:
-        """Do `work(self, about, *key)` once and remember it until the lore changes. Two thirds of an advice are in it.
-        `about`: a tool, where the work looks at patterns, and then at those of this tool only. In a busy fleet patterns
-        change many times a second, nearly always those of other tools. A memory item may change any."""
+        """Do `work(self, about, *key)` once and remember it until the lore changes.
+
+        Two thirds of an advice are in it. `about`: a tool, where the work looks at patterns, and then at those of this
+        tool only. In a busy fleet patterns change many times a second, nearly always those of other tools. A memory
+        item may change any.
+        """
         known, change = (work, about, *key), self._changes.get(about, 0)
         remembered = self._derived.get(known)
         if remembered is not None and remembered[0] == change:
@@ -236,8 +239,10 @@ class LoreIndex:
         self._weigh_again(id)
 
     def undo_revoke(self, id: str, wording: str = "") -> None:
-        """Show again what was put under an id; ids that are not revoked are fine. `wording`: the approved words of an
-        item (`MemoryItem.wording`), or "" if nobody approved it."""
+        """Show again what was put under an id; ids that are not revoked are fine.
+
+        `wording`: the approved words of an item (`MemoryItem.wording`), or "" if nobody approved it.
+        """
         self._revoked.discard(id)
         self._approved[id] = wording
         self._weigh_again(id)
@@ -287,8 +292,10 @@ class LoreIndex:
         self._show_again(list(self._hidden.values()))
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
-        """Whether agents are not to be told of a pattern or an item. An item goes with one of those whose words it
-        says: the workers publish it again in the words of others."""
+        """Whether agents are not to be told of a pattern or an item.
+
+        An item goes with one of those whose words it says: the workers publish it again in the words of others.
+        """
         if entry.id in self._revoked or entry.id in self.hints.replaced:
             return True
         if isinstance(entry, MemoryItem):

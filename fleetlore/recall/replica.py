@@ -166,8 +166,7 @@ class LoreReplica:
 
     @classmethod
     async def snapshot(cls, bootstrap: Bootstrap, tenant: str, *, timeout_seconds: float = 10.0) -> LoreIndex:
-        """Read all lore once, for a command that shows it. Raises BrokerUnavailable: it could not be read within the
-        time."""
+        """Read all lore once, for a command that shows it."""
         replica = cls(bootstrap, tenant)
         for record in await read_to_end(bootstrap, replica.topics, timeout_seconds):
             replica._apply(record.topic, record.key, record.value)

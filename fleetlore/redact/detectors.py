@@ -15,9 +15,7 @@ __all__ = ["BY_SHAPE", "FORMS"]
 
 
 class _Form(NamedTuple):
-    """One kind of secret. `kind`: the name in the mask. `needles`: substrings, separated by `|`. Every match contains
-    one of them. The search uses their last four characters, so these should be rare. `pattern`: a regular expression.
-    Its group `secret`, or else the whole match, is masked."""
+    """One kind of secret."""
 
     kind: str
     needles: str
@@ -25,8 +23,7 @@ class _Form(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Forms with a common first test: most texts lack `contains`, which costs a tenth of a search for all needles.
-    `shape`: a second test, a regular expression that every matching text contains."""
+    """Forms with a common first test: most texts lack `contains`, which costs a tenth of a search for all needles."""
 
     contains: str
     shape: str | None

@@ -107,9 +107,14 @@ FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 
 @lru_cache(maxsize=1024)
 def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
-    """Return whether a value after a secret's name can be a secret. A password may be any word. A token or key has at
-    least eight characters, no blank, and a digit or mixed case. `bare`: unquoted, so it may be code. `prose`: a bare
-    word after a colon, followed by words: as likely a sentence as a password."""
+    """Return whether a value after a secret's name can be a secret.
+
+    A password may be any word. A token or key has at least eight characters, no blank, and a digit or mixed case.
+
+    Args:
+        bare: unquoted, so it may be code.
+        prose: a bare word after a colon, followed by words: as likely a sentence as a password.
+    """
     value = value.strip()
     if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
         return False
@@ -183,8 +188,7 @@ _HASH = re.compile(r"[0-9a-fA-F-]+")
 
 
 def _is_random(value: str, named: bool) -> bool:
-    """Whether letters and digits alternate within one part. `named`: its name is used for secrets only, so a hash
-    counts too."""
+    """Whether letters and digits alternate within one part."""
     if _PLACEHOLDER.match(value) or (not named and _HASH.fullmatch(value)) or value.startswith(("/", "./", "~")):
         return False
     for part in _PARTS.split(value):

@@ -115,8 +115,7 @@ class _Found(NamedTuple):
 
 
 def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[_Found]:
-    """Yield personal data kind by kind. Results of two kinds may overlap. `regions`: ISO 3166 codes whose local phone
-    numbers count too."""
+    """Yield personal data kind by kind."""
     if "@" in text:
         yield from _each(text, _EMAIL, "email")
     if not any(each.search(text) for each in _IN_TEXT):
@@ -205,8 +204,7 @@ def _is_public(text: str) -> bool:
 
 
 class PersonalData:
-    """Masks personal data in events, as secrets are: `[redacted:email]`. `regions`: ISO 3166 codes whose local phone
-    numbers are masked, or ANYWHERE. Raises ConfigError: a region is unknown."""
+    """Masks personal data in events, as secrets are: `[redacted:email]`."""
 
     def __init__(self, regions: Sequence[str]) -> None:
         unknown = set(regions) - {ANYWHERE} - phonenumbers.SUPPORTED_REGIONS

@@ -36,8 +36,7 @@ _FACTOR, _SHIFT = np.uint32(0x9E3779B1), np.uint32(16)
 
 
 class Needles:
-    """Strings to find. `exact`: case-sensitive. `folded`: case-insensitive (ASCII). Raises ValueError: a needle is
-    shorter than three bytes."""
+    """Strings to find."""
 
     def __init__(self, exact: Iterable[bytes], folded: Iterable[bytes] = ()) -> None:
         exact_endings = _by_ending(exact)
@@ -65,8 +64,10 @@ class Needles:
         self._hashed[_hash(np.array(list(self._ending), np.uint32))] = True
 
     def find(self, texts: Sequence[bytes]) -> dict[int, set[bytes]]:
-        """Return the needles of each text by its index, ascending, folded ones in lower case. Texts without needles are
-        omitted."""
+        """Return the needles of each text by its index, ascending, folded ones in lower case.
+
+        Texts without needles are omitted.
+        """
         joined = b"\n".join(texts) + b"\n"  # a needle of three bytes is tested with the next byte
         found: dict[int, set[bytes]] = {}
         ends = list(accumulate(len(text) + 1 for text in texts))

@@ -192,9 +192,11 @@ def suspects(texts: Sequence[str]) -> list[int]:
 
 
 def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
-    """Return the ascending indices of JSON texts whose values `redact_value` might change: about one in 320. They must
-    be written like `orjson`'s, which escapes only what it must. No needle or test contains a character that JSON
-    escapes, so a match in a part is a match in the whole."""
+    """Return the ascending indices of JSON texts whose values `redact_value` might change: about one in 320.
+
+    They must be written like `orjson`'s, which escapes only what it must. No needle or test contains a character that
+    JSON escapes, so a match in a part is a match in the whole.
+    """
     return _open(jsons)
 
 
@@ -224,8 +226,10 @@ def _is_open(text: str, needles: set[bytes]) -> bool:
 
 
 def redact(text: str) -> str:
-    """Mask every secret in a text; return the same object if there is none. Idempotent, except for the second of two
-    adjacent tokens."""
+    """Mask every secret in a text; return the same object if there is none.
+
+    Idempotent, except for the second of two adjacent tokens.
+    """
     return _redact_cached(text) if len(text) <= _CACHED_CHARS else _redact(text)
 
 

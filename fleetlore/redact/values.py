@@ -44,8 +44,11 @@ def _key(key: str) -> tuple[str, str | None]:
 
 
 def redact_value(value: Any, longest: int = _UNCUT) -> Any:
-    """Copy `value` into JSON types with every secret masked. It never raises, because it runs inside the agent.
-    `longest`: limit of characters of a text and of members of a collection, cut before masking."""
+    """Copy `value` into JSON types with every secret masked.
+
+    It never raises, because it runs inside the agent. `longest`: limit of characters of a text and of members of a
+    collection, cut before masking.
+    """
     return _Copy(longest, masks=True).of(value, 0)
 
 
@@ -168,9 +171,11 @@ def _text(value: Any) -> str:
 
 
 def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _UNCUT) -> int:
-    """Return a value's characters plus eight a member, stopping above `most`. Shared parts count each time: twenty
-    nested lists of two can have a million members. Types unknown to JSON count little, so the copy must check again.
-    `longest`: characters of a text that count."""
+    """Return a value's characters plus eight a member, stopping above `most`.
+
+    Shared parts count each time: twenty nested lists of two can have a million members. Types unknown to JSON count
+    little, so the copy must check again. `longest`: characters of a text that count.
+    """
     found, places = 0, [value]
     for place in places:
         found += _OF_A_VALUE * len(place)

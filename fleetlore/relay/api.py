@@ -279,8 +279,7 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, 
 
 
 class Operation(NamedTuple):
-    """An operation of the API. `takes`, `query`: types of body and query, or None. An operation without `takes` may
-    read the body itself. `gives`: type of the answer."""
+    """An operation of the API."""
 
     method: str
     path: str

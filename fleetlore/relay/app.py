@@ -48,9 +48,14 @@ _MOST_AGENTS = 1024
 def relay_app(
     fleets: Mapping[str, Fleet], tokens: Tokens | None = None, providers: Mapping[str, str] | None = None
 ) -> Starlette:
-    """Make the ASGI application. Enter the fleets, one a tenant, before it runs. `tokens`: the agents' tokens
-    (`read_tokens`); None on loopback, where callers name themselves. `providers`: addresses that replace
-    `PROVIDERS`."""
+    """Make the ASGI application.
+
+    Enter the fleets, one a tenant, before it runs.
+
+    Args:
+        tokens: the agents' tokens (`read_tokens`); None on loopback, where callers name themselves.
+        providers: addresses that replace `PROVIDERS`.
+    """
     api, document = Api(fleets), msgspec.json.encode(openapi())
 
     def handler(operation: Operation) -> Endpoint:
@@ -132,8 +137,10 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 class Hooks:
-    """Sessions of coding agents on this machine, through the hooks of `fleetlore install`. A session is closed after a
-    silence. Its next call starts a new part."""
+    """Sessions of coding agents on this machine, through the hooks of `fleetlore install`.
+
+    A session is closed after a silence. Its next call starts a new part.
+    """
 
     def __init__(self) -> None:
         self.sessions = NamedSessions(lambda session: self._calls.pop(session).close())
@@ -142,8 +149,7 @@ class Hooks:
         self._tools = Shares[tuple[str, str, str], dict[str, None]](_MOST_AGENTS, "tool_lists")
 
     def answer(self, fleet: Fleet, caller: Caller, client: str, body: bytes) -> dict[str, Any]:
-        """Return the answer to a hook. Raises HTTPException: the client is unknown (404), or the hook is (400). Raises
-        ConfigError: a name is malformed. Raises DecodeError: the body is not a JSON object."""
+        """Return the answer to a hook."""
         if client not in CODING_AGENTS:
             raise HTTPException(404, f"{client!r} is none of {', '.join(CODING_AGENTS)}")
         try:

@@ -60,8 +60,7 @@ class Native:
         await asyncio.gather(*(each.close() for each in self._mirrors.values()))
 
     async def follow(self, fleet: Fleet, body: bytes) -> bytes:
-        """Return the records that an agent lacks. Raises HTTPException: unknown topics (400), or no broker answers
-        (503). Raises DecodeError: the body is malformed."""
+        """Return the records that an agent lacks."""
         asked = msgpack_reader(Following)(body)
         if asked.topics not in (LORE, ADAPTERS):
             raise HTTPException(400, f"an agent follows {LORE} or {ADAPTERS}, not {asked.topics}")
@@ -77,8 +76,7 @@ class Native:
         return msgspec.msgpack.encode(Followed(mirror.ends(), records))
 
     def take(self, fleet: Fleet, caller: Caller, event: Event) -> bool:
-        """Send an event that its agent has numbered; return False for a duplicate. Raises BufferFull: it was not
-        sent."""
+        """Send an event that its agent has numbered; return False for a duplicate."""
         key = fleet.tenant, event.agent, event.session
         last = self._last.get(key)
         if last is not None and event.sequence <= last:
@@ -89,8 +87,7 @@ class Native:
         return True
 
     async def record(self, fleet: Fleet, caller: Caller, name: str, key: str, value: bytes) -> None:
-        """Send an agent's record about an adapter. Raises HTTPException: another topic (404), another agent than the
-        token's (403), or not stored (503). Raises ConfigError, DecodeError: it is malformed."""
+        """Send an agent's record about an adapter."""
         if name == "definitions":  # agents of earlier releases send these, without readers
             return
         if name == _ACKS:
@@ -123,8 +120,7 @@ def _is_news(fleet: Fleet, event: Event) -> bool:
 
 
 class _Mirror:
-    """A copy of some topics of one tenant. A tombstone replaces what is left out: no agent keeps an earlier version
-    of it."""
+    """A tombstone replaces what is left out: no agent keeps an earlier version of it."""
 
     def __init__(self, fleet: Fleet, names: tuple[str, ...]) -> None:
         self._names = {topic(fleet.tenant, name): name for name in names}

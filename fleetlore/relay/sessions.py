@@ -29,8 +29,7 @@ class BufferFull(Exception):
 
 
 class Member(Fleet):
-    """One of many agents that share a fleet's senders, lore and lock. `emitter`: receives its sessions' events instead
-    of the fleet's."""
+    """One of many agents that share a fleet's senders, lore and lock."""
 
     def __init__(self, fleet: Fleet, agent: str, emitter: Any = None) -> None:
         self.__dict__.update(vars(fleet))
@@ -143,8 +142,7 @@ class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
         super().__init__(MAX_SESSIONS, "sessions")
 
     def open(self, fleet: Fleet, caller: Caller, agent: str, id: str, **about: str) -> _RemoteSession:
-        """Return the session of this id, or a new one of the caller. Raises ConfigError: a name in `about` is
-        malformed."""
+        """Return the session of this id, or a new one of the caller."""
         key = fleet.tenant, agent, id
         session = self.get(key)
         if session is None:

@@ -48,8 +48,7 @@ def tensor_shapes(rank: int, dimensions: int) -> dict[str, tuple[int, int]]:
 
 
 class RetrievalAdapter:
-    """The matrices of a version. Immutable and thread-safe. `weights`: safetensors as `tensor_shapes` names them,
-    float32. Raises AdapterRefused: `malformed`, `structure` or `not_finite`."""
+    """The matrices of a version."""
 
     def __init__(self, weights: bytes, rank: int, scale: float, dimensions: int) -> None:
         from safetensors import SafetensorError

@@ -20,8 +20,10 @@ cached_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 def user_hash(user: str) -> str:
-    """Return the pipeline's only name of a user: 13 hex digits. The hash is of the composed Unicode form (NFC), because
-    systems use different normal forms."""
+    """Return the pipeline's only name of a user: 13 hex digits.
+
+    The hash is of the composed Unicode form (NFC), because systems use different normal forms.
+    """
     return f"{stable_hash(normalize('NFC', user)):013x}"
 
 
@@ -32,7 +34,9 @@ def drawn(key: str, share: float) -> bool:
 
 @lru_cache(maxsize=16_384)  # called at every step of a session
 def withheld(session: str, id: str, share: float) -> bool:
-    """Return whether a tip is withheld from this session, to measure its effect. Advice is shown in easy and hard
-    sessions, so only a randomised holdout can measure it. The draw needs no state and is constant within a session. A
-    larger `share` withholds the same draws and more."""
+    """Return whether a tip is withheld from this session, to measure its effect.
+
+    Advice is shown in easy and hard sessions, so only a randomised holdout can measure it. The draw needs no state and
+    is constant within a session. A larger `share` withholds the same draws and more.
+    """
     return drawn(f"holdout\x1f{session}\x1f{id}", share)

@@ -27,8 +27,10 @@ _COMMONEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The last hours or days with calls. It ends at the newest call and not now, because logs are read later.
-    `last_seen` shows its age."""
+    """The last hours or days with calls.
+
+    It ends at the newest call and not now, because logs are read later. `last_seen` shows its age.
+    """
 
     unit: Literal["hours", "days"]
     length: int
@@ -88,8 +90,11 @@ def failed_of(pattern: Pattern, tool: Pattern | None) -> str:
 
 
 def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | None = None) -> list[_Health]:
-    """Return one row a group, the most certain failures first. `agent` covers the calls of the last 14 days by at most
-    twelve agents a tool, and takes no window. Raises ValueError: a window by agent."""
+    """Return one row a group, the most certain failures first.
+
+    `agent` covers the calls of the last 14 days by at most twelve agents a tool, and takes no window. Raises
+    ValueError: a window by agent.
+    """
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
     tools = tools_of(rows)
     families = [each for each in rows if each.level == "family"]
@@ -128,8 +133,10 @@ def degraded(calls: int, failures: int) -> bool:
 
 
 def worsened(now: tuple[int, int], before: tuple[int, int]) -> bool:
-    """Whether a rate (calls, failures) has risen by 10 points for certain: by the lower end of its 95 % interval. Some
-    tools always fail often, as the shell of a coding agent does. That is no news to anybody."""
+    """Whether a rate (calls, failures) has risen by 10 points for certain: by the lower end of its 95 % interval.
+
+    Some tools always fail often, as the shell of a coding agent does. That is no news to anybody.
+    """
     return min(now[0], before[0]) >= _DEGRADED_CALLS and newcombe(now, before)[0] > _DEGRADED_RATE
 
 

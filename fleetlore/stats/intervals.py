@@ -17,8 +17,11 @@ def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float
 
 
 def newcombe(one: tuple[int, int], other: tuple[int, int], z: float = 1.96) -> tuple[float, float]:
-    """Return the interval of the difference of two independent rates, each as (trials, hits). Newcombe's hybrid score
-    interval of two Wilson intervals (Newcombe 1998, Statistics in Medicine 17:873–890, method 10)."""
+    """Return the interval of the difference of two independent rates, each as (trials, hits).
+
+    Newcombe's hybrid score interval of two Wilson intervals (Newcombe 1998, Statistics in Medicine 17:873–890, method
+    10).
+    """
     (trials, hits), (other_trials, other_hits) = one, other
     rate, other_rate = hits / trials, other_hits / other_trials
     (low, high), (other_low, other_high) = wilson(hits, trials, z), wilson(other_hits, other_trials, z)

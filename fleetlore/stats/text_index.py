@@ -34,9 +34,7 @@ class TextIndex:
             self._holding[word].add(id)
 
     def like(self, query: str, threshold: float, most: int) -> list[tuple[str, float]]:
-        """Return at most `most` pairs (id, cosine in 0..1) at or above the threshold, best first, ties by id. Unknown
-        words count too, so a query about other things matches no text. Raises ValueError: the threshold is not above
-        0."""
+        """Return at most `most` pairs (id, cosine in 0..1) at or above the threshold, best first, ties by id."""
         if not threshold > 0:
             raise ValueError(f"a threshold is above 0, not {threshold}")
         if not self._words:

@@ -17,8 +17,7 @@ _GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_witho
 
 
 def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
-    """Return a connected client whose calls have this time-out. Raises ModelUnavailable: pymilvus is not installed.
-    Raises MilvusException: Milvus does not answer."""
+    """Return a connected client whose calls have this time-out."""
     try:
         from pymilvus import MilvusClient
         from pymilvus.client.utils import SciPyHelper

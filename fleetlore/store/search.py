@@ -89,8 +89,7 @@ class LoreSearch:
     async def items(
         self, text: str, *, kind: ItemKind | None = None, least: int = 0, timeout_seconds: float = SEARCH_SECONDS
     ) -> list[tuple[float, MemoryItem]]:
-        """Return matching items with their scores, best first. A match shares rare words with the query or is near in
-        meaning. `least`: minimum number of matches to rank, if there are enough."""
+        """Return matching items with their scores, best first."""
         # Rows without a kind hold only state. Other kinds are obsolete.
         kinds = get_args(ItemKind) if kind is None else (kind,)
         condition = f"kind in [{', '.join(map(quoted, kinds))}]"
@@ -124,8 +123,7 @@ class LoreSearch:
         least: int = 0,
         timeout_seconds: float = SEARCH_SECONDS,
     ) -> list[tuple[float, Pattern]]:
-        """Return failure patterns of a level that share words with a text, with scores, best first. `level`: one of
-        `PATTERN_LEVELS`; health of whole tools has no text. `least`: as in `items`."""
+        """Return failure patterns of a level that share words with a text, with scores, best first."""
         condition = f"level == {quoted(level)}" + ("" if tool is None else f" and tool == {quoted(tool)}")
         matches = await self._within(
             timeout_seconds,
@@ -240,8 +238,7 @@ def telling_words(text: str, common: Mapping[str, int]) -> str:
 
 
 def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return scores by id, 0..1. `by_words`: BM25, comparable only with each other. `by_meaning`: cosines; None without
-    a search by meaning."""
+    """Return scores by id, 0..1."""
     best = max(by_words.values(), default=0.0)
     # A word in every text weighs 0.
     words = {id: score / best if best > 0 else 0.0 for id, score in by_words.items()}
@@ -266,6 +263,8 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 
 
 def quoted(text: str) -> str:
-    """Return the text as a string literal of Milvus' filter language. Milvus Lite knows few escapes and takes other
-    characters literally. A lone surrogate becomes a question mark."""
+    """Return the text as a string literal of Milvus' filter language.
+
+    Milvus Lite knows few escapes and takes other characters literally. A lone surrogate becomes a question mark.
+    """
     return f'"{text.encode("utf-8", "replace").decode().translate(_ESCAPES)}"'

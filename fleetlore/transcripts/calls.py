@@ -18,8 +18,7 @@ _Key = tuple[str | None, str | None]
 
 
 class OpenCalls(Generic[T]):
-    """Calls that wait for their results. `leave`: called with each call whose result can come no more. `limit`: number
-    of waiting calls; the oldest is left when there are more."""
+    """Calls that wait for their results."""
 
     def __init__(self, leave: Callable[[T], object], limit: int = 2**62) -> None:
         self._leave, self._limit = leave, limit

@@ -49,8 +49,9 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def read_messages(path: Path) -> Iterator[LoggedSession | None]:
-    """Read sessions of chat messages: a line a session, or an array of sessions (tau-bench, LangSmith). A line that is
-    no session gives None.
+    """Read sessions of chat messages: a line a session, or an array of sessions (tau-bench, LangSmith).
+
+    A line that is no session gives None.
 
     A session is a list of messages (`fleetlore.transcripts.messages`), or an object that has one under `messages` or
     `traj`. Beside it may stand `id`, `task` or `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or
@@ -113,8 +114,11 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
 
 
 def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
-    """Read the session of a transcript of Claude Code, an entry a line. A line that is no entry gives None. `seen`:
-    what other transcripts hold. A resumed, branched or copied session begins with the entries of another."""
+    """Read the session of a transcript of Claude Code, an entry a line.
+
+    A line that is no entry gives None. `seen`: what other transcripts hold. A resumed, branched or copied session
+    begins with the entries of another.
+    """
     talk: Conversation | None = None
     for line in lines_of(path):
         try:
@@ -179,8 +183,7 @@ def read_swe_agent(path: Path) -> Iterator[LoggedSession | None]:
 
 
 def read_inspect(path: Path) -> Iterator[LoggedSession | None]:
-    """The samples of a log of Inspect (`.eval`), whose scores are rewards; None for one that cannot be read. Raises
-    ModelUnavailable: it is compressed with Zstandard and the package `zstandard` is not installed."""
+    """The samples of a log of Inspect (`.eval`), whose scores are rewards; None for one that cannot be read."""
     try:
         archive = zipfile.ZipFile(path)
     except _DAMAGED:

@@ -12,8 +12,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
-    """Up to `limit` and one more bytes of what gzip or deflate packed, the latter with zlib's header or without. Raises
-    ValueError: it is packed in another way, or cut off."""
+    """Up to `limit` and one more bytes of what gzip or deflate packed, the latter with zlib's header or without."""
     has_header = packed[:1] == b"\x78" and int.from_bytes(packed[:2], "big") % 31 == 0
     unpacking = zlib.decompressobj(_GZIP if gzip else zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
     try:
@@ -26,8 +25,7 @@ def inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
 
 
 def unpacked_zstd(packed: bytes, limit: int) -> bytes:
-    """More than `limit` bytes of what Zstandard packed, or all of it. Raises ValueError: it is packed in another way,
-    or cut off. Raises ModelUnavailable: the package `zstandard` is not installed."""
+    """More than `limit` bytes of what Zstandard packed, or all of it."""
     try:
         import zstandard
     except ImportError:

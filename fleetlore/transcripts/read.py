@@ -47,8 +47,7 @@ _CALL_ID = re.compile(rb'"(toolu_\w+)"')
 
 
 def files_of(paths: Sequence[Path], endings: Sequence[str]) -> list[Path]:
-    """The files at and below some paths, in the order of their names. Raises ConfigError: a path does not exist, or
-    there is no file at all."""
+    """The files at and below some paths, in the order of their names."""
     found: list[Path] = []
     for path in paths:
         if not path.exists():
@@ -73,8 +72,7 @@ def groups_of(files: Sequence[Path]) -> list[list[Path]]:
 
 
 def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
-    """Sessions of files of one form, one after another; None for each part that could not be read. Raises ConfigError:
-    a file cannot be opened."""
+    """Sessions of files of one form, one after another; None for each part that could not be read."""
     read, _ = FORMS[form]
     if form == "claude-code":
         read = partial(forms.read_claude_code, seen=set())
@@ -90,8 +88,7 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
 
 
 def read_sessions(path: Path) -> list[LoggedSession]:
-    """All sessions at and below a path, whatever their form. Raises ConfigError: there are none, or a file cannot be
-    read."""
+    """All sessions at and below a path, whatever their form."""
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
     own = sorted(path.rglob(f"{TRAJECTORIES}*")) if path.is_dir() else []

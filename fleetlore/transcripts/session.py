@@ -36,9 +36,14 @@ _MAX_REASONS = 32
 
 @dataclass(slots=True)
 class LoggedSession:
-    """One session as it was logged. `events`: (kind, data) without start and end. `times` are theirs in seconds since
-    the epoch, or empty. `written`: when its file was written. `unanswered`: calls without a result. `left_out`: other
-    parts that are no events, by reason."""
+    """One session as it was logged.
+
+    Attributes:
+        events: (kind, data) without start and end. `times` are theirs in seconds since the epoch, or empty.
+        written: when its file was written.
+        unanswered: calls without a result.
+        left_out: other parts that are no events, by reason.
+    """
 
     session: str
     agent: str
@@ -84,8 +89,13 @@ class _Call(NamedTuple):
 
 
 class Conversation:
-    """Collects one session. `parts`: texts that tell it from others of its `form`. `goal`: default: the first message
-    of a person. `seen`: calls and messages of earlier sessions. A copy counts only where it was seen first."""
+    """Collects one session.
+
+    Attributes:
+        parts: texts that tell it from others of its `form`.
+        goal: default: the first message of a person.
+        seen: calls and messages of earlier sessions. A copy counts only where it was seen first.
+    """
 
     def __init__(
         self,
@@ -137,8 +147,14 @@ class Conversation:
         self._open.add(id, tool, _Call(tool, arguments, key))
 
     def result(self, id: str, result: object, marked: bool | None = None, time: float = 0.0, tool: str = "") -> None:
-        """A call's result. It is counted and left out if the log does not have the call. `marked`: whether the log
-        marks it as failed, or None if the log does not say. `tool`: name of the tool, if the result states it."""
+        """A call's result.
+
+        It is counted and left out if the log does not have the call.
+
+        Args:
+            marked: whether the log marks it as failed, or None if the log does not say.
+            tool: name of the tool, if the result states it.
+        """
         if id in self._history and id not in self._open:
             return
         called = self._open.pop(id, tool)
@@ -191,8 +207,7 @@ def seconds_of(time: object) -> float:
 
 
 def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterator[Event]:
-    """Its events at the log's own times. `end_time`: of its end, in seconds since the Unix epoch, where the log has no
-    times."""
+    """Its events at the log's own times."""
     events = session.all_events()
     times = [0.0, *session.times, 0.0] if len(session.times) == len(session.events) else [0.0] * len(events)
     known = [time for time in times if time]

@@ -63,8 +63,11 @@ _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 
 
 class Span(NamedTuple):
-    """A span that ended. `trace`, `id`, `parent` are in hex; a root has no parent. `attributes` include its resource's.
-    Most spans neither `failed` (status ERROR) nor `worked` (OK)."""
+    """A span that ended.
+
+    `trace`, `id`, `parent` are in hex; a root has no parent. `attributes` include its resource's. Most spans neither
+    `failed` (status ERROR) nor `worked` (OK).
+    """
 
     name: str
     trace: str
@@ -126,8 +129,7 @@ def is_agent(span: Span) -> bool:
 
 
 def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
-    """Whether a run succeeded by the labels of its evaluations, or None if a span has none or is no agent's run. Scores
-    are not read, because their scale is not stated. `runs`: ids of the spans that are agents' runs."""
+    """Whether a run succeeded by the labels of its evaluations, or None if a span has none or is no agent's run."""
     found = [attributes for name, attributes in span.events if name == _EVALUATION] if span.id in runs else []
     if span.name == _EVALUATION and span.parent in runs:
         found.append(span.attributes)
@@ -172,9 +174,11 @@ def _said(value: Any) -> str:
 
 
 def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | ValueError]:
-    """Yield the spans of an export in the form `application/json` or `application/x-protobuf`. A malformed span gives
-    an error. `logs`: whether it is an export of logs. A log record that evaluates a span is read as a span below that.
-    Raises ValueError, DecodeError: the body is no export at all."""
+    """Yield the spans of an export in the form `application/json` or `application/x-protobuf`.
+
+    A malformed span gives an error. `logs`: whether it is an export of logs. A log record that evaluates a span is read
+    as a span below that. Raises ValueError, DecodeError: the body is no export at all.
+    """
     if form == "application/json":
         export = read_json(body)
     else:

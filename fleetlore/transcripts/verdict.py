@@ -46,16 +46,23 @@ _MAX_WITHIN = 4
 
 
 class Verdict(NamedTuple):
-    """How a call ended. `error`: text of its error, or None if it worked. `made`: whether the tool was called at all.
-    If not, the call says nothing about the tool."""
+    """How a call ended.
+
+    Attributes:
+        error: text of its error, or None if it worked.
+        made: whether the tool was called at all. If not, the call says nothing about the tool.
+    """
 
     error: str | None = None
     made: bool = True
 
 
 def verdict_of(result: object, marked: bool | None = None) -> Verdict:
-    """Decide how a call ended. `marked`: whether its maker marked it as failed, or None without a mark. Only a field of
-    the result that marks it as failed overrules a mark of success."""
+    """Decide how a call ended.
+
+    `marked`: whether its maker marked it as failed, or None without a mark. Only a field of the result that marks it as
+    failed overrules a mark of success.
+    """
     error = _stated_error(result, 0, weak=marked is not False)
     if error is None and marked:
         error = _text_of(result)

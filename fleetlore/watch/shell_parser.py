@@ -37,9 +37,13 @@ _WITH_VALUE = {
 
 
 class Command(NamedTuple):
-    """One simple command. `words`: program and arguments, unquoted. The program has no folder. `into`: files that it
-    writes to by redirection. `reads`: program of the command whose output it reads through a pipe or substitution, or
-    ""."""
+    """One simple command.
+
+    Attributes:
+        words: program and arguments, unquoted. The program has no folder.
+        into: files that it writes to by redirection.
+        reads: program of the command whose output it reads through a pipe or substitution, or "".
+    """
 
     words: tuple[str, ...]
     into: tuple[str, ...] = ()

@@ -32,8 +32,14 @@ _OUT_OF_FAILURES = "It will fail again: change what the error is about, or do so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of a session; None means no limit. `money`: in any currency. `seconds`: from its start. Raises
-    ConfigError: a limit is not above 0."""
+    """The limits of a session; None means no limit.
+
+    Attributes:
+        money: in any currency.
+        seconds: from its start.
+
+    Raises ConfigError: a limit is not above 0.
+    """
 
     tokens: float | None = None
     money: float | None = None
@@ -50,8 +56,15 @@ _UNLIMITED = Budget()
 
 
 class Watchdog:
-    """Times are of one monotonic clock, in seconds. `stall_seconds`: silence after which a session stands still, above
-    0. `loop`: the loop that it is in now. `loops`: how often it has got into one. Raises ConfigError."""
+    """Times are of one monotonic clock, in seconds.
+
+    Attributes:
+        stall_seconds: silence after which a session stands still, above 0.
+        loop: the loop that it is in now.
+        loops: how often it has got into one.
+
+    Raises ConfigError.
+    """
 
     def __init__(self, started: float, budget: Budget | None = None, stall_seconds: float = STALL_SECONDS) -> None:
         if not stall_seconds > 0:
@@ -77,8 +90,7 @@ class Watchdog:
         self.loop = loop
 
     def spend(self, tokens: float, money: float) -> None:
-        """Add to what was used. Raises ConfigError: an amount is negative or not finite: a budget that grows back would
-        never warn."""
+        """Add to what was used."""
         if not (0 <= tokens < inf and 0 <= money < inf):
             raise ConfigError(f"what was spent cannot be negative or endless: {tokens} tokens, {money} money")
         self._tokens += tokens

@@ -82,8 +82,7 @@ class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name
 
 
 class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
-    """A version of the call model, learned anew from the whole of `data`: trained from it again, it is the same.
-    `calls`: how many it learned from."""
+    """A version of the call model, learned anew from the whole of `data`: trained from it again, it is the same."""
 
     name: ClassVar[str] = CALLS
     most_bytes: ClassVar[int] = 200 * 1024
@@ -153,9 +152,15 @@ ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, RetrievalManifest,
 
 @dataclass(frozen=True, slots=True)
 class AdapterPointer:
-    """Which version a channel runs. A higher epoch wins; a rollback is a newer pointer to an older version. `epoch`:
-    counts over all channels of an adapter. `share`: share of agents that follow the channel `canary` while it is newer
-    than `stable`. `pinned`: the trainer leaves the channel alone."""
+    """Which version a channel runs.
+
+    A higher epoch wins; a rollback is a newer pointer to an older version.
+
+    Attributes:
+        epoch: counts over all channels of an adapter.
+        share: share of agents that follow the channel `canary` while it is newer than `stable`.
+        pinned: the trainer leaves the channel alone.
+    """
 
     name: str
     channel: str
@@ -193,8 +198,11 @@ class Revocation:
 
 
 def in_cohort(agent: str, share: float, version: str) -> bool:
-    """Say whether an agent tries this version. A larger share keeps the agents of a smaller one; all of a principal try
-    it or none. Another version is tried by others: whoever would withhold each one is not asked of most. SHA-256, and
-    not the hash of the other draws: agents in other languages draw it too (docs/reference/adapters.md)."""
+    """Say whether an agent tries this version.
+
+    A larger share keeps the agents of a smaller one; all of a principal try it or none. Another version is tried by
+    others: whoever would withhold each one is not asked of most. SHA-256, and not the hash of the other draws: agents
+    in other languages draw it too (docs/reference/adapters.md).
+    """
     drawn = f"canary/{version}/{principal_of(agent)}"
     return int.from_bytes(hashlib.sha256(drawn.encode()).digest()[:8], "big") < share * 2**64

@@ -55,9 +55,15 @@ class RawRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRecord:
-    """A dead letter as it lies on its topic. `place`: its id, its own `PARTITION:OFFSET`. `topic`, `partition`,
-    `offset`: of the record it came from. `size`, `sha256`: of the whole value. `cut`: which of `value`, `key` and
-    `headers` are not whole. `redriven`: how often it was sent back before."""
+    """A dead letter as it lies on its topic.
+
+    Attributes:
+        place: its id, its own `PARTITION:OFFSET`.
+        topic, partition, offset: of the record it came from.
+        size, sha256: of the whole value.
+        cut: which of `value`, `key` and `headers` are not whole.
+        redriven: how often it was sent back before.
+    """
 
     place: str
     time: float
@@ -101,9 +107,13 @@ def dead_letter(
     reason: str,
     detail: str,
 ) -> RawRecord:
-    """The letter to write to the topic `to`; what is too large is cut and named in `dlq.cut`. `key`, `headers`: of the
-    record; a part keeps who signed it. `value`: the record's, or that of one event out of it. `whole`: it is the
-    record's."""
+    """The letter to write to the topic `to`; what is too large is cut and named in `dlq.cut`.
+
+    Args:
+        key, headers: of the record; a part keeps who signed it.
+        value: the record's, or that of one event out of it.
+        whole: it is the record's.
+    """
     kept = [
         (name, content)
         for name, content in headers.items()

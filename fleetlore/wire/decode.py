@@ -106,9 +106,11 @@ def _reader(form: Literal["json", "msgpack"], kind: Any) -> Callable[[Any], Any]
 
 
 def rewritten(given: bytes, changed: Any) -> bytes:
-    """The JSON text `given`, with the changes that were made to its value from `read_json`. Members of objects may be
-    added and replaced, and elements be replaced and added at one end of a list. Bytes that are no text become U+FFFD. A
-    text that is nested too deep to be written again comes back without the changes."""
+    """The JSON text `given`, with the changes that were made to its value from `read_json`.
+
+    Members of objects may be added and replaced, and elements be replaced and added at one end of a list. Bytes that
+    are no text become U+FFFD. A text that is nested too deep to be written again comes back without the changes.
+    """
     before = read_json(given)
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):  # strict readers do not take it
         return msgspec.json.encode(_merged(msgspec.Raw(given), before, changed))

@@ -94,8 +94,14 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Event(NamedTuple):
-    """One event. A named tuple is the cheapest immutable class, and tens of thousands a second are made. `time`: in
-    seconds since the Unix epoch. `data`: the attribute names of this module to JSON values."""
+    """One event.
+
+    A named tuple is the cheapest immutable class, and tens of thousands a second are made.
+
+    Attributes:
+        time: in seconds since the Unix epoch.
+        data: the attribute names of this module to JSON values.
+    """
 
     kind: Kind
     tenant: str
@@ -122,8 +128,7 @@ def _session_id(tenant: str, agent: str, session: str) -> str:
 
 
 def checked_name(what: str, name: str) -> str:
-    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters. Raises
-    ConfigError: it is not."""
+    """A name that every stage accepts; refused here, where the mistake is, and not in the dead letters."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_ID_LENGTH or CONTROL.search(name):
         raise ConfigError(f"{what} must be 1 to {MAX_ID_LENGTH} characters without control characters: {name!r}")
     try:

@@ -77,9 +77,11 @@ def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:
-    """The event of a decoded CloudEvent from a topic of `tenant`. Unknown attributes are ignored. Raises InvalidEvent:
-    with reason `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`, `control_characters`,
-    `foreign_tenant` or `future_time`."""
+    """The event of a decoded CloudEvent from a topic of `tenant`.
+
+    Unknown attributes are ignored. Raises InvalidEvent: with reason `wrong_shape`, `unknown_version`, `unknown_type`,
+    `missing_field`, `bad_field`, `control_characters`, `foreign_tenant` or `future_time`.
+    """
     try:
         event = msgspec.convert(attributes, Incoming)
     except msgspec.ValidationError as error:

@@ -100,7 +100,9 @@ class Pattern:
     @classmethod
     def from_json(cls, value: bytes | str) -> Pattern:
         """Read what this version knows: a newer writer may have added fields, and an agent is updated last of all.
-        Raises ValueError: it is no such JSON."""
+
+        Raises ValueError: it is no such JSON.
+        """
         return _sharing(_read_pattern(value), "tenant", "tool", "error_class", "shape", "parent", "call")
 
 

@@ -57,8 +57,7 @@ class Principals:
 
     @classmethod
     def of(cls, key: str) -> Principals | None:
-        """Return None if a worker's setting `FLEETLORE_PRINCIPAL_KEY` leaves agents self-declared. Raises ConfigError:
-        the key is short, or belongs to one principal."""
+        """Return None if a worker's setting `FLEETLORE_PRINCIPAL_KEY` leaves agents self-declared."""
         if key in ("", _SELF_DECLARED):
             return None
         if len(key) < _LEAST_KEY or _OF_ONE.fullmatch(key):
@@ -76,8 +75,7 @@ class Principals:
         return made
 
     def signed_by(self, headers: Mapping[str, bytes | None], topic: str, value: bytes) -> str:
-        """Return the principal that signed a record. Raises InvalidEvent: `unsigned`, if no principal's key fits the
-        signature."""
+        """Return the principal that signed a record."""
         name, _, mark = (headers.get(SIGNED_BY) or b"").decode("utf-8", "replace").rpartition(" ")
         if headers.get("ce_specversion"):
             raise InvalidEvent("unsigned", "attributes in headers cannot be signed: send the event as JSON")
@@ -88,23 +86,20 @@ class Principals:
         return name
 
     def signed_again(self, headers: Mapping[str, bytes | None], topic: str, value: bytes, part: bytes) -> bytes:
-        """Return the header of a part of a record, signed as the record is. Raises InvalidEvent: `unsigned`, see
-        `signed_by`."""
+        """Return the header of a part of a record, signed as the record is."""
         name = self.signed_by(headers, topic, value)
         return f"{name} {_marked(hmac.digest(self._key, name.encode(), 'sha256'), topic, part)}".encode()
 
 
 def signs_as(key: str) -> str | None:
-    """Return the principal that a key signs for, `ANYONE` for a worker's key, or None without a key. Raises
-    ConfigError: see `Principals.of`."""
+    """Return the principal that a key signs for, `ANYONE` for a worker's key, or None without a key."""
     if _OF_ONE.fullmatch(key):
         return key.partition(":")[2]
     return None if Principals.of(key) is None else ANYONE
 
 
 def signer(key: str) -> Callable[[str, bytes], tuple[str, bytes]] | None:
-    """Return a function that makes a record's header from its topic and value, or None without a key. Raises
-    ConfigError: see `Principals.of`."""
+    """Return a function that makes a record's header from its topic and value, or None without a key."""
     name = signs_as(key)
     if name is None:
         return None

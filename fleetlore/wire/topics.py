@@ -24,9 +24,15 @@ MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default, stated because a cluster's may
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """One topic of every tenant. `key`: meaning of a record's key, or `-` if only its partition matters. An empty value
-    of a `compacted` topic (a tombstone) deletes its key. `holds`: the value, for the documentation. `partitions`: None
-    for the setting. `keyed`: more partitions would split the records of a key."""
+    """One topic of every tenant.
+
+    Attributes:
+        key: meaning of a record's key, or `-` if only its partition matters. An empty value of a `compacted` topic (a
+            tombstone) deletes its key.
+        holds: the value, for the documentation.
+        partitions: None for the setting.
+        keyed: more partitions would split the records of a key.
+    """
 
     name: str
     key: str
@@ -42,8 +48,7 @@ class TopicSpec:
         return "compacted" if self.compacted else f"{self.retention_days} days"
 
     def configs(self, replication: int) -> dict[str, str]:
-        """The broker's settings of the topic. `replication`: replicas of each partition; with three, a write needs two
-        of them."""
+        """The broker's settings of the topic."""
         stated = {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
@@ -143,8 +148,10 @@ def tenant_of(full_name: str) -> str:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks. Cached, because a
-    session sends many events and murmur2 in Python costs some microseconds."""
+    """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks.
+
+    Cached, because a session sends many events and murmur2 in Python costs some microseconds.
+    """
     return 0 if partitions == 1 else _hash_of(key) % partitions
 
 

@@ -276,9 +276,12 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     @property
     def claim(self) -> int:
-        """Rank among several sessions of one principal under one id. The greatest claim counts: the first to begin. It
-        has 36 bits of tenths of a second, and 6 bits of the agent's hash for sessions that began at once. With
-        `revision` it still is a whole number that every JSON reader accepts, and it is as short as the rows need it."""
+        """Rank among several sessions of one principal under one id.
+
+        The greatest claim counts: the first to begin. It has 36 bits of tenths of a second, and 6 bits of the agent's
+        hash for sessions that began at once. With `revision` it still is a whole number that every JSON reader accepts,
+        and it is as short as the rows need it.
+        """
         began = min(max(int(self.started * 10), 0), _LAST_TENTH)
         return (_LAST_TENTH - began) << 6 | crc32(self.agent.encode()) & 63
 
@@ -362,9 +365,13 @@ def _counted(known: Iterable[LeftOut], steps: Iterable[Step]) -> tuple[LeftOut, 
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether a session succeeded, how sure that is, and who says so. `probability`: probability of success, 0..1, or
-    0.5 if the judge abstained. `version`: version of the judge, so that a better one can be replayed over the same log.
-    `by`: the person who gave it, if it is feedback."""
+    """Whether a session succeeded, how sure that is, and who says so.
+
+    Attributes:
+        probability: probability of success, 0..1, or 0.5 if the judge abstained.
+        version: version of the judge, so that a better one can be replayed over the same log.
+        by: the person who gave it, if it is feedback.
+    """
 
     label: Label
     probability: float

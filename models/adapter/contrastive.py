@@ -94,8 +94,10 @@ def train(
     config: TrainingConfig | None = None,
     pace: Callable[[], object] = lambda: None,
 ) -> TrainedRetrieval | None:
-    """Learn a version from cases; None where none of them is answered by another. Some seconds of one core. `pace`:
-    called after each step."""
+    """Learn a version from cases; None where none of them is answered by another.
+
+    Some seconds of one core. `pace`: called after each step.
+    """
     config = config or TrainingConfig()
     pairs = _pairs(cases, encoder, pace)
     if not pairs:

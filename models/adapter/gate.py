@@ -72,8 +72,7 @@ def log_wealth(gains: Sequence[float]) -> float:
 
 
 class CanaryTrial:
-    """One version, run by a share of the agents, against the running one; sessions of other versions are ignored.
-    `began` and each `now` are on one monotonic clock."""
+    """One version, run by a share of the agents, against the running one; sessions of other versions are ignored."""
 
     def __init__(self, canary: str, stable: str, share: float, began: float) -> None:
         self.canary = canary
@@ -144,9 +143,12 @@ def judge_retrieval(
     ended: Sequence[float] = (),
     pace: Callable[[], object] = lambda: None,
 ) -> GateReport:
-    """Rank each later part of the cases (the oldest first) by what was learned from the parts before it. `published`:
-    the version in service, which had seen what ended `until`; `ended` says when, for each case. `pace`: called for each
-    case that is ranked."""
+    """Rank each later part of the cases (the oldest first) by what was learned from the parts before it.
+
+    Args:
+        published: the version in service, which had seen what ended `until`; `ended` says when, for each case.
+        pace: called for each case that is ranked.
+    """
     ranked: list[_Ranked] = []
     for begin, end in pairwise(_FOLDS):
         first, last = round(begin * len(cases)), round(end * len(cases))
@@ -185,8 +187,10 @@ def rank(
     seen: frozenset[int] | set[int] = frozenset(),
     pace: Callable[[], object] = lambda: None,
 ) -> list[_Ranked]:
-    """Rank the known cases' ways out for each query that one of them answers. `seen`: places of queries that the
-    published version has learned."""
+    """Rank the known cases' ways out for each query that one of them answers.
+
+    `seen`: places of queries that the published version has learned.
+    """
     memory, ranking = Memory(known), Ranking([case.answer for case in known], encoder)
     ranked = []
     for place, case in enumerate(queries):

@@ -22,8 +22,7 @@ __all__ = ["Case", "Memory", "cases_of"]
 
 
 class Case(NamedTuple):
-    """A failed call and what got its session past it. `query`, `answer`: texts of the two, as an agent ranks them.
-    `lacked`: words of the working call that the session had not met. `words`: of the working call."""
+    """A failed call and what got its session past it."""
 
     session: str
     agent: str

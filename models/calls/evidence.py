@@ -90,8 +90,7 @@ class Evidence:
 
 
 class Endings:
-    """How calls with something in common ended: sessions in which one worked, and in which one failed. `kinds`: of
-    failure, and how often each came."""
+    """How calls with something in common ended: sessions in which one worked, and in which one failed."""
 
     __slots__ = ("_worked", "failed", "kinds")
 

@@ -38,8 +38,7 @@ _TOLERANCE = 0.02
 
 
 class Foreseen(NamedTuple):
-    """A call with its prediction before it was learned. `number`: number of calls that were learned before it.
-    `position`: its position among the calls of its session."""
+    """A call with its prediction before it was learned."""
 
     number: int
     session: str
@@ -80,8 +79,11 @@ class Trial:
 def thresholds(
     foreseen: Mapping[tuple[str, State], Iterable[Foreseen]], trials: Mapping[tuple[str, State], Trial]
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds of the tools and states whose calls are worth a warning. A tool and state gets no warnings
-    if these were in vain, or if surely fewer of its calls above the level failed than the model said."""
+    """Return the thresholds of the tools and states whose calls are worth a warning.
+
+    A tool and state gets no warnings if these were in vain, or if surely fewer of its calls above the level failed than
+    the model said.
+    """
     found = (
         Threshold(*key, _LEVEL, sum(above), len(above))
         for key, calls in sorted(foreseen.items())
@@ -106,9 +108,7 @@ class GateReport:
 def judge_candidate(
     foreseen: Iterable[Foreseen], published: bytes | None = None, since: Iterable[Trajectory] = ()
 ) -> GateReport:
-    """Compare a candidate with failure rates, and with the published version on the sessions since that one.
-    `foreseen`: the newest calls in order, with the candidate's predictions. `published`: the version in service, or
-    None before the first one. `since`: sessions that the candidate learned and the published version did not."""
+    """Compare a candidate with failure rates, and with the published version on the sessions since that one."""
     judged = [each for each in foreseen if each.state != "after_failure"]
     figures = {"calls": float(len(judged))}
     if len(judged) < _LEAST_JUDGED:

@@ -52,8 +52,7 @@ class CallWeights(_HashedWeights):
 
 
 class KindWeights(_HashedWeights):
-    """P(kind of failure | the call fails), over the first `MAX_KINDS` kinds that came three times. `kinds`: (tool,
-    text) of each. `counts`: how often each came since; `met`: who met each text."""
+    """P(kind of failure | the call fails), over the first `MAX_KINDS` kinds that came three times."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(KIND_BITS)

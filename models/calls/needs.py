@@ -32,8 +32,7 @@ class NeedRecords:
         self._known: OrderedDict[tuple[str, str, str], dict[str, Endings]] = OrderedDict()
 
     def learn(self, session: Trajectory, kinds: Iterable[tuple[str, tuple[str, ...]] | None]) -> None:
-        """Take in a session: how calls with each mark ended, of each end the first. `kinds`: by call, the kind of
-        failure and its names; None of one that worked."""
+        """Take in a session: how calls with each mark ended, of each end the first."""
         objects = KnownObjects()
         met: set[tuple[str, Mark | None, bool]] = set()
         for step, kind in zip(session.calls, kinds, strict=True):

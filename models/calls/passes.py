@@ -72,9 +72,13 @@ class Passes:
         pace: Callable[[], object] = lambda: None,
         is_late: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Learn about `most` sessions of the window, and return how many it was. `chosen`: the window, oldest first.
-        `pace`: called after each session. `is_late`: asked after each session. Once it is true, only the newest session
-        is learned before the return."""
+        """Learn about `most` sessions of the window, and return how many it was.
+
+        Args:
+            chosen: the window, oldest first.
+            pace: called after each session.
+            is_late: asked after each session. Once it is true, only the newest session is learned before the return.
+        """
         if self._serving.sessions == chosen[: len(self._serving.sessions)]:
             self._anew = None
             self._serving.extend(chosen, most)

@@ -101,8 +101,7 @@ class NamedFailures:
 
 @dataclass(frozen=True, slots=True)
 class TrainedCalls:
-    """A version. `weights`: bytes of the document (`fleetlore.calls.document`). `sessions`, `agents`, `calls`: that it
-    learned from. `foreseen`: of the newest calls, in order, what was foreseen before they were learned."""
+    """A version."""
 
     weights: bytes
     sessions: int
@@ -143,8 +142,7 @@ class _Replay(NamedTuple):
 
 
 class CallTraining:
-    """A pass over sessions: `learn` each in order, then ask for the `version`. `quorum`, `closed_tools`: as in
-    `Settings`."""
+    """A pass over sessions: `learn` each in order, then ask for the `version`."""
 
     def __init__(self, quorum: int = 2, closed_tools: tuple[str, ...] = ()) -> None:
         self._weights = CallWeights()

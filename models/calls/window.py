@@ -23,8 +23,7 @@ AGENT_SESSIONS = 50
 
 
 class KeptSession(NamedTuple):
-    """A session as it is kept, a few kilobytes. `ended`, `id`: newest first is by these. `partition`, `offset`: of the
-    record on `trajectories` that it was read from. `came`: as in `Trajectory`."""
+    """A session as it is kept, a few kilobytes."""
 
     ended: float
     id: str
@@ -69,8 +68,11 @@ class SessionWindow:
         self._kept = {id: each for id, each in self._kept.items() if not unwanted(each)}
 
     def chosen(self) -> list[KeptSession]:
-        """The sessions to learn from, oldest first. An agent has at most a third of the sessions that all others have,
-        which is a quarter of the window; the only agent of a fleet has all."""
+        """The sessions to learn from, oldest first.
+
+        An agent has at most a third of the sessions that all others have, which is a quarter of the window; the only
+        agent of a fleet has all.
+        """
         self._prune()
         sessions = Counter(each.agent for each in self._kept.values())
         most = {

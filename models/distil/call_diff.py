@@ -93,8 +93,7 @@ def _name(key: str) -> str:
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """The operations of `SequenceMatcher`. Sequences too repetitive to compare within milliseconds give one
-    replacement."""
+    """Sequences too repetitive to compare within milliseconds give one replacement."""
     counts, others = Counter(old), Counter(new)
     if sum(count * others[each] for each, count in counts.items()) > _MAX_PAIRS:
         return [("replace", 0, len(old), 0, len(new))]
@@ -103,8 +102,11 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int,
 
 @lru_cache(maxsize=4096)
 def distance(failed: str, worked: str) -> int | None:
-    """Count the tokens removed and added between two calls of a tool: 0 for the same call. None if the later call is no
-    second attempt: they share less than half of their words, or differ in numbers and ids only."""
+    """Count the tokens removed and added between two calls of a tool: 0 for the same call.
+
+    None if the later call is no second attempt: they share less than half of their words, or differ in numbers and ids
+    only.
+    """
     if failed == worked:
         return 0
     old_values, new_values = _values(failed), _values(worked)
@@ -128,9 +130,7 @@ def is_of_one_value(failed: str, worked: str) -> bool:
 
 
 class Difference(NamedTuple):
-    """The change between two calls, with placeholders for literals. `text`: one line: "`cars` → `cars_data`". `was`,
-    `now`: the parts that are gone and that came; an argument is `name=value`. `value`: (name, value that failed, value
-    instead) if only one argument's value was changed."""
+    """The change between two calls, with placeholders for literals."""
 
     text: str
     was: tuple[str, ...]

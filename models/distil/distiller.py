@@ -58,8 +58,10 @@ MAX_TOLD, MAX_BESIDE = 4, 3
 
 
 def distil(judgment: Judgment) -> list[Candidate]:
-    """The session's contributions: at most one candidate an item, sorted by item id. A session that was shown an item
-    does not back it, or the item would be its own evidence."""
+    """The session's contributions: at most one candidate an item, sorted by item id.
+
+    A session that was shown an item does not back it, or the item would be its own evidence.
+    """
     calls = judgment.trajectory.calls
     found = strategies(judgment, calls)
     if failed := telling(calls):

@@ -50,8 +50,7 @@ _CHECK = re.compile(r"\bassert\b")
 
 
 class _Way(NamedTuple):
-    """A change of a failed call (`done`) and the error that it is against, as they are shown. `pattern`: class of the
-    failure."""
+    """A change of a failed call (`done`) and the error that it is against, as they are shown."""
 
     pattern: str
     error: str
@@ -60,8 +59,7 @@ class _Way(NamedTuple):
 
 @dataclass(slots=True)
 class _Tried:
-    """The attempts of one session. `past` and `again`: how often the error was gone at the next attempt, and came
-    again."""
+    """`past` and `again`: how often the error was gone at the next attempt, and came again."""
 
     failed: Step
     by: Step
@@ -72,8 +70,7 @@ class _Tried:
 
 
 def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """At most `_MAX_RECOVERIES` candidates, those that helped first. `telling`: places of the calls with a permanent
-    failure whose error says what is wrong."""
+    """At most `_MAX_RECOVERIES` candidates, those that helped first."""
     tried = _tried(judgment, calls, telling)
     found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
     return [_candidate(judgment, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]
@@ -149,8 +146,7 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
 
 
 def _is_authors(failed: Step, change: Difference) -> bool:
-    """Whether only its author could make the mistake. Bringing a name from elsewhere (`import math`) helps others
-    too."""
+    """Bringing a name from elsewhere (`import math`) helps others too."""
     if (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
         return True
     if change.value is not None:

@@ -107,8 +107,7 @@ def _cited(judgment: Judgment, given: list[Any]) -> Iterator[Candidate]:
 
 
 def _is_change(failed: Step, worked: Step, was: object, now: object) -> bool:
-    """Whether one word stands in the failed call alone, and the other in the call that worked alone. A value of one
-    task or person is no such word, unless the error names it."""
+    """A value of one task or person is no such word, unless the error names it."""
     if not isinstance(was, str) or not isinstance(now, str) or failed.is_cut or worked.is_cut:
         return False
     if not _ONE_WORD.fullmatch(was) or not _ONE_WORD.fullmatch(now):

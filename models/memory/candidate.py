@@ -146,9 +146,15 @@ def item_id(version: str, kind: str, *key: str) -> str:
 
 
 class Contributor(NamedTuple):
-    """The newest verdict on one session; the greater of two counts. `way`: hash of the whole content of its
-    contribution. `form`: unused. It keeps the position of a field that stored rows have. `goal`: hash of its goal.
-    `delayed`: as in `Candidate`. `danger`: whether a call of it could do harm."""
+    """The newest verdict on one session; the greater of two counts.
+
+    Attributes:
+        way: hash of the whole content of its contribution.
+        form: unused. It keeps the position of a field that stored rows have.
+        goal: hash of its goal.
+        delayed: as in `Candidate`.
+        danger: whether a call of it could do harm.
+    """
 
     revision: tuple[Count, Moment]
     side: Side
@@ -162,8 +168,10 @@ class Contributor(NamedTuple):
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:
-    """Weight of a session relative to the newest one, 0..1: it halves for each half-life that the session is older. Age
-    counts in whole steps: hours must not decide between sessions of the same weight, or their order would."""
+    """Weight of a session relative to the newest one, 0..1: it halves for each half-life that the session is older.
+
+    Age counts in whole steps: hours must not decide between sessions of the same weight, or their order would.
+    """
     steps = int((newest - seen) * _AGE_STEPS / half_life_seconds)
     return float(2.0 ** (-steps / _AGE_STEPS))
 
@@ -190,9 +198,11 @@ def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) ->
 
 
 def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: float) -> dict[int, tuple[int, float]]:
-    """Return the number of agents that succeeded by each way, and its weight. A consistent environment lets all
-    sessions of one way succeed or fail, so a way weighs its successes less its failures, and a wrong verdict is
-    outvoted. `contributors`: each with its way."""
+    """Return the number of agents that succeeded by each way, and its weight.
+
+    A consistent environment lets all sessions of one way succeed or fail, so a way weighs its successes less its
+    failures, and a wrong verdict is outvoted. `contributors`: each with its way.
+    """
     ways, sessions = zip(*contributors, strict=True) if (contributors := list(contributors)) else ((), ())
     weights: dict[int, list[float]] = {}
     agents: dict[int, set[int]] = {}

@@ -55,8 +55,7 @@ class ItemState:
     last_seen: float = 0.0
 
     def merge(self, other: Candidate, distrusted: Collection[int] = ()) -> bool:
-        """Merge a contribution in; return whether anything changed. `distrusted`: agents (hashes of their names) whose
-        examples rank after those of all others. Raises ValueError: `other` belongs to another item."""
+        """Merge a contribution in; return whether anything changed."""
         if self.item_id and other.item_id != self.item_id:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
         if other.is_open:
@@ -134,8 +133,10 @@ class ItemState:
         return {*self.contributors.kept, *(cached_hash(each.session) for each in self.candidates)}
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Take sessions (hashes of their ids) out as if they had never been; say whether any was there. An example that
-        is gone leaves its place to the next contribution that is merged in again."""
+        """Take sessions (hashes of their ids) out as if they had never been; say whether any was there.
+
+        An example that is gone leaves its place to the next contribution that is merged in again.
+        """
         counted = self.contributors.discard(sessions)
         kept = {
             side: tuple(each for each in found if cached_hash(each.session) not in sessions)
@@ -198,9 +199,11 @@ class ItemState:
         return (each for side in (*self.examples.values(), self.open.values()) for each in side)
 
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
-        """The item as agents read it: the content that most agents contributed, with the evidence of those agents. The
-        result is None if too few agents or goals back it, or if contradictions outweigh it. An item that existed is
-        then to be withdrawn."""
+        """The item as agents read it: the content that most agents contributed, with the evidence of those agents.
+
+        The result is None if too few agents or goals back it, or if contradictions outweigh it. An item that existed is
+        then to be withdrawn.
+        """
         if self.open:
             return self._with_open().to_item(half_life_seconds)
         if not self.is_item:
@@ -294,8 +297,7 @@ class ItemState:
 
 
 class _Said(NamedTuple):
-    """The wording that most agents back. `shown`: the examples that say it, best first. `backed`: those who say it;
-    `against`: those who contradict the item."""
+    """The wording that most agents back."""
 
     shown: list[Candidate]
     backed: list[Contributor]

@@ -51,9 +51,11 @@ def is_junk(item: MemoryItem) -> str | None:
 
 
 def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
-    """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1". An error is
-    informative if it holds a code, a number, something quoted or a program's name, or if its class and message say more
-    together."""
+    """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1".
+
+    An error is informative if it holds a code, a number, something quoted or a program's name, or if its class and
+    message say more together.
+    """
     message = _ENDED.sub(" ", error)
     if _names(message):
         return False

@@ -21,8 +21,10 @@ Words = tuple[bool, str, str, str]  # of `models.memory.pattern_state.Subject`
 
 
 class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
-    """The smallest words of each agent (hash), with the first sessions (hashes) that had them. A function of what was
-    noted. The agents with the smallest hashes are kept."""
+    """The smallest words of each agent (hash), with the first sessions (hashes) that had them.
+
+    A function of what was noted. The agents with the smallest hashes are kept.
+    """
 
     def note(self, agent: int, session: int, words: Words) -> bool:
         """Merge the words of one session of an agent in; say whether anything changed."""

@@ -38,8 +38,7 @@ _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterC
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """Rights of one user (Kafka's name, after `User:`). Only the groups of backfills, named at run time, are
-    `prefixed`."""
+    """Only the groups of backfills, named at run time, are `prefixed`."""
 
     user: str
     operations: tuple[str, ...]

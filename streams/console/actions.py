@@ -52,8 +52,11 @@ _OF_VERSIONS = {
 
 
 class Actions:
-    """Decides for one tenant. Adapter versions need the signing key (`FLEETLORE_SIGNING_KEY` or the stack's).
-    `progress`: state of this page's decisions about agents, by agent; workers need seconds."""
+    """Decides for one tenant.
+
+    Adapter versions need the signing key (`FLEETLORE_SIGNING_KEY` or the stack's). `progress`: state of this page's
+    decisions about agents, by agent; workers need seconds.
+    """
 
     def __init__(self, settings: Settings, tenant: str) -> None:
         self._settings = settings
@@ -70,8 +73,7 @@ class Actions:
         return _OF_VERSIONS if self._settings.signing_key and any(each.name == kind for each in ADAPTERS) else {}
 
     async def decide(self, action: str, kind: str, id: str, *, by: str, why: str) -> None:
-        """Carry out an offered action. Raises ConfigError: the version does not exist or may not be moved. Raises
-        BrokerUnavailable: no broker answers."""
+        """Carry out an offered action. Raises ConfigError: the version does not exist or may not be moved."""
         by, why = redact(by), redact(why)
         log.warning("console: %s decides to %s %s %s of tenant %s: %s", by, action, kind, id, self._tenant, why)
         lore = _lore(kind)

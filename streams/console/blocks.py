@@ -28,8 +28,7 @@ _ORDER: dict[_Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
 
 
 class _Failing(NamedTuple):
-    """A failure kind of a tool: `calls` and `failures` of the window, with the 95 % interval of their ratio. `example`
-    is its commonest form, and `hint` is that form's advice. `estimated`: both counts are estimates."""
+    """`example` is its commonest form, and `hint` is that form's advice. `estimated`: both counts are estimates."""
 
     family: Pattern
     example: Pattern

@@ -75,8 +75,12 @@ def line_chart(values: Sequence[float], label: str) -> Markup:
 
 
 class Console:
-    """The application. `token`: the required token, or None on loopback. `actions`: the actions of the page, or None if
-    it is read-only."""
+    """The application.
+
+    Attributes:
+        token: the required token, or None on loopback.
+        actions: the actions of the page, or None if it is read-only.
+    """
 
     def __init__(self, source: Sources, token: str | None = None, actions: Actions | None = None) -> None:
         self._source = source

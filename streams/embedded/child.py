@@ -39,8 +39,7 @@ class PortTaken(StackError):
 
 
 class Child:
-    """A process that lives as long as the stack. `stop_seconds`: after SIGTERM. `most_log_bytes`: `cut_log` rotates
-    longer logs. `shown`: errors go to the terminal and not to `<name>.log`."""
+    """A process that lives as long as the stack."""
 
     def __init__(
         self,
@@ -107,8 +106,11 @@ class Child:
             await process.wait()
 
     def cut_log(self) -> None:
-        """Move a long log to `<name>.log.1`. Output written at that moment may be lost. The process keeps its file open
-        for appending and continues at its start."""
+        """Move a long log to `<name>.log.1`.
+
+        Output written at that moment may be lost. The process keeps its file open for appending and continues at its
+        start.
+        """
         with suppress(OSError):  # the disk is full, or another process removed the file
             if self._log_file.stat().st_size > self._most_log_bytes:
                 before = self._log_file.with_suffix(".log.1")

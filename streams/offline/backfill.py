@@ -87,9 +87,7 @@ async def run_backfill(
 
 
 async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> None:
-    """Make collection version `name` live (see the module). Call it again after an error. Raises ConfigError: the
-    version does not exist, or the switch loses lore (`Backfill.check_loss`) without `allow_loss`. Raises
-    StoreUnavailable, BrokerUnavailable: run it again to continue."""
+    """Make collection version `name` live (see the module)."""
     async with Backfill(settings, name) as backfill:
         if name not in await backfill.store.on_client(list_versions):
             raise ConfigError(f"there is no collection version {name!r}; fill it with `fleetlore backfill run {name}`")
@@ -112,8 +110,12 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
 
 
 class Backfill:
-    """A collection version and its source events; an async context manager. `store`: store of the version. `tenants`:
-    all tenants with events on the broker and `others`, because a version holds every tenant."""
+    """A collection version and its source events; an async context manager.
+
+    Attributes:
+        store: store of the version.
+        tenants: all tenants with events on the broker and `others`, because a version holds every tenant.
+    """
 
     def __init__(self, settings: Settings, name: str, others: Iterable[str] = ()) -> None:
         if not _NAME.match(name) or name == FIRST_VERSION:
@@ -158,8 +160,10 @@ class Backfill:
         return await self.store.on_client(lambda client: is_live(client, self.name))
 
     async def begin(self, time: float | None = None, offset: int | None = None) -> None:
-        """Create missing collections and seek the committed offsets, or the start of a new version. Raises ConfigError:
-        the version has begun, and a start is given."""
+        """Create missing collections and seek the committed offsets, or the start of a new version.
+
+        Raises ConfigError: the version has begun, and a start is given.
+        """
         created = await self.store.open()
         self._reader.assign(self._partitions)
         commits = await self._committed()
@@ -191,8 +195,10 @@ class Backfill:
         await self._chain.settle()
 
     async def fill(self, progress: Callable[[int], object] = lambda events: None) -> BackfillReport:
-        """Process all events up to the topics' current end. `progress`: called after each batch with the number of
-        events."""
+        """Process all events up to the topics' current end.
+
+        `progress`: called after each batch with the number of events.
+        """
         clock = SystemClock()
         started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
         done: _Offsets = {}
@@ -216,8 +222,7 @@ class Backfill:
         )
 
     async def heed(self) -> None:
-        """Apply operators' decisions to the version. Raises StackError: states still hold erased sessions; run it
-        again."""
+        """Apply operators' decisions to the version."""
         await self._read_operators()
         erased, distrusted = self._operators.topics
         deliver, settle = self._chain.deliver, self._chain.settle
@@ -227,8 +232,10 @@ class Backfill:
                 await publish_again(self._settings, self.store, tenant, decision, deliver)
 
     async def check_loss(self) -> None:
-        """Compare the version's size with the live one. Raises ConfigError: a collection has fewer than half of the
-        live rows, or the broker lost the oldest events."""
+        """Compare the version's size with the live one.
+
+        Raises ConfigError: a collection has fewer than half of the live rows, or the broker lost the oldest events.
+        """
         new = await self.store.on_client(lambda client: row_counts(client, self.name))
         live = await self.store.on_client(row_counts)
         first = await self._watcher.beginning_offsets(self._partitions)

@@ -52,8 +52,12 @@ _QUORUM = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check. `state`: `ok`; `look`: it works but needs attention; `broken`: it does not work. `todo`:
-    what to do, or ""."""
+    """Result of one check.
+
+    Attributes:
+        state: `ok`; `look`: it works but needs attention; `broken`: it does not work.
+        todo: what to do, or "".
+    """
 
     check: str
     state: _State
@@ -64,8 +68,14 @@ class Finding:
 async def examine(
     settings: Settings, clock: Clock | None = None, roles: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """Run all checks in order. A check that fails is a finding too. `clock`: this host's clock. `roles`: URLs of the
-    roles' endpoints by name (`roles_of`), if known."""
+    """Run all checks in order.
+
+    A check that fails is a finding too.
+
+    Args:
+        clock: this host's clock.
+        roles: URLs of the roles' endpoints by name (`roles_of`), if known.
+    """
     of_host = partial(_clock, clock or SystemClock())
     found = [await _safely("broker", _broker, settings)]
     if found[0].state != "broken":

@@ -33,9 +33,7 @@ _Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and the time of it
 
 
 async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, flow: Sequence[str] = FLOW) -> None:
-    """Wait until the workers have committed all records on the tenant's topics, and all that follow from them. `flow`:
-    topics to wait for, in the order of the flow. Raises BrokerUnavailable: the broker does not answer. Raises
-    StackError: time-out. The text names the topic and its remaining records."""
+    """Wait until the workers have committed all records on the tenant's topics, and all that follow from them."""
     name, left = "", 0
     moves: _Moves = {}
     async with observer(settings.cluster, settings.group) as consumer:

@@ -75,9 +75,7 @@ class Erasing:
 
 
 async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_seconds: float) -> Erasing:
-    """Erase what is wanted, with the workers running; of a dry run only look. Raises StoreUnavailable,
-    BrokerUnavailable: one of the two does not answer; run it again. Raises StackError: the workers did not do their
-    part in time; run it again."""
+    """Erase what is wanted, with the workers running; of a dry run only look."""
     tenant, now, compacting, versions, other = wanted.tenant, SystemClock().now(), False, list[str](), list[str]()
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         found = await find(settings, store, wanted)
@@ -150,9 +148,7 @@ async def forget_erased(
     deliver: Deliver,
     settle: Callable[[], Awaitable[object]],
 ) -> None:
-    """Take out of a store what was erased after it was filled. `deliver`, `settle`: bring requests to the owners of the
-    states, and wait until they are done. Raises StoreUnavailable, BrokerUnavailable: one of the two does not answer;
-    run it again. Raises StackError: the owners did not do their part; run it again."""
+    """Take out of a store what was erased after it was filled."""
     if erased.has_any(tenant):
         found = Found(others=erased.sessions(tenant))
 
@@ -193,8 +189,13 @@ async def _knowing(store: ListedStore, tenant: str, found: Found) -> States:
 
 
 def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = (), hints: int = 0) -> dict[str, str]:
-    """Return where bytes remain and until when. `compacting`: a cluster still holds deleted rows. `other`: collection
-    versions that another release made. `hints`: number of hints that the erased person wrote."""
+    """Return where bytes remain and until when.
+
+    Args:
+        compacting: a cluster still holds deleted rows.
+        other: collection versions that another release made.
+        hints: number of hints that the erased person wrote.
+    """
     left = {
         "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its "
         "partition"

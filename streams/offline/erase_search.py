@@ -43,9 +43,11 @@ _Session = tuple[str, str]  # principal and id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The scope of an erasure: one session, agent or user, or everything of the tenant. A session with an agent is the
-    session of that agent's principal; without, the sessions of all under its id. Raises ConfigError: the scope is
-    empty, or names two things."""
+    """The scope of an erasure: one session, agent or user, or everything of the tenant.
+
+    A session with an agent is the session of that agent's principal; without, the sessions of all under its id. Raises
+    ConfigError: the scope is empty, or names two things.
+    """
 
     tenant: str
     session: str = ""
@@ -90,10 +92,7 @@ class OnTopic:
 
 @dataclass(slots=True)
 class Found:
-    """The sessions to erase, each by its principal and its id, and the places that name them. `ids`: all their sessions
-    are erased, later ones too. `reviews`: session ids by the rows of all other feedback on an id. `topics`: that name
-    such a session. `shared`: ids under which another principal's session stays, with its feedback. `others`: hashes of
-    sessions with unknown names."""
+    """The sessions to erase, each by its principal and its id, and the places that name them."""
 
     ids: set[str] = field(default_factory=set)
     parts: dict[_Session, int] = field(default_factory=dict)

@@ -48,8 +48,10 @@ BATCH_SESSIONS = 128
 
 
 class Chain:
-    """Runs stages in the order of the flow: each stage's values are the next one's batch. It drops values for compacted
-    topics and dead letters, which the live workers publish."""
+    """Runs stages in the order of the flow: each stage's values are the next one's batch.
+
+    It drops values for compacted topics and dead letters, which the live workers publish.
+    """
 
     def __init__(self, stages: Sequence[Stage], store: Store) -> None:
         self._stages = stages
@@ -58,9 +60,7 @@ class Chain:
         self._writes: list[asyncio.Task[None]] = []
 
     async def run(self, batch: Sequence[Record]) -> Effects:
-        """Process a batch of events and feedback. Return the first stage's effects, with the counts of both. The
-        batch's rows are still being written on return. All earlier rows are acknowledged. Raises StoreUnavailable: the
-        rows of the previous batch may be missing."""
+        """Process a batch of events and feedback. Return the first stage's effects, with the counts of both."""
         first, *later = self._stages
         came = dict(self.first_of(batch))
         waiting = {stage.reads: records for stage, records in came.items() if stage is not first}
@@ -126,9 +126,14 @@ class Chain:
 
 
 class MemoryStore:
-    """An in-memory `streams.stage.base.Store`. `tests/contract/test_store.py` compares it with Milvus. `collections`:
-    rows by collection and id. `written`: (collection, id) of rows written since the last clear, in order of their first
-    write."""
+    """An in-memory `streams.stage.base.Store`.
+
+    `tests/contract/test_store.py` compares it with Milvus.
+
+    Attributes:
+        collections: rows by collection and id.
+        written: (collection, id) of rows written since the last clear, in order of their first write.
+    """
 
     def __init__(self) -> None:
         self.collections: dict[str, dict[str, dict[str, Any]]] = {}
@@ -187,8 +192,13 @@ class EventClock:
 
 
 class MemoryPipeline:
-    """The stages of one tenant, their lore, and agents that read it. `learn`: run all stages; otherwise only the first.
-    `index`: the lore of every agent. `call_model`: every agent's call model, or None."""
+    """The stages of one tenant, their lore, and agents that read it.
+
+    Attributes:
+        learn: run all stages; otherwise only the first.
+        index: the lore of every agent.
+        call_model: every agent's call model, or None.
+    """
 
     def __init__(self, started: float = _START_SECONDS, *, learn: bool = True) -> None:
         self.clock = EventClock(started)
@@ -272,9 +282,14 @@ class _Replica(LoreReplica):
 
 @dataclass(frozen=True, slots=True)
 class OfflineRun:
-    """The result of `run_logs`. `trajectories`: in the order of the stream, with the log's endings and rewards.
-    `patterns`, `items`, `calls`: the final lore; `calls` is the serialised call model (`CallModel.from_bytes`). Empty
-    unless the run learned. `ended`: event time of the last event, in seconds since the epoch."""
+    """The result of `run_logs`.
+
+    Attributes:
+        trajectories: in the order of the stream, with the log's endings and rewards.
+        patterns, items, calls: the final lore; `calls` is the serialised call model (`CallModel.from_bytes`). Empty
+            unless the run learned.
+        ended: event time of the last event, in seconds since the epoch.
+    """
 
     trajectories: list[Trajectory]
     patterns: list[Pattern]

@@ -38,8 +38,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Digests:
-    """Sessions of the live version that the new one lacks, by tenant and key. `cut`: sessions whose digest omits
-    calls."""
+    """Sessions of the live version that the new one lacks, by tenant and key."""
 
     sessions: dict[tuple[str, str], list[Trajectory]] = field(default_factory=dict)
     unreadable: int = 0
@@ -50,9 +49,7 @@ class _Digests:
 
 
 async def migrate(settings: Settings, say: Say) -> bool:
-    """Rebuild the live collections if another release made them or one is missing. Return whether it was needed. `say`:
-    called with lines for the user: the task, its progress, and what cannot be restored. Raises StoreUnavailable,
-    BrokerUnavailable: run it again to continue. Raises StackError: states still hold erased sessions; run it again."""
+    """Rebuild the live collections if another release made them or one is missing. Return whether it was needed."""
     async with MilvusStore.from_settings(settings) as live:
         found = await live.on_client(lambda client: look_at_collections(client, installed_encoder()))
         if not found.other and not found.missing:

@@ -38,8 +38,10 @@ _Request = Callable[[str, tuple[int, ...]], Forget | Reconsider]
 
 @dataclass(slots=True)
 class States:
-    """The affected states: the hashes of the affected sessions by state id. `empty`: by collection, ids of rows without
-    content."""
+    """The affected states: the hashes of the affected sessions by state id.
+
+    `empty`: by collection, ids of rows without content.
+    """
 
     patterns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     items: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -53,8 +55,7 @@ class States:
 async def beside_workers(
     settings: Settings, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[tuple[MilvusStore, BatchProducer]]:
-    """Open a store and a producer for a job that needs running workers. Raises StoreUnavailable, BrokerUnavailable: run
-    it again. Raises StackError: the workers did not finish in time; run it again."""
+    """Open a store and a producer for a job that needs running workers."""
     try:
         async with (
             asyncio.timeout(timeout_seconds),
@@ -71,8 +72,7 @@ async def beside_workers(
 async def states_that(
     know: Callable[[PatternState | ItemState], Collection[int]], store: ListedStore, tenant: str
 ) -> States:
-    """Scan a tenant's patterns and items for affected states. `know`: returns the hashes of a state's affected
-    sessions. Raises StoreUnavailable: Milvus does not answer."""
+    """Scan a tenant's patterns and items for affected states."""
     found = States()
     async for row in store.rows("patterns", tenant, "body", "state"):
         if not row["state"]:
@@ -143,9 +143,7 @@ async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
-    """Write a decision about an agent, wait until the affected states are published again, and return them. Raises
-    StoreUnavailable, BrokerUnavailable: run it again. Raises StackError: the workers did not finish in time; run it
-    again."""
+    """Write a decision about an agent, wait until the affected states are published again, and return them."""
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         await decide(settings, tenant, decided)
         for _ in range(_ROUNDS):
@@ -157,8 +155,7 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
 async def publish_again(
     settings: Settings, store: ListedStore, tenant: str, decided: Decision, deliver: Deliver
 ) -> States:
-    """Ask the owners of the states to which an agent contributed to publish them again. Return the states. Raises
-    StoreUnavailable, BrokerUnavailable: run it again."""
+    """Ask the owners of the states to which an agent contributed to publish them again. Return the states."""
     known = await known_to(store, tenant, decided.id)
     await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, decided))
     return known
@@ -185,8 +182,7 @@ async def read_decisions(
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
-    """Return whether the agent had a session or contributed to a state. Raises StoreUnavailable: Milvus does not
-    answer."""
+    """Return whether the agent had a session or contributed to a state."""
     async with MilvusStore.from_settings(settings) as store:
         if await known_to(store, tenant, agent):
             return True

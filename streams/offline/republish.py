@@ -42,8 +42,7 @@ async def _restore_topics(settings: Settings) -> int:
 
 
 async def fill_empty(settings: Settings) -> int:
-    """Fill empty topics of patterns and items from the store. Return the number of records. Raises StoreUnavailable,
-    BrokerUnavailable: the call can be repeated."""
+    """Fill empty topics of patterns and items from the store. Return the number of records."""
     async with observer(settings.cluster) as consumer:
         names = {topic(tenant, name): tenant for tenant in settings.tenants for name in _LORE}
         partitions = await partitions_of(consumer, *names)
@@ -59,8 +58,10 @@ async def fill_empty(settings: Settings) -> int:
 
 
 async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSES) -> int:
-    """Publish patterns and items whose topics differ from their rows, and delete those without a row. Return the number
-    of records. Raises StoreUnavailable, BrokerUnavailable: the call can be repeated."""
+    """Publish patterns and items whose topics differ from their rows, and delete those without a row.
+
+    Return the number of records.
+    """
     total = 0
     async with BatchProducer(settings.cluster) as producer:
         known = await _on_topics(settings)

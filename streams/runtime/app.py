@@ -144,8 +144,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             await asyncio.wait([self._running[stage.name]])
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
-        """Run one batch. No exception may reach Faust: it would restart with the *next* batch, whose commit would
-        skip this one."""
+        """No exception may reach Faust: it would restart with the *next* batch, whose commit would skip this one."""
         try:
             await self._delivery.run(stage, batch)
             if self._delivery.stopped:
@@ -289,8 +288,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 await self._end("the Kafka client", error)
 
     async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
-        """Read partitions from the beginning after the broker lost acknowledged records. The boundary between old and
-        new records is unknown. Records that are read twice count once."""
+        """Read partitions from the beginning after the broker lost acknowledged records.
+
+        The boundary between old and new records is unknown. Records that are read twice count once.
+        """
         for tp, records in lost.items():
             self._metrics.truncated_records(tp.topic).inc(records)
             log.critical(

@@ -53,8 +53,7 @@ class _Run:
 
 
 class Breaker:
-    """Counts lost records by stream: a topic, or a collection of the store. `run_records`: consecutive lost records
-    that trip the breaker."""
+    """Counts lost records by stream: a topic, or a collection of the store."""
 
     def __init__(self, run_records: int = 100) -> None:
         self._run_records = run_records
@@ -102,8 +101,7 @@ class Breaker:
         tp: TopicPartition | None = None,
         offset: int = 0,
     ) -> None:
-        """Count a record without a usable event. `time`: broker append time in seconds; 0 or less if unknown. `sender`:
-        "" if unknown. Raises BreakerTripped: the run is long enough to trip the breaker."""
+        """Count a record without a usable event."""
         run = self._runs.setdefault(name, _Run())
         run.records += 1
         run.reasons[reason] += 1
@@ -122,8 +120,10 @@ class Breaker:
         return 0 if run is None or len(run.senders) < 2 else run.records
 
     def suspect(self, name: str) -> Mapping[TopicPartition, int]:
-        """Return the run's first offset on each partition, if its commit is to be held back. A run of one sender holds
-        nothing back: it never trips the breaker and could grow without end."""
+        """Return the run's first offset on each partition, if its commit is to be held back.
+
+        A run of one sender holds nothing back: it never trips the breaker and could grow without end.
+        """
         run = self._runs.get(name)
         if run is None or len(run.senders) < 2:
             return {}
@@ -149,8 +149,10 @@ class Breaker:
 
 
 def sender_of(record: Record, principals: Principals | None) -> str:
-    """Return the sender of a lost record, or "" if it is unknown. With `principals`, only a signature counts, because
-    anybody can write any name."""
+    """Return the sender of a lost record, or "" if it is unknown.
+
+    With `principals`, only a signature counts, because anybody can write any name.
+    """
     if not record.topic.endswith(_OF_AGENTS):
         return f"{record.partition}@{record.offset}"
     value = record.value or b""

@@ -20,8 +20,10 @@ _MAX_PER_RECORD = 64
 
 
 def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
-    """Return whether no event of a record is usable. It decodes the record, so call it only for records with dead
-    letters."""
+    """Return whether no event of a record is usable.
+
+    It decodes the record, so call it only for records with dead letters.
+    """
     value = record.value or b""
     if any(letter.value == value for letter in dead_letters):
         return True

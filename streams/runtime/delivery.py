@@ -56,9 +56,11 @@ class _Producer(Protocol):
 
 
 class SecondWrites:
-    """Repeats the first writes of each stage after an assignment. A write of the previous owner can land after the new
-    owner's first writes, and neither Milvus nor Kafka refuses it. Milvus drops writes after their deadline (`seconds`),
-    so the new owner writes again once that has passed."""
+    """Repeats the first writes of each stage after an assignment.
+
+    A write of the previous owner can land after the new owner's first writes, and neither Milvus nor Kafka refuses it.
+    Milvus drops writes after their deadline (`seconds`), so the new owner writes again once that has passed.
+    """
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._seconds = seconds
@@ -95,9 +97,15 @@ class SecondWrites:
 
 
 class Delivery:
-    """Runs the batches of each stage one after the other. A worker has one delivery. `lease`: None for a single worker.
-    `write_seconds`: longest time in which a former owner's write may land. `stopped`: topics that are not processed
-    until the next start; `run` raises when all tenants have stopped."""
+    """Runs the batches of each stage one after the other.
+
+    A worker has one delivery.
+
+    Attributes:
+        lease: None for a single worker.
+        write_seconds: longest time in which a former owner's write may land.
+        stopped: topics that are not processed until the next start; `run` raises when all tenants have stopped.
+    """
 
     def __init__(
         self,
@@ -128,8 +136,9 @@ class Delivery:
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: the write that its next batches do not wait for
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
-        """Process a batch, have its effects acknowledged, and then allow its offsets to be committed. Rows with
-        `Effects.acknowledged` are written in the background. An empty batch waits for all.
+        """Process a batch, have its effects acknowledged, and then allow its offsets to be committed.
+
+        Rows with `Effects.acknowledged` are written in the background. An empty batch waits for all.
 
         Raises StoreUnavailable, BrokerUnavailable: an outage exceeded the retry budget. Raises BreakerTripped: topics
         of all tenants are refused. Then no offset may be committed. Raises ConfigError: two stages read the same topic.

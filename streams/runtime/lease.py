@@ -26,8 +26,7 @@ def since_boot() -> float:
 
 
 class Lease:
-    """The lease of one worker. The event loop renews it, and any thread checks it. `seconds`: validity after the
-    request of the renewing commit."""
+    """The lease of one worker."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = since_boot) -> None:
         self._seconds = seconds

@@ -29,8 +29,10 @@ class Ledger:
         return dict(self._positions)
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Count processed but uncommitted records, which a restart reads again. Before the first commit, count the
-        first batch."""
+        """Count processed but uncommitted records, which a restart reads again.
+
+        Before the first commit, count the first batch.
+        """
         return {tp: max(0, at - self._committed.get(tp, self._first[tp])) for tp, at in self._positions.items()}
 
     def take(self) -> dict[TopicPartition, int]:

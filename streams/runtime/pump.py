@@ -79,9 +79,14 @@ class Feed:
 
 
 class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """A member of the workers' group that fills the feeds. It waits for `on_assigned`, `on_revoked`, `on_expired` and
-    `on_truncated` of `owner`. `fetching`: False stops reading only. `generation`: grows at each assignment or
-    revocation."""
+    """A member of the workers' group that fills the feeds.
+
+    It waits for `on_assigned`, `on_revoked`, `on_expired` and `on_truncated` of `owner`.
+
+    Attributes:
+        fetching: False stops reading only.
+        generation: grows at each assignment or revocation.
+    """
 
     def __init__(self, settings: Settings, owner: Any, lease: Lease) -> None:
         self._settings, self._owner, self._lease = settings, owner, lease
@@ -225,8 +230,11 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             await self._owner.on_assigned(self._committed.keys())
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit offsets of the partitions that are still assigned. Return False if the group has rebalanced. The
-        coordinator's answer renews the lease, so the last commit is repeated after a heartbeat's time without one."""
+        """Commit offsets of the partitions that are still assigned.
+
+        Return False if the group has rebalanced. The coordinator's answer renews the lease, so the last commit is
+        repeated after a heartbeat's time without one.
+        """
         async with self._committing:
             if not self._member:
                 return False
@@ -281,9 +289,11 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         return sum(tp.topic not in self._stopped for tp in self._consumer.paused())
 
     async def lags(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Count the unprocessed records of each assigned partition. Each fetch returns the partition's end. Without a
-        fetch, another client asks. Transaction markers do not count. Raises BrokerUnavailable: a task of the client has
-        died."""
+        """Count the unprocessed records of each assigned partition.
+
+        Each fetch returns the partition's end. Without a fetch, another client asks. Transaction markers do not count.
+        Raises BrokerUnavailable: a task of the client has died.
+        """
         consumer, found = self._consumer, dict[TopicPartition, int]()
         if self._begun != self.generation:
             return found

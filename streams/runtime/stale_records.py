@@ -40,8 +40,10 @@ _MAX_DIGITS = 19
 
 
 class StaleRecords:
-    """Finds stale records of compacted topics. `see` must get them in order. `owned`: returns whether this worker owns
-    a partition of a source."""
+    """Finds stale records of compacted topics.
+
+    `see` must get them in order. `owned`: returns whether this worker owns a partition of a source.
+    """
 
     def __init__(self, owned: Callable[[TopicPartition], bool], clock: Clock | None = None) -> None:
         self._owned = owned
@@ -75,9 +77,11 @@ class StaleRecords:
                 self._found.pop(source, None)
 
     async def ask(self, deliver: Callable[[Sequence[Outgoing]], Awaitable[None]]) -> None:
-        """Request the keys of the partitions that this worker owns. Other keys wait for their owner. Keys are dropped
-        only after `deliver` returns, because no later fetch brings them again. Raises BrokerUnavailable: the broker did
-        not take all requests. The next call repeats them."""
+        """Request the keys of the partitions that this worker owns.
+
+        Other keys wait for their owner. Keys are dropped only after `deliver` returns, because no later fetch brings
+        them again. Raises BrokerUnavailable: the broker did not take all requests. The next call repeats them.
+        """
         owned = [source for source in self._found if self._owned(source)]
         asked = [
             Outgoing(tenant_of(source.topic), source.topic.rpartition(".")[2], key, Forget(key, ()).to_json())

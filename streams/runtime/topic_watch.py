@@ -34,8 +34,10 @@ class Shape(NamedTuple):
 
 
 async def refuse_grown(settings: Settings) -> None:
-    """Raise TopicsChanged if a keyed topic has grown since the group's last commit. Its states would have two writers
-    for as long as an old partition holds their records."""
+    """Raise TopicsChanged if a keyed topic has grown since the group's last commit.
+
+    Its states would have two writers for as long as an old partition holds their records.
+    """
     async with TopicAdmin(settings).connected() as admin:
         grown = await admin.grown()
     for name, (before, now) in sorted(grown.items()):
@@ -47,8 +49,7 @@ async def refuse_grown(settings: Settings) -> None:
 
 
 async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> None:
-    """Compare the topics with their first state until cancelled. Raises TopicsChanged: a topic is gone, or its
-    partitions or cleanup policy changed."""
+    """Compare the topics with their first state until cancelled."""
     before: Mapping[str, Shape] | None = None
     while True:
         try:

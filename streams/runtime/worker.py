@@ -52,8 +52,7 @@ class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that my
 
 
 def run_worker(settings: Settings) -> NoReturn:
-    """Run until a signal. Exit with 0 after a clean stop and 1 after a crash. Raises ConfigError: the metrics endpoint
-    cannot listen, or there are too many tenants for one group."""
+    """Run until a signal."""
     if len(settings.tenants) > _MAX_TENANTS:
         raise ConfigError(
             f"FLEETLORE_TENANTS names {len(settings.tenants)} tenants, and one group of workers serves at most "

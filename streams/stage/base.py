@@ -42,9 +42,13 @@ class TopicPartition(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A Kafka record. `headers`: names and values. A value may be None. The last of several headers with one name
-    counts. `time`: broker append time (`LogAppendTime`) in seconds since the epoch, or infinity if no broker has the
-    record. `unreadable`: why the record cannot be read, or "". No stage gets unreadable records."""
+    """A Kafka record.
+
+    Attributes:
+        headers: names and values. A value may be None. The last of several headers with one name counts.
+        time: broker append time (`LogAppendTime`) in seconds since the epoch, or infinity if no broker has the record.
+        unreadable: why the record cannot be read, or "". No stage gets unreadable records.
+    """
 
     topic: str
     partition: int
@@ -68,8 +72,11 @@ class Record(NamedTuple):
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
-    """A value for a topic. On a compacted topic it is a record with the key `key`; a value of None deletes the key. On
-    other topics `key` only picks the partition, and a record holds a JSON array of values."""
+    """A value for a topic.
+
+    On a compacted topic it is a record with the key `key`; a value of None deletes the key. On other topics `key` only
+    picks the partition, and a record holds a JSON array of values.
+    """
 
     tenant: str
     topic: str
@@ -88,9 +95,11 @@ _reported: set[tuple[str, int | None]] = set()
 
 
 def dead_letter(record: Record, error: Exception, value: bytes | None = None) -> DeadLetter:
-    """Make the dead letter of a record, or of one `value` in it, from the error raised on reading. Errors other than
-    `InvalidEvent` are defects of the reader, and are logged once for each line of code: one record must not stop a
-    worker."""
+    """Make the dead letter of a record, or of one `value` in it, from the error raised on reading.
+
+    Errors other than `InvalidEvent` are defects of the reader, and are logged once for each line of code: one record
+    must not stop a worker.
+    """
     if not isinstance(error, InvalidEvent):
         raised = traceback.extract_tb(error.__traceback__)[-1]
         if (line := (raised.filename, raised.lineno)) not in _reported:
@@ -103,9 +112,16 @@ def dead_letter(record: Record, error: Exception, value: bytes | None = None) ->
 
 @dataclass(slots=True)
 class Effects:
-    """The effects of a batch. All are idempotent. `rows`: by collection, as `Store.resolve` named it before the stage
-    read. `processed`: number of good events or values. `newest`, `oldest`: event times in seconds since the epoch;
-    `oldest` from the first stage only. `acknowledged`: called once the rows are; later batches do not wait for them."""
+    """The effects of a batch.
+
+    All are idempotent.
+
+    Attributes:
+        rows: by collection, as `Store.resolve` named it before the stage read.
+        processed: number of good events or values.
+        newest, oldest: event times in seconds since the epoch; `oldest` from the first stage only.
+        acknowledged: called once the rows are; later batches do not wait for them.
+    """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
@@ -117,8 +133,11 @@ class Effects:
 
 
 class Store(Protocol):
-    """Rows by id. `sinks.milvus.MilvusStore` is the real store. It cannot list its rows, because a stage that did so
-    would block for minutes."""
+    """Rows by id.
+
+    `sinks.milvus.MilvusStore` is the real store. It cannot list its rows, because a stage that did so would block for
+    minutes.
+    """
 
     async def resolve(self, collection: str) -> str: ...
 
@@ -134,9 +153,13 @@ class ListedStore(Store, Protocol):
 
 
 class Stage(Protocol):
-    """One step of the pipeline. `reads`: its topic, which has no other reader, because it has one committed offset.
-    `linger_seconds`: how long a record may wait for its batch. `principals`: keys that may sign its records, or
-    None."""
+    """One step of the pipeline.
+
+    Attributes:
+        reads: its topic, which has no other reader, because it has one committed offset.
+        linger_seconds: how long a record may wait for its batch.
+        principals: keys that may sign its records, or None.
+    """
 
     name: str
     reads: str
@@ -149,8 +172,11 @@ class Stage(Protocol):
         return False
 
     async def process(self, batch: Sequence[Record]) -> Effects:
-        """Return the effects of a batch, which is empty if no record came and the stage `holds` effects. Bad data
-        becomes a dead letter and never raises. A second call after `StoreUnavailable` must return the same effects."""
+        """Return the effects of a batch, which is empty if no record came and the stage `holds` effects.
+
+        Bad data becomes a dead letter and never raises. A second call after `StoreUnavailable` must return the same
+        effects.
+        """
         ...
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
@@ -163,8 +189,10 @@ class Stage(Protocol):
 
 
 class Values(Generic[T]):
-    """Decodes the values of the pipeline's own topics: a record holds one JSON value or an array. `rare`: the type that
-    is tried second, because msgspec has no union of array and object."""
+    """Decodes the values of the pipeline's own topics: a record holds one JSON value or an array.
+
+    `rare`: the type that is tried second, because msgspec has no union of array and object.
+    """
 
     def __init__(self, type: Any, rare: Any = None) -> None:
         self._read_all = json_reader(list[type])
@@ -214,8 +242,10 @@ _split = json_reader(list[msgspec.Raw])
 
 
 def split(value: bytes) -> list[bytes]:
-    """Return the bytes of each value of an array, or the value itself if it is no array. Raises InvalidEvent: `empty`
-    or `not_json`."""
+    """Return the bytes of each value of an array, or the value itself if it is no array.
+
+    Raises InvalidEvent: `empty` or `not_json`.
+    """
     if not value:
         raise InvalidEvent("empty", "a record without a value")
     if value.lstrip()[:1] != b"[":
@@ -227,8 +257,10 @@ def split(value: bytes) -> list[bytes]:
 
 
 async def yielding(values: Sequence[T]) -> AsyncIterator[T]:
-    """Yield the values, and let the event loop run every `YIELD_EVERY` values. Judging a batch takes 50 to 100 ms, and
-    new failures must not wait that long."""
+    """Yield the values, and let the event loop run every `YIELD_EVERY` values.
+
+    Judging a batch takes 50 to 100 ms, and new failures must not wait that long.
+    """
     for number, value in enumerate(values, 1):
         yield value
         if number % YIELD_EVERY == 0:

@@ -79,8 +79,10 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     @abstractmethod
     def discard(self, state: _State, sessions: Collection[int]) -> bool:
-        """Remove sessions from a state; return whether any was present. The state is then published at once, as it is
-        if `sessions` is empty."""
+        """Remove sessions from a state; return whether any was present.
+
+        The state is then published at once, as it is if `sessions` is empty.
+        """
 
     @abstractmethod
     def join(self, state: _State, other: _State) -> None:
@@ -270,9 +272,16 @@ class StateCache(Generic[_State]):
 
 
 class WriteBuffer(Generic[_State]):
-    """Changes that are written together. Commits stop before the first record with an unacknowledged change. So a busy
-    state costs one write an interval, however often it changes. `seconds`, `most`: see `MergingStage`. `waiting`:
-    states by tenant and id. `left`: states of the started write without a row; `rows`: their finished rows."""
+    """Changes that are written together.
+
+    Commits stop before the first record with an unacknowledged change. So a busy state costs one write an interval,
+    however often it changes.
+
+    Attributes:
+        seconds, most: see `MergingStage`.
+        waiting: states by tenant and id.
+        left: states of the started write without a row; `rows`: their finished rows.
+    """
 
     def __init__(self, clock: Clock, seconds: float, most: int) -> None:
         self._clock = clock

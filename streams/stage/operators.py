@@ -61,8 +61,14 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
-    """Asks the owner of a state to forget sessions. Sent on the topic of the contributions. `id`: of the pattern or
-    item. Earlier releases sent "" on `trajectories`. `sessions`: hashes of their ids."""
+    """Asks the owner of a state to forget sessions.
+
+    Sent on the topic of the contributions.
+
+    Attributes:
+        id: of the pattern or item. Earlier releases sent "" on `trajectories`.
+        sessions: hashes of their ids.
+    """
 
     id: str
     sessions: tuple[int, ...]

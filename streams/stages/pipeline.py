@@ -33,9 +33,11 @@ __all__ = ["FLOW", "FeedbackStage", "language_model", "pipeline"]
 
 
 class FeedbackStage(Stage):
-    """Reads corrections from a topic with its own ACL. A client with write access may correct the result of any
-    session, even against the environment's reward. Corrections among agents' events are only claims
-    (`streams.stages.s1_sessions.stage`)."""
+    """Reads corrections from a topic with its own ACL.
+
+    A client with write access may correct the result of any session, even against the environment's reward. Corrections
+    among agents' events are only claims (`streams.stages.s1_sessions.stage`).
+    """
 
     name = "feedback"
     reads = "feedback"
@@ -72,8 +74,7 @@ def pipeline(
     operators: Operators | None = None,
     judge: JudgeChain | None = None,
 ) -> tuple[Stage, ...]:
-    """Make the feedback stage and stages one to four. Only a worker adds the fifth, which asks a model. Raises
-    ConfigError: the principal key is invalid."""
+    """Make the feedback stage and stages one to four."""
     operators, principals = operators or Operators(), Principals.of(settings.principal_key)
     return (
         SessionsStage(store, clock, metrics, settings.silent_seconds, operators.erased, principals),

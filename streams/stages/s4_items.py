@@ -30,8 +30,7 @@ STATE_BYTES, EXAMPLE_BYTES, SESSION_BYTES = 2_500, 8_000, 640
 
 @dataclass(slots=True)
 class _Item:
-    """A state and its public status. `public`: agents may have the item, because it was published before. `published`:
-    agents have its current form."""
+    """A state and its public status."""
 
     state: ItemState
     public: bool = False

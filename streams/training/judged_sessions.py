@@ -13,9 +13,10 @@ from streams.training.window import values_of
 
 
 async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
-    """The newest judgment of each session that the log still holds, without what was erased, sorted by id. A session
-    that has already left `trajectories` comes from its judgment, with longer texts cut. Raises BrokerUnavailable: the
-    broker does not answer."""
+    """The newest judgment of each session that the log still holds, without what was erased, sorted by id.
+
+    A session that has already left `trajectories` comes from its judgment, with longer texts cut.
+    """
     erased = Erased()
     await erased.read(settings.cluster, [tenant])
     judged: dict[str, Judgment] = {}

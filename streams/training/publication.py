@@ -73,9 +73,14 @@ class Publication(Generic[Manifest]):
             self.metrics.show_adapter(self.name, self.running[1].version)
 
     async def offer(self, weights: bytes, manifest: Manifest, principals: Collection[str]) -> None:
-        """Publish a version. Not where a person or another trainer has moved the channel, pinned it or revoked it.
-        `manifest`: its ordinal and parent are those of this moment. `principals`: whose sessions it learned; where not
-        two of them would try it and two not, there is no trial."""
+        """Publish a version.
+
+        Not where a person or another trainer has moved the channel, pinned it or revoked it.
+
+        Args:
+            manifest: its ordinal and parent are those of this moment.
+            principals: whose sessions it learned; where not two of them would try it and two not, there is no trial.
+        """
         published = await self._publisher.published(self.tenant)
         pointed = published.complete()
         pinned = published.pointer is not None and published.pointer.pinned

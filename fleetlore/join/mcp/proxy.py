@@ -46,8 +46,11 @@ _END_SECONDS = 5.0
 
 
 class McpCalls:
-    """The calls of one connection, recorded in one session. Any version of JSON-RPC; any thread. A message is JSON,
-    with the line's end or without; what comes in its place ends likewise."""
+    """The calls of one connection, recorded in one session.
+
+    Any version of JSON-RPC; any thread. A message is JSON, with the line's end or without; what comes in its place ends
+    likewise.
+    """
 
     def __init__(self, session: Session, server: str = "") -> None:
         self._session = session
@@ -202,15 +205,16 @@ def _parsed(message: bytes) -> list[dict[str, Any]]:
 
 
 def server_of(command: Sequence[str]) -> str:
-    """Return the name of the server that a command starts. Servers choose what they call themselves, and could take
-    another's name."""
+    """Return the name of the server that a command starts.
+
+    Servers choose what they call themselves, and could take another's name.
+    """
     named = next((each for each in command if not _STARTERS.fullmatch(PurePath(each).name)), command[0])
     return PurePath(named).stem
 
 
 def run_command(command: Sequence[str], session: Session) -> int:
-    """Run an MCP server as a child, between it and the client on this process's stdin and stdout; its exit code. Raises
-    ConfigError: there is no such command."""
+    """Run an MCP server as a child, between it and the client on this process's stdin and stdout; its exit code."""
     try:
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:

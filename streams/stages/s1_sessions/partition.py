@@ -49,8 +49,11 @@ class _StoreCheck:
 @dataclass(slots=True)
 class Tail:
     """Events of a session whose first event has not arrived, each with its dead letter for the case it never does.
-    `arrived`: when the first of them did (`Clock.monotonic`). `size`: bytes in memory, about: letters hold the whole
-    record that they came in."""
+
+    Attributes:
+        arrived: when the first of them did (`Clock.monotonic`).
+        size: bytes in memory, about: letters hold the whole record that they came in.
+    """
 
     first_offset: int
     arrived: float
@@ -72,10 +75,15 @@ class Tail:
 
 @dataclass(slots=True)
 class Partition:
-    """The sessions of one partition. `open`: those whose first event has arrived, oldest first. `tails`: the others.
-    `incomplete`: ended ones of `open` that miss events, with the arrival of their last event. `news`: with a call in
-    this batch that failed or got past a failure. `newest_time`: the largest event time, which is the partition's own
-    clock."""
+    """The sessions of one partition.
+
+    Attributes:
+        open: those whose first event has arrived, oldest first.
+        tails: the others.
+        incomplete: ended ones of `open` that miss events, with the arrival of their last event.
+        news: with a call in this batch that failed or got past a failure.
+        newest_time: the largest event time, which is the partition's own clock.
+    """
 
     open: dict[Key, OpenSession] = field(default_factory=dict)
     tails: dict[Key, Tail] = field(default_factory=dict)

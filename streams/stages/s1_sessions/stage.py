@@ -192,8 +192,7 @@ class SessionsStage(Stage):
         return bool(erased.count) and erased.drops(tenant, event.session, event.agent, event.time.timestamp())
 
     def _is_known(self, session: OpenSession, sequence: int, time: float) -> bool:
-        """Whether an event came before, now or to whoever stored the session. Raises InvalidEvent: another one did in
-        its place."""
+        """Whether an event came before, now or to whoever stored the session."""
         if sequence in session.sequences:
             if session.is_another(sequence, time):
                 raise InvalidEvent("reused_session", f"session {session.session!r} has another event {sequence}")

@@ -23,7 +23,9 @@ from models.place_names import shows_schema
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:
     """Return `Observation.ended` of a session, by its ending or else its reward; 0 where the two contradict.
-    Corrections are left out: one may arrive before its session, and the same events must always give the same state."""
+
+    Corrections are left out: one may arrive before its session, and the same events must always give the same state.
+    """
     rewarded = None if reward is None or 0 < reward < 1 else "success" if reward >= 1 else "failure"
     ended = ending if ending in ("success", "failure") else None
     if ended is not None and rewarded is not None and ended != rewarded:
@@ -63,8 +65,7 @@ _MAX_ADVICE = 64
 
 
 def _kept(result: str) -> str:
-    """A result as long as a trajectory keeps it. A schema is kept longer, since names after a cut would be unknown to
-    all."""
+    """A schema is kept longer, since names after a cut would be unknown to all."""
     if len(result) <= MAX_TEXT:
         return result
     return clip(result, MAX_SCHEMA if shows_schema(result) else MAX_TEXT)
