@@ -24,6 +24,7 @@ __all__ = ["DEFAULT_TENANT", "HALF_LIFE_SECONDS", "Settings", "check_tenant", "e
 log = logging.getLogger(__name__)
 
 _HOLDS = ("off", "sure", "always")
+_REVIEWS = ("off", "risky", "all")
 # Event time after which an item that nothing backs any more counts for half.
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
@@ -189,6 +190,12 @@ class Settings:
         "owner, as `fleetlore up` sets it",
         "[1, inf)",
     )
+    review: tuple[str, ...] = _setting(
+        ("off",),
+        "lessons that a worker publishes as *proposed*, so that agents are shown them only after a person has approved "
+        "them: `off` none, `risky` those whose calls change things outside, `all`; of single tenants as "
+        "`risky,shop=all`",
+    )
     closed_tools: tuple[str, ...] = _setting(
         (),
         "tools of systems that you run, comma-separated, `*` for any part of a name: what a quorum received from them "
@@ -210,10 +217,18 @@ class Settings:
             check_tenant(tenant)
         if self.hold not in _HOLDS:
             raise ConfigError(f"FLEETLORE_HOLD must be one of {', '.join(_HOLDS)}, not {self.hold!r}")
+        for review in self.review:
+            if review.rpartition("=")[2] not in _REVIEWS:
+                raise ConfigError(f"FLEETLORE_REVIEW must be of {', '.join(_REVIEWS)}, not {review!r}")
         for each in fields(self):
             value, within = getattr(self, each.name), each.metadata["within"]
             if within and not _is_within(value, within):
                 raise ConfigError(f"FLEETLORE_{each.name.upper()} must be in {within}, not {value}")
+
+    def review_of(self, tenant: str) -> str:
+        """Which new lessons of a tenant wait for a person: `off`, `risky` or `all`."""
+        known = dict(each.rpartition("=")[::2] for each in self.review)
+        return known.get(tenant) or known.get("", "off")
 
     @property
     def cluster(self) -> Cluster:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from fleetlore.advice.advice import Advice
+from fleetlore.advice.decide import Draft, Reviews, judged, proposed, write
 from fleetlore.advice.tool_facts import facts_of_tools
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
@@ -22,12 +23,12 @@ from fleetlore.join.conversations import Conversations
 from fleetlore.recall.index import LoreIndex
 from fleetlore.refusals import refusals, refused
 from fleetlore.relay import schemas
-from fleetlore.relay.native import Native
+from fleetlore.relay.native import Native, send_record
 from fleetlore.relay.requests import NUMBERLESS, Caller, events_of
 from fleetlore.relay.sessions import BufferFull, Member, RemoteSessions
 from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import OUTCOME, REWARD, Event
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 
 __all__ = ["OPERATIONS", "PROBLEM", "Api", "Operation", "answer", "body_of", "problem"]
 
@@ -113,6 +114,27 @@ class Api:
         return schemas.LoreAnswer(
             tuple(patterns[: query.limit]), tuple(items[: query.limit]), tuple(tools[: query.limit])
         )
+
+    async def hints(self, caller: Caller) -> schemas.HintsAnswer:
+        index = self.fleet(caller).replica.index
+        standing, reviews = index.hints.standing.values(), Reviews(index)
+        asks = {each.decided.id: reason for each in standing if (reason := reviews.reason(each))}
+        return schemas.HintsAnswer(tuple([each.decided for each in standing]), tuple(proposed(index)), asks)
+
+    async def write_hint(self, caller: Caller, body: Draft) -> Decision:
+        fleet, by = self._operated(caller)
+        return await _decided(fleet, write(fleet.replica.index, body, by=by, now=fleet.clock.now()))
+
+    async def judge_hint(self, caller: Caller, request: Request, body: schemas.JudgeRequest) -> Decision:
+        fleet, by = self._operated(caller)
+        index, id, now = fleet.replica.index, request.path_params["id"], fleet.clock.now()
+        return await _decided(fleet, judged(index, body.judgment, id, by=by, why=body.why, now=now))
+
+    def _operated(self, caller: Caller) -> tuple[Fleet, str]:
+        """Return the caller's fleet and name. Raises HTTPException (403) if no token says that it is an operator."""
+        if not caller.operator:
+            raise HTTPException(403, "only a token with `operator` in the relay's --tokens writes and judges hints")
+        return self.fleet(caller), caller.agent
 
     async def stream(self, caller: Caller) -> Response:
         self.fleet(caller)
@@ -241,6 +263,13 @@ class _Full(HTTPException):
         self.accepted = accepted
 
 
+async def _decided(fleet: Fleet, decided: Decision) -> Decision:
+    for name, key in decided.records:
+        if not await send_record(fleet, name, key, decided.to_json()):
+            raise HTTPException(503, "the broker has not taken it: send it again")
+    return decided
+
+
 def _correct(fleet: Fleet, event: Event) -> bool:
     if event.sequence != NUMBERLESS:
         sent = fleet.emitter.emit(event)
@@ -312,6 +341,15 @@ OPERATIONS = (
     Operation(
         "GET", "/v1/lore", Api.lore, "What the agents of the tenant know now",
         schemas.LoreAnswer, query=schemas.LoreQuery,
+    ),
+    Operation(
+        "GET", "/v1/hints", Api.hints, "What persons wrote, what asks for review, and lessons that wait for approval",
+        schemas.HintsAnswer,
+    ),
+    Operation("POST", "/v1/hints", Api.write_hint, "Write or change a hint, or correct an item", Decision, Draft),
+    Operation(
+        "POST", "/v1/hints/{id}/judge", Api.judge_hint, "Approve, reject or expire a hint or a lesson",
+        Decision, schemas.JudgeRequest, reads=True,
     ),
     Operation("GET", "/v1/stream", Api.stream, "Changes of the lore, as server-sent events", bytes),
     Operation("GET", "/v1/health", Api.health, "How the relay fares", schemas.HealthAnswer),

@@ -31,7 +31,7 @@ from fleetlore.wire.decode import json_reader, msgpack_reader
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOMBSTONE_SECONDS, topic
 
-__all__ = ["Native"]
+__all__ = ["Native", "send_record"]
 
 _ACKS = "adapters.acks"
 _LONGEST_WAIT_SECONDS = 60.0
@@ -94,14 +94,14 @@ class Native:
             said = json_reader(dict[str, Any])(value)
             if caller.sure and said.get("agent") != caller.agent:
                 raise HTTPException(403, f"the token is of agent {caller.agent}")
-            stored = await _sent(fleet, _ACKS, key, value)
+            stored = await send_record(fleet, _ACKS, key, value)
         else:
             raise HTTPException(404, f"an agent writes no {name}")
         if not stored:
             raise HTTPException(503, "the broker has not taken it")
 
 
-async def _sent(fleet: Fleet, name: str, key: str, value: bytes) -> bool:
+async def send_record(fleet: Fleet, name: str, key: str, value: bytes) -> bool:
     try:
         async with asyncio.timeout(ANSWER_SECONDS), connected(make_producer(fleet.bootstrap)) as producer:
             await producer.send_and_wait(topic(fleet.tenant, name), value, key=key.encode())

@@ -25,6 +25,7 @@ _AGENT, _TENANT, _TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-toke
 # Prefix of the gateway's own headers, which are not forwarded.
 OWN_HEADERS = "fleetlore-"
 _LEAST_TOKEN = 16
+_OPERATOR = "operator"
 _UNNAMED = "agent"
 _HEADER = "ce-"
 # Sequence of an event without a number.
@@ -32,11 +33,13 @@ NUMBERLESS = -1
 
 
 class Caller(NamedTuple):
-    """The caller of a request. `sure` is true if a token proves who it is."""
+    """The caller of a request. `sure` is true if a token proves who it is, and `operator` if it may decide what agents
+    are shown."""
 
     tenant: str
     agent: str
     sure: bool = False
+    operator: bool = False
 
     @property
     def share(self) -> tuple[str, str]:
@@ -49,7 +52,8 @@ Tokens = Mapping[bytes, Caller]
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Read callers by token from a file. A line holds token, agent, and the tenant if it is not `default`. Raises
+    """Read callers by token from a file. A line holds token, agent, and the tenant if it is not
+    `default`. The word `operator` after the tenant lets a person write hints. Raises
     ConfigError: it cannot be read, or a line is malformed."""
     try:
         lines = path.read_text().splitlines()
@@ -60,14 +64,14 @@ def read_tokens(path: Path) -> Tokens:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if not 2 <= len(words) <= 3 or len(words[0]) < _LEAST_TOKEN:
-            wanted = f"a token of at least {_LEAST_TOKEN} characters, an agent and at most a tenant"
+        if not 2 <= len(words) <= 4 or words[3:] not in ([], [_OPERATOR]) or len(words[0]) < _LEAST_TOKEN:
+            wanted = f"a token of at least {_LEAST_TOKEN} characters, an agent, a tenant and at most `{_OPERATOR}`"
             raise ConfigError(f"{path}, line {number}: give {wanted}")
         key = _hashed(words[0])
         if key in tokens:
             raise ConfigError(f"{path}, line {number}: the token stands there twice; each is one agent's")
-        tenant = check_tenant(words[2] if len(words) == 3 else DEFAULT_TENANT)
-        tokens[key] = Caller(tenant, checked_name("agent", words[1]), sure=True)
+        tenant = check_tenant(words[2] if len(words) > 2 else DEFAULT_TENANT)
+        tokens[key] = Caller(tenant, checked_name("agent", words[1]), sure=True, operator=len(words) == 4)
     if not tokens:
         raise ConfigError(f"{path} holds no token")
     return tokens

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from fleetlore.advice.decide import Judgment
 from fleetlore.advice.tool_facts import ToolFact
 from fleetlore.wire import events
 from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQUENCE, TYPES, Outcome
@@ -260,6 +261,21 @@ class LoreAnswer(msgspec.Struct):
     patterns: tuple[Pattern, ...]
     items: tuple[MemoryItem, ...]
     tools: tuple[ToolFact, ...]
+
+
+class JudgeRequest(msgspec.Struct, kw_only=True):
+    """A person's judgment of a hint or a memory item."""
+
+    judgment: Judgment
+    why: Annotated[str, Meta(description="Reason; it is kept with the decision.")]
+
+
+class HintsAnswer(msgspec.Struct):
+    """What persons wrote, and the learned lessons that wait for one."""
+
+    hints: Annotated[tuple[Decision, ...], Meta(description="Those that agents are shown, the newest first.")]
+    proposed: tuple[MemoryItem, ...]
+    review: Annotated[dict[str, str], Meta(description="Why a hint may no longer hold, by its id.")]
 
 
 class HealthAnswer(msgspec.Struct):

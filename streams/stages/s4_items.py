@@ -5,8 +5,8 @@ New items and withdrawals are published at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetlore.clock import Clock
@@ -50,6 +50,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         metrics: Metrics,
         half_life_seconds: float = HALF_LIFE_SECONDS,
         operators: Operators | None = None,
+        review_of: Callable[[str], str] = lambda tenant: "off",
     ) -> None:
         super().__init__(
             store,
@@ -64,6 +65,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         self._metrics = metrics
         self._began = clock.monotonic()
         self._half_life_seconds = half_life_seconds
+        self._review_of = review_of
 
     def id_of(self, value: Candidate | Shown) -> str:
         return value.item_id
@@ -144,4 +146,5 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         if reason is not None:
             self._metrics.junk_items(reason).inc()
             return None
-        return item
+        review = self._review_of(item.tenant)
+        return replace(item, proposed=review == "all" or (review == "risky" and item.danger))

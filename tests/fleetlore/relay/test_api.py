@@ -12,6 +12,7 @@ import httpx2
 import jsonschema
 import pytest
 
+from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
@@ -324,4 +325,47 @@ async def test_the_document_describes_what_is_answered(http: httpx2.AsyncClient,
         schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
         jsonschema.Draft202012Validator(schema).validate(answer)
     paths = {f"{method} {path}" for path, each in document["paths"].items() for method in each}
-    assert len(paths) == 7 and "post /v1/sessions/{id}/end" in paths
+    assert len(paths) == 10 and "post /v1/sessions/{id}/end" in paths
+
+
+async def test_only_an_operator_s_token_writes_and_judges_hints(
+    broker: EmbeddedBroker, make_topics: Any, tmp_path: Path
+) -> None:
+    await make_topics(broker.address, "hints", "patterns", "items", "decisions", "decisions.history", partitions=1)
+    file = tmp_path / "tokens"
+    file.write_text(f"{'a' * 16} agent hints\n{'o' * 16} ann hints operator\n")
+    async with (
+        Fleet("relay", broker=broker.address, tenant="hints") as fleet,
+        serving(relay_app({"hints": fleet}, read_tokens(file))) as address,
+        httpx2.AsyncClient(base_url=address) as client,
+    ):
+
+        async def post(path: str, token: str, **body: Any) -> tuple[int, Any]:
+            answer = await client.post(path, json=body, headers={"fleetlore-token": token * 16})
+            return answer.status_code, answer.json()
+
+        hint = {"text": "Use products-eu.", "before": ["search"], "why": "it was split"}
+        status, refused = await post("/v1/hints", "a", **hint)
+        assert status == 403 and "operator" in refused["detail"]
+        status, refused = await post("/v1/hints", "o", **hint | {"text": ""})
+        assert status == 400 and "the text has 1 to 400 characters" in refused["detail"]
+        assert (await post("/v1/hints", "o", text="x"))[0] == 400
+        status, made = await post("/v1/hints", "o", **hint)
+        assert status == 200 and made["by"] == made["hint"]["author"] == "ann"
+        assert await fleet.replica.caught_up(30)
+        asked = {"session": "s", "tool": "search", "arguments": WRONG}
+        assert "Use products-eu. (written by ann)" in (await post("/v1/advise", "a", **asked))[1]["text"]
+        listed = (await client.get("/v1/hints", headers={"fleetlore-token": "a" * 16})).json()
+        assert listed == {"hints": [made], "proposed": [], "review": {}}
+        path = f"/v1/hints/{made['id']}/judge"
+        assert (await post(path, "a", judgment="reject", why="no"))[0] == 403
+        assert (await post(path, "o", judgment="burn", why="no"))[0] == 400
+        assert (await post(path, "o", judgment="reject", why="no"))[1]["on"]
+        assert (await post("/v1/hints/gone/judge", "o", judgment="reject", why="no"))[0] == 400
+        assert await fleet.replica.caught_up(30)
+        assert not fleet.replica.index.hints.standing
+
+
+async def test_without_tokens_nobody_writes_hints(http: httpx2.AsyncClient) -> None:
+    answer = await http.post("/v1/hints", json={"text": "x", "why": "y", "start": True})
+    assert answer.status_code == 403

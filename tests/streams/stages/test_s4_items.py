@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from fleetlore.config import Settings
 from fleetlore.testing import FakeClock
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from sinks.metrics import Metrics
@@ -77,3 +79,28 @@ async def test_what_a_former_owner_published_and_no_row_says_is_withdrawn(later:
     if not effects.rows:
         effects = await stage.process([])
     assert [(each.key, each.value) for each in effects.outgoing] == ([("item1", None)] if not later else [])
+
+
+@pytest.mark.parametrize(
+    ("review", "danger", "proposed"),
+    [
+        ("off", True, False),
+        ("risky", True, True),
+        ("risky", False, False),
+        ("all", False, True),
+        ("off,acme=all", False, True),
+        ("all,acme=off", True, False),
+        ("all,other=off", False, True),
+    ],
+)
+async def test_a_new_lesson_is_proposed_where_the_tenant_s_review_says_so(
+    review: str, danger: bool, proposed: bool
+) -> None:
+    settings = Settings(review=tuple(review.split(",")))
+    stage = ItemsStage(MemoryStore(), FakeClock(), Metrics("worker"), review_of=settings.review_of)
+    values = [candidate(f"s{n}", tenant="acme", agent=f"a{n}", danger=danger, remedy={"tool": "t"}) for n in range(4)]
+    value = b"[" + b",".join(each.to_json() for each in values) + b"]"
+    effects = await stage.process([Record(HERE.topic, HERE.partition, 0, None, value, {})])
+    outgoing = [*effects.outgoing, *(await stage.process([])).outgoing]
+    [item] = [MemoryItem.from_json(each.value) for each in outgoing if each.value is not None]
+    assert item.danger is danger and item.proposed is proposed
