@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from fleetlore.agent.doors import joined
-from fleetlore.transcripts.verdict import Verdict, json_or_text, text_of_content, verdict_of
+from fleetlore.transcripts.calls import Verdict, json_or_text, text_of_content, verdict_of
 from fleetlore.wire.decode import read_json
 
 Body = dict[str, Any]

@@ -17,8 +17,7 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.transcripts.calls import OpenCalls
-from fleetlore.transcripts.verdict import Verdict, json_or_text, text_of_content, verdict_of
+from fleetlore.transcripts.calls import OpenCalls, Verdict, json_or_text, text_of_content, verdict_of
 
 __all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
 

@@ -22,7 +22,7 @@ from agents.tool_context import ToolContext
 
 from fleetlore.agent.action import OPEN_ACTION, current_session
 from fleetlore.agent.doors import after_call, joined, prompt_prefix
-from fleetlore.transcripts.verdict import json_or_text
+from fleetlore.transcripts.calls import json_or_text
 
 __all__ = ["function_tool", "tell"]
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 
+from fleetlore.transcripts.calls import text_of_content
 from fleetlore.transcripts.messages import is_message, take_message
-from fleetlore.transcripts.packed import unpacked_zstd
 from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, seconds_of
-from fleetlore.transcripts.verdict import text_of_content
 from fleetlore.wire import events as ev
-from fleetlore.wire.decode import read_json
+from fleetlore.wire.decode import read_json, unpacked_zstd
 
 __all__ = [
     "MAX_PART_BYTES", "lines_of", "read_atif", "read_claude_code", "read_inspect", "read_messages", "read_swe_agent",

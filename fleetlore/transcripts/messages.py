@@ -19,8 +19,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from fleetlore.transcripts.calls import text_of_content
 from fleetlore.transcripts.session import Conversation
-from fleetlore.transcripts.verdict import text_of_content
 from fleetlore.wire import events as ev
 
 __all__ = ["is_message", "take_message"]

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from fleetlore.transcripts.calls import OpenCalls
-from fleetlore.transcripts.verdict import json_or_text, verdict_of
+from fleetlore.transcripts.calls import OpenCalls, json_or_text, verdict_of
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from fleetlore.transcripts.calls import json_or_text
 from fleetlore.transcripts.session import LATEST, Conversation, LoggedSession
-from fleetlore.transcripts.verdict import json_or_text
 from fleetlore.wire.decode import read_json
 
 __all__ = ["MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of", "spans_of"]

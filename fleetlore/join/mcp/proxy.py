@@ -23,8 +23,7 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
-from fleetlore.transcripts.calls import OpenCalls
-from fleetlore.transcripts.verdict import text_of_content, verdict_of
+from fleetlore.transcripts.calls import OpenCalls, text_of_content, verdict_of
 from fleetlore.wire.decode import read_json, rewritten
 
 __all__ = ["McpCalls", "run_command", "server_of"]

@@ -23,7 +23,7 @@ from fleetlore.refusals import refusals
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.gateway import About, tell
 from fleetlore.relay.requests import Caller
-from fleetlore.transcripts.verdict import Verdict
+from fleetlore.transcripts.calls import Verdict
 from fleetlore.wire import events as names
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder

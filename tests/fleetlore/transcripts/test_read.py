@@ -19,9 +19,9 @@ from fleetlore.emit.encode import encode
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.transcripts import forms
+from fleetlore.transcripts.calls import verdict_of
 from fleetlore.transcripts.read import FORMS, files_of, groups_of, read_files, read_sessions
 from fleetlore.transcripts.session import Conversation, LoggedSession, seconds_of, timed_events
-from fleetlore.transcripts.verdict import verdict_of
 from fleetlore.wire import events as ev
 
 TEXT = "PermissionError: [Errno 13] Permission denied: '/etc/shadow'"

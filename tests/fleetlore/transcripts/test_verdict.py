@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.transcripts.verdict import Verdict, verdict_of
+from fleetlore.transcripts.calls import Verdict, verdict_of
 
 NEVER_MADE = [
     "<tool_use_error>Cancelled: parallel tool call Bash(cd /srv && make test) errored</tool_use_error>",
