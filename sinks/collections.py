@@ -20,20 +20,9 @@ from fleetlore.retrieval.encoder import Encoder
 from fleetlore.store.search import MADE_BY, TEXT, VECTOR, WORDS, encoder_mark
 
 __all__ = [
-    "COLLECTIONS",
-    "FIRST_VERSION",
-    "MAX_FIELD_BYTES",
-    "alias_of",
-    "can_be_id",
-    "check_collections",
-    "check_droppable",
-    "drop_version",
-    "is_live",
-    "list_versions",
-    "look_at_collections",
-    "make_live",
-    "row_counts",
-]
+    "COLLECTIONS", "FIRST_VERSION", "MAX_FIELD_BYTES", "alias_of", "can_be_id", "check_collections", "check_droppable",
+    "drop_version", "is_live", "list_versions", "look_at_collections", "make_live", "row_counts",
+]  # fmt: skip
 
 FIRST_VERSION = "main"
 # Raise it when columns or texts of a collection change.

@@ -22,18 +22,7 @@ from fleetlore.redact.redact import redact
 from fleetlore.wire.lore import Decision, Hint, MemoryItem, Pattern
 from fleetlore.words import WORD
 
-__all__ = [
-    "JUDGMENTS",
-    "MAX_WHY",
-    "Draft",
-    "Judgment",
-    "Reviews",
-    "draft_of",
-    "judged",
-    "proposed",
-    "words_of",
-    "write",
-]
+__all__ = ["MAX_WHY", "Draft", "Judgment", "Reviews", "draft_of", "judged", "proposed", "words_of", "write"]
 
 MAX_TEXT, MAX_WHY, _MAX_NAME, _MAX_WORDS = 400, 500, 256, 8
 Judgment = Literal["approve", "reject", "expire"]

@@ -14,6 +14,8 @@ from fleetlore.cli.options import group
 from fleetlore.cli.output import safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
 
+__all__ = ["build_app"]
+
 GROUP = "fleetlore.commands"
 
 PANELS = {

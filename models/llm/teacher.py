@@ -23,7 +23,7 @@ from models.memory.candidate import SEVERAL_GOALS, Candidate, item_id, origin
 from models.memory.identities import without_identities
 from models.memory.quality import ERROR
 
-__all__ = ["Teacher", "lessons"]
+__all__ = ["Teacher"]
 
 VERSION: Final = "taught-1"
 _MOST_LESSONS = 3

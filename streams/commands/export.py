@@ -15,6 +15,8 @@ from fleetlore.cli.options import Asked, Json, Reader, Stack, Tenant, command
 from fleetlore.cli.output import ask, confirm, moment, print_json, safe
 from fleetlore.errors import ConfigError
 
+__all__ = ["register"]
+
 
 def register(app: typer.Typer) -> None:
     app.command()(export)

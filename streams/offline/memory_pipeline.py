@@ -36,7 +36,7 @@ from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stages.pipeline import pipeline
 
-__all__ = ["OfflineRun", "call_log", "hear", "run_logs"]
+__all__ = ["call_log", "hear", "run_logs"]
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import encode
 
-__all__ = ["ERASURES", "Adopt", "Distrusted", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
+__all__ = ["ERASURES", "Adopt", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
 
 ERASURES = "erasures"
 _READ_SECONDS = 30.0

@@ -29,7 +29,7 @@ from streams.stages.s4_items import ItemsStage
 if TYPE_CHECKING:
     from models.llm.language_model import LanguageModel
 
-__all__ = ["FLOW", "FeedbackStage", "language_model", "pipeline"]
+__all__ = ["FLOW", "language_model", "pipeline"]
 
 
 class FeedbackStage(Stage):

@@ -20,6 +20,8 @@ from fleetlore.wire.principals import principal_of
 from streams.commands.lore import hints
 from streams.commands.lore.authors import By, Why, author, whole
 
+__all__ = ["register"]
+
 
 def register(app: typer.Typer) -> None:
     for each in (revoke, distrust, decisions):

@@ -20,6 +20,8 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Decision, MemoryItem
 from streams.commands.lore.authors import By, Why, author, whole
 
+__all__ = ["register"]
+
 _DAY_SECONDS = 86_400.0
 
 
