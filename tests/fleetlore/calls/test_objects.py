@@ -80,10 +80,10 @@ def test_it_reads_any_text(text: str) -> None:
 
 
 def test_it_reads_a_hostile_result_in_linear_time() -> None:
-    started = time.process_time()
+    started = time.thread_time()
     for hostile in ("{" * 100_000, '{"id":' * 50_000, "{'" + "a" * 100_000, '{"id" ' + " " * 100_000):
         known(("t", hostile, hostile))
-    assert time.process_time() - started < 1.0
+    assert time.thread_time() - started < 1.0
 
 
 def test_a_person_or_a_sentence_is_no_state_of_a_thing() -> None:

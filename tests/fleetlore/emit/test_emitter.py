@@ -170,9 +170,9 @@ async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_to
         assert await emitter.flush(30)
         own_broker.kill()
         # The agent goes on as fast as before; what does not fit is refused, and what was accepted is kept.
-        started = time.process_time()
+        started = time.thread_time()
         accepted = [emitter.emit(outcome("s", sequence)) for sequence in range(10, 1010)]
-        assert time.process_time() - started < 2.0
+        assert time.thread_time() - started < 2.0
         assert accepted == [True] * 500 + [False] * 500
         assert not await emitter.flush(0.2)
         own_broker.start()

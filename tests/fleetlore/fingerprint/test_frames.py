@@ -223,9 +223,9 @@ def test_a_class_that_an_earlier_version_made_of_the_words_is_made_again() -> No
     ],
 )  # fmt: skip
 def test_no_frame_takes_long(text: str) -> None:
-    began = time.process_time()
+    began = time.thread_time()
     failure_of("run", {}, None, text)
-    assert time.process_time() - began < 0.1
+    assert time.thread_time() - began < 0.1
 
 
 @pytest.mark.parametrize(

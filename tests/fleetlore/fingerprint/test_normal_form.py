@@ -220,6 +220,6 @@ def test_a_form_taken_again_is_the_same(error_type: str | None, message: str) ->
     ],
 )
 def test_no_text_takes_long(message: str) -> None:
-    began = time.process_time()
+    began = time.thread_time()
     normal_form("", message)
-    assert time.process_time() - began < 0.1
+    assert time.thread_time() - began < 0.1

@@ -67,6 +67,6 @@ def test_an_identity_is_masked_where_it_is_quoted_otherwise(session: str, quoted
 
 def test_a_long_word_with_hyphens_beside_a_person_is_read_once() -> None:
     text = f'{{"email": "{MAIL}"}} {"a-" * 4_000}'
-    began = time.process_time()
+    began = time.thread_time()
     assert set(identities([text])) == {MAIL}
-    assert time.process_time() - began < 0.2  # 0.5 s where each part of the word is read to its end
+    assert time.thread_time() - began < 0.2  # 0.5 s where each part of the word is read to its end
