@@ -7,8 +7,6 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from."""
-
     def now(self) -> float:
         """Wall time in seconds since the Unix epoch."""
         ...
@@ -19,7 +17,5 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
-
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)

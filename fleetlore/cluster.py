@@ -78,7 +78,6 @@ class Cluster:
 
     @classmethod
     def of(cls, bootstrap: Bootstrap) -> Cluster:
-        """The cluster; an address alone is one without TLS and passwords."""
         if isinstance(bootstrap, StackFolder):
             return cls(address=bootstrap.read()["broker"])
         if isinstance(bootstrap, Relay):
@@ -128,7 +127,6 @@ class Relay:
 
     @property
     def socket(self) -> str:
-        """Path of its Unix socket; empty where it has none."""
         scheme, _, path = self.address.partition(":")
         return path if scheme == "unix" else ""
 

@@ -10,7 +10,6 @@ _OWNER_ALONE = 0o600
 
 
 def write_whole(file: Path, data: bytes, mode: int = _OWNER_ALONE) -> None:
-    """Write a file in a folder that exists."""
     # Fleets in several threads of one process keep the same file.
     draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:

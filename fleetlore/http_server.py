@@ -46,8 +46,6 @@ _SHARE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Limits of a listener."""
-
     connections: int = 4096
     header_seconds: float = 10.0
     body_seconds: float = 20.0
@@ -85,8 +83,6 @@ class Listener(socket.socket):
 
 
 class Slot(socket.socket):
-    """The socket of an accepted connection."""
-
     client: str
     gate: Gate | None = None
     held = 0
@@ -94,7 +90,6 @@ class Slot(socket.socket):
     late: asyncio.TimerHandle | None = None
 
     def refuse(self, status: HTTPStatus, reason: str, detail: str) -> None:
-        """Close the connection, with an answer if possible."""
         if self.end is not None:
             return self.end(status, reason, detail)
         refused(reason, detail)
@@ -147,7 +142,6 @@ class Gate:
         self._unfinished: dict[str, dict[Slot, None]] = {}
 
     def admit(self, slot: Slot) -> bool:
-        """Admit a connection. Return False without room or a connection that can give way."""
         while (client := self.connections.exceeded_by(slot.client, 1)) is not None:
             oldest = next(iter(self._unfinished.get(client, ())), None)
             if oldest is None:

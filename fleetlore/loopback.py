@@ -17,7 +17,6 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -25,7 +24,6 @@ def is_loopback(host: str) -> bool:
 
 
 def hostname(netloc: str) -> str:
-    """Return the host of `HOST:PORT` without brackets; empty where it is malformed."""
     try:
         return urlsplit(f"//{netloc}").hostname or ""
     except ValueError:

@@ -28,6 +28,5 @@ def refused(reason: str, detail: str) -> None:
 
 
 def refusals() -> dict[str, int]:
-    """Return how often each reason occurred since the process began."""
     with _counting:
         return dict(_refused)

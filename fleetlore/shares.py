@@ -36,7 +36,6 @@ class Shares(Generic[Key, Value]):
         return key in self._owners
 
     def get(self, key: Key) -> Value | None:
-        """Return the value of a key, or None. It then counts as used."""
         if key not in self._owners:
             return None
         tenant, name = self._owners[key]

@@ -27,8 +27,6 @@ FIRST, WORKED, FAILED = "first", "worked", "failed"
 
 
 class Shown(NamedTuple):
-    """One tip of an advice."""
-
     source: str
     text: str
     names: tuple[str, ...] = ()
@@ -36,8 +34,6 @@ class Shown(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The content of one advice."""
-
     risk: float | None
     warned: bool
     named: FailureKind | None
@@ -47,7 +43,6 @@ class Told(NamedTuple):
 
 
 def told(advice: Advice) -> Told:
-    """Return the content of an advice."""
     warning = next((tip for tip in advice.tips if tip.chance is not None), None)
     way_out = next((tip for tip in advice.tips if tip.source in WAYS_OUT and tip.chance is None), None)
     return Told(
@@ -63,8 +58,6 @@ def told(advice: Advice) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as it was logged."""
-
     tool: str
     text: str
     said: str
@@ -73,7 +66,6 @@ class Call:
 
     @property
     def kind(self) -> FailureKind | None:
-        """Kind of its failure and the names that it failed for, or None if it worked."""
         failure = self.failure
         return failure and failure_kind(failure.error_class, failure.template, self.said, text_of(self.text))
 
@@ -114,8 +106,6 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A call in its session."""
-
     place: int
     call: Call
     last: Call | None
@@ -123,7 +113,6 @@ class Turn:
 
     @property
     def after(self) -> str:
-        """The state before it: no call yet, or a last call that worked or failed."""
         return FIRST if self.last is None else WORKED if self.last.failure is None else FAILED
 
 
@@ -138,7 +127,6 @@ class Heard:
 
     @property
     def characters(self) -> int:
-        """Number of characters of all advice."""
         return sum(len(each.text) for each in (self.start, *self.before, *self.after.values()))
 
 
@@ -151,8 +139,6 @@ Slice = Literal["A", "T", "AT", "K", "S"]
 
 
 class Logged(Protocol):
-    """The fields by which sessions are grouped."""
-
     @property
     def source(self) -> str: ...
 
@@ -228,7 +214,6 @@ _Asked = tuple[Turn, Told]
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Return the mean, or None without values."""
     return sum(values) / len(values) if values else None
 
 

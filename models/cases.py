@@ -58,7 +58,6 @@ def worked_after(calls: Sequence[Step], place: int, tool: str | None = None) -> 
 
 
 def said_by(call: Step) -> str:
-    """What the environment said to a call."""
     return call.error_message or call.error_type or "" if call.failed else call.result
 
 

@@ -135,9 +135,7 @@ class _Judge(Protocol):
     version: str
     audited: float
 
-    def judge(self, trajectory: Trajectory) -> Verdict | None:
-        """The verdict, or None to abstain."""
-        ...
+    def judge(self, trajectory: Trajectory) -> Verdict | None: ...
 
 
 class _ViolationJudge:

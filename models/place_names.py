@@ -77,8 +77,6 @@ _Pair = tuple[str, str]
 
 
 class Told(NamedTuple):
-    """The names that a session shows of its place, in their original spelling."""
-
     names: frozenset[str]
     listed: frozenset[str]
     failed: frozenset[str]
@@ -131,8 +129,6 @@ def shows_schema(result: str) -> bool:
 
 
 class _Read(NamedTuple):
-    """The names of a call that worked, and the owners of members in it."""
-
     names: list[str]
     members: list[_Pair]
     owner: str

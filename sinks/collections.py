@@ -39,8 +39,6 @@ _PARTITIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection."""
-
     name: str
     columns: tuple[tuple[str, int], ...]
     by_words: bool = False
@@ -106,8 +104,6 @@ def check_collections(client: MilvusClient, encoder: Encoder | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The live collections, compared with this release's."""
-
     missing: tuple[str, ...]
     other: tuple[str, ...]
     versions: frozenset[str]
@@ -178,7 +174,6 @@ def make_live(client: MilvusClient, version: str) -> None:
 
 
 def row_counts(client: MilvusClient, version: str | None = None) -> dict[str, int]:
-    """Count the rows of each collection of a version, or of the live one (None)."""
     counts = {}
     for collection in COLLECTIONS:
         name = collection.name if version is None else versioned_name(collection.name, version)
@@ -198,7 +193,6 @@ def check_droppable(client: MilvusClient, version: str) -> None:
 
 
 def drop_version(client: MilvusClient, version: str) -> None:
-    """Drop the collections of a version. Raises ConfigError as `check_droppable` does."""
     check_droppable(client, version)
     for collection in COLLECTIONS:
         client.drop_collection(versioned_name(collection.name, version))

@@ -44,8 +44,6 @@ def package_version() -> str:
 
 
 class Readiness:
-    """State of a role, written by the role and read by the endpoint."""
-
     def __init__(
         self,
         *parts: str,
@@ -89,12 +87,10 @@ class Readiness:
             self._waiting.pop(part, None)
 
     def unready(self, part: str, reason: str) -> None:
-        """Report that a part stopped working, or that the role drains."""
         with self._lock:
             self._waiting[part] = reason
 
     def dead(self) -> str | None:
-        """Return why the process should be restarted, or None."""
         if self._fatal is not None:
             return self._fatal
         if self._last_beat is not None:
@@ -104,7 +100,6 @@ class Readiness:
         return None
 
     def waiting(self) -> str | None:
-        """Return what the role waits for, or None if it is ready."""
         with self._lock:
             waits = [f"{part}: {reason}" for part, reason in self._waiting.items()]
         return "; ".join(waits) or None
@@ -196,8 +191,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Endpoint:
-    """The running server."""
-
     def __init__(
         self,
         registry: CollectorRegistry,
@@ -225,7 +218,6 @@ class Endpoint:
         return f"http://{self.host}:{self.port}"
 
     def close(self) -> None:
-        """Stop the server and free its port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

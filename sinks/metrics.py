@@ -70,8 +70,6 @@ class _Family(Generic[M]):
 
 
 class MetricSpec(Generic[M]):
-    """A line of the catalogue."""
-
     def __init__(
         self, metric: type[M], row: str, help: str, labels: tuple[str, ...], unit: str, **options: Any
     ) -> None:

@@ -155,7 +155,6 @@ class MilvusStore:
         await self.close()
 
     async def on_client(self, work: Callable[[MilvusClient], T]) -> T:
-        """Run a function of `sinks.collections` on the client."""
         return await self._call(lambda: work(self._open_client()))
 
     async def resolve(self, collection: str) -> str:
@@ -222,8 +221,6 @@ class MilvusStore:
         return {row["id"]: row for row in found if row["id"] in wanted}
 
     async def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Delete rows by id."""
-
         def delete(filter: str) -> None:
             self._open_client().delete(self._target(collection), filter=filter)
 

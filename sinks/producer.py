@@ -83,8 +83,6 @@ class _Batch:
 
 
 class BatchProducer:
-    """Sends values and raw records."""
-
     def __init__(
         self,
         bootstrap: Bootstrap,
@@ -102,7 +100,6 @@ class BatchProducer:
         self._replacing = asyncio.Lock()
 
     async def start(self) -> None:
-        """Connect. Raises BrokerUnavailable: no broker answers."""
         producer = make_producer(
             self._bootstrap,
             max_request_size=self._max_request_bytes,

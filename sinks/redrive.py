@@ -30,8 +30,6 @@ READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-le
 
 @dataclass(slots=True)
 class Redriven:
-    """Result of a redrive or its dry run."""
-
     sent: list[DeadLetterRecord] = field(default_factory=list)
     refused: list[tuple[DeadLetterRecord, str]] = field(default_factory=list)
     before: int = 0

@@ -50,8 +50,6 @@ _State = Literal["open", "refused", "unsupported", "done"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A difference between a topic and its specification."""
-
     topic: str
     kind: _Kind
     found: str
@@ -63,8 +61,6 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """Risky changes that `apply` may make."""
-
     grow_keyed: bool = False
     delete: bool = False
 
@@ -185,7 +181,6 @@ class TopicAdmin:
         return await committed_offsets(self._client, self._settings.group, keyed)
 
     async def compare(self, allowed: Allowed) -> list[Difference]:
-        """Return all differences, and whether `apply` would change each."""
         found = await self.read()
         differences = []
         for name, spec in self._stated.items():
@@ -198,7 +193,6 @@ class TopicAdmin:
         return differences
 
     async def apply(self, differences: Iterable[Difference]) -> list[Difference]:
-        """Change the open differences; return all with their new states."""
         differences = list(differences)
         created = [each.topic for each in differences if each.kind == "create"]
         await self._create(created)

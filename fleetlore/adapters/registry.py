@@ -47,7 +47,6 @@ class RegistryView(Generic[Manifest]):
 
     @property
     def pointer(self) -> AdapterPointer | None:
-        """The pointer of the channel `stable`."""
         return self._pointers.get(CHANNEL)
 
     @property
@@ -69,22 +68,18 @@ class RegistryView(Generic[Manifest]):
 
     @property
     def versions(self) -> dict[str, Manifest]:
-        """Those that are not revoked."""
         return {version: manifest for version, manifest in self.kept.items() if not self.revoked(version)}
 
     def manifest(self, version: str) -> Manifest | None:
-        """Return a version's manifest, or None if it is not read yet or the version is revoked."""
         return None if self.revoked(version) else self._manifests.get(version)
 
     def weights(self, version: str) -> bytes | None:
-        """Return a version's weights if they are in memory."""
         if self._fetched is not None and self._fetched[0] == version:
             return self._fetched[1]
         weights = self._weights.get(version)
         return weights if isinstance(weights, bytes) else None
 
     def reference(self, version: str) -> WeightsReference | None:
-        """Return the location of a version's weights, if they are in a blob store."""
         weights = self._weights.get(version)
         return weights if isinstance(weights, WeightsReference) else None
 
@@ -114,7 +109,6 @@ class RegistryView(Generic[Manifest]):
             yield pointer.key, self._signed[channel][1]
 
     def records(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield all verified records (topic, key, value)."""
         yield from (("adapters.pointers", key, value) for key, value in self.pointers())
         for version, manifest in self._manifests.items():
             yield "adapters.manifests", manifest.key, self._signed[version][1]

@@ -60,7 +60,6 @@ class AdapterSlot(ABC, Generic[Value]):
         self.current = None
 
     def is_loaded(self, manifest: Any) -> bool:
-        """Return whether this process has it loaded, so that preparing needs no thread."""
         return False
 
 

@@ -59,12 +59,10 @@ class Advice(NamedTuple):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of what is shown, for the outcome's record of what the agent was shown."""
         return tuple([tip.id for tip in self.tips])
 
     @property
     def items(self) -> tuple[MemoryItem, ...]:
-        """The memory items that tips are of."""
         return tuple([tip.item for tip in self.tips if tip.item is not None])
 
     @property

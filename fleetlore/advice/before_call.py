@@ -76,7 +76,6 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """A condition on the object that an argument names."""
     if moment.asked.call is None or moment.known.model is None or moment.met.context is None:
         return
     need = moment.known.model.need(moment.asked.call.tool, moment.met.context.objects.marks(moment.asked.call.json))
@@ -85,7 +84,6 @@ def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The failure that the call model expects: the rejected names, the kind, or one of two kinds."""
     outlook, model, call = moment.asked.outlook, moment.known.model, moment.asked.call
     if outlook is None or not outlook.warned or model is None or call is None or moment.met.context is None:
         return
@@ -215,7 +213,6 @@ def _names_tip(id: str, moment: Situation, call: MadeCall, expected: Expected, f
 
 
 def look_up_quote(of: LookUp) -> Quote:
-    """The call by which others looked up what there is."""
     by = "" if of.by == of.tool else of.by if of.text.startswith("(") else f"{of.by} "
     text = _SLOT.sub(lambda slot: slot[1].upper().replace(" ", "_"), of.text)
     return Quote(f"`{by}{text}`", of.agents, "call")

@@ -49,7 +49,6 @@ def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: 
 
 
 def item_tip(item: MemoryItem, source: str) -> Tip:
-    """The tip of an item of any kind, where it was searched for."""
     if item.kind == "recovery":
         return change_tip(item, source)
     way = Quote(item.content, item.agents, "call", danger=True)
@@ -102,7 +101,6 @@ def is_of_argument(item: MemoryItem) -> bool:
 
 
 def is_rename(item: MemoryItem) -> bool:
-    """Whether plain names took the place of names that the error itself rejects."""
     rejected = frozenset(_WORD.findall(item.when.lower()))
     words = all(_WORD.fullmatch(part) for part in item.now)
     return words and bool(item.was and item.now) and all(part.lower() in rejected for part in item.was)
@@ -125,7 +123,6 @@ def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
 
 
 def says_where(error: str) -> bool:
-    """Whether an error says where it was met."""
     return _QUALIFIED.search(error) is not None
 
 

@@ -161,7 +161,6 @@ class Tip(NamedTuple):
 
     @property
     def quotes(self) -> Iterator[Quote]:
-        """The words of others in it."""
         return (part for part in self.parts if isinstance(part, Quote))
 
 

@@ -54,7 +54,6 @@ def new_nonce() -> str:
 
 
 def fence_name(nonce: str) -> str:
-    """The name in both fences of a session."""
     return f"{_FENCE} {nonce}" if nonce else _FENCE
 
 

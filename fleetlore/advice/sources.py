@@ -75,7 +75,6 @@ def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield the calls that solved this very goal."""
     if not moment.met.task:
         return
     sent = redact_fenced(moment.met.goal)[:MAX_TEXT]  # the goal as the session's events hold it
@@ -89,7 +88,6 @@ def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "He
 
 
 def needs(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """A condition on the object that the failed call named."""
     if moment.met.failed is not None and moment.known.model is not None:
         need = moment.known.model.need(moment.met.failed.call.tool, moment.met.failed.marks)
         if need is not None:

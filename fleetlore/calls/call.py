@@ -58,17 +58,14 @@ class MadeCall:
 
     @cached_property
     def text(self) -> str:
-        """The arguments as a person would write them (`text_of`)."""
         return text_of(self.json)
 
     @cached_property
     def shape(self) -> str:
-        """Shape of the arguments (`argument_shape`)."""
         return argument_shape(self.json)
 
     @property
     def id(self) -> str:
-        """Id of the kind of call: its tool and shape."""
         return shaped_call_id(self.tool, self.shape)
 
     def key(self, call_id: str) -> str:

@@ -92,7 +92,6 @@ class KnownObjects:
         self._after: dict[str, dict[str, None]] = {}
 
     def record(self, tool: str, arguments: str, result: str) -> None:
-        """Take in a call that worked."""
         for value in {value for _, value in _ids(arguments)}:
             taken = self._after.pop(value, {})
             if len(taken) < _MAX_AFTER:
@@ -166,12 +165,10 @@ def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 @lru_cache(maxsize=200_000)  # the words of a fleet repeat
 def hash_of(token: str) -> int:
-    """CRC-32 of a token."""
     return crc32(token.encode("utf-8", "replace"))
 
 
 def hashes_of(tokens: list[str]) -> Ids:
-    """Hash of each token: uint32 (n,)."""
     return np.array([hash_of(token) for token in tokens], np.uint32)
 
 
@@ -232,11 +229,9 @@ class CallContext:
 
     @property
     def state(self) -> State:
-        """Outcome of the previous call."""
         return "first" if not self.calls else "after_failure" if self.run else "after_success"
 
     def record(self, call: MadeCall, result: str, error_class: str | None = None) -> None:
-        """Add a call that ended."""
         tool, text = call.tool, call.text
         names = names_of(text[:CALL_CHARACTERS])
         if error_class is not None:

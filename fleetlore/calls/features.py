@@ -53,7 +53,6 @@ _Group = tuple[Ids, float]
 
 
 def features(call: MadeCall, context: CallContext, known: PlaceNames | None = None) -> Features:
-    """Features of a call in a session."""
     tokens = hashes_of(call.tokens or [""])
     names = hashes_of(call.names[:_MAX_NAMES])
     unique = np.array(list(dict.fromkeys(tokens.tolist())), np.uint32)

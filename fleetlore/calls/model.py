@@ -45,8 +45,6 @@ _KIND_SALT = np.uint32(7)
 
 
 class Outlook(NamedTuple):
-    """The model's forecast of a call."""
-
     fails: float
     threshold: Threshold | None
 
@@ -110,7 +108,6 @@ class CallModel:
         return cls(Document.from_bytes(data))
 
     def knows(self, tool: str) -> bool:
-        """Whether it has learned enough calls of a tool to tell how the next one ends."""
         return self._tools.get(tool, 0) >= LEAST_CALLS
 
     def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:

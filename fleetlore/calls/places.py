@@ -92,7 +92,6 @@ class PlaceNames:
         self.look_up, self.look_up_by = look_up, look_up_by
 
     def ended(self, name: str) -> Ended:
-        """How calls with a name ended here."""
         return self.names.get(name, _NEVER)
 
     def rejects(self, name: str) -> bool:
@@ -118,8 +117,6 @@ class PlaceNames:
 
 
 class Places(dict[str, PlaceNames]):
-    """Places by name."""
-
     def __init__(self, known: Mapping[str, PlaceNames]) -> None:
         super().__init__(known)
         self._of_word: defaultdict[str, set[str]] = defaultdict(set)

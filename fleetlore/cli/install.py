@@ -23,8 +23,6 @@ _READABLE = 0o644
 
 
 class _Settings(NamedTuple):
-    """Location of an agent's hooks: a file in its home folder (or by a variable), or in the project."""
-
     folder: str
     variable: str
     file: str

@@ -25,8 +25,6 @@ AdapterName = Literal["calls", "retrieval", "llm"]
 
 
 def checked(check: Callable[[str], object]) -> Callable[[str | None], str | None]:
-    """Turn a check into a parameter callback: its error becomes wrong usage."""
-
     def run(value: str | None) -> str | None:
         try:
             if value is not None:

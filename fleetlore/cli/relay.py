@@ -248,7 +248,6 @@ def mcp_proxy(
 
 
 async def serve_here(app: ASGIApp, port: int, what: str) -> None:
-    """Serve an ASGI application on this machine alone, and to no page in its browser."""
     from fleetlore.http_server import listen, serve_http
     from fleetlore.loopback import without_pages
 

@@ -86,8 +86,6 @@ def import_logs(
 
 @dataclass(slots=True)
 class _Found:
-    """Contents of logs."""
-
     sessions: int = 0
     events: int = 0
     calls: int = 0

@@ -117,7 +117,6 @@ class Emitter:
         return self._waiting >= self._max_events or self._waiting_bytes >= _MAX_WAITING_BYTES
 
     async def start(self) -> None:
-        """Start delivery. It returns at once, even without a broker."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         if self._connects_at_once or self._waiting:
             self._connect()

@@ -46,7 +46,6 @@ _YEAR_10000 = 253_402_300_800.0
 
 
 def encode(event: Event) -> Encoded:
-    """Return an encoded copy of the event."""
     kind, tenant, agent, session, sequence, time, value = event
     beside, before, between = _head(tenant, agent, session)
     if not 0.0 <= time < _YEAR_10000:

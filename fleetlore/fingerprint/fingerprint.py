@@ -79,7 +79,6 @@ def strategy_id(task: str, goal: str) -> str:
 
 @lru_cache(maxsize=32_768)
 def shaped_call_id(tool: str, shape: str) -> str:
-    """`call_id` for a shape that is known already."""
     return pattern_id("call", tool, shape)
 
 
@@ -90,7 +89,6 @@ def call_id(tool: str, arguments: object) -> str:
 
 @lru_cache(maxsize=4096)
 def tool_id(tool: str) -> str:
-    """Id of a tool's health."""
     return pattern_id("tool", tool)
 
 
@@ -120,7 +118,6 @@ def parsed(arguments: str) -> Any:
 
 
 def object_of(arguments: str) -> dict[str, Any] | None:
-    """Arguments as a JSON object, or None if they are none."""
     value = parsed(arguments)
     return value if isinstance(value, dict) else None
 

@@ -235,8 +235,6 @@ def excerpt(message: str) -> str:
 
 
 class FrameReader:
-    """Reads error texts by a table of frames."""
-
     def __init__(self, frames: Iterable[Frame]) -> None:
         patterns: defaultdict[_Kind, list[str]] = defaultdict(list)
         for frame in frames:

@@ -119,12 +119,10 @@ def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> 
 
 @lru_cache(maxsize=_REMEMBERED)  # keys repeat
 def is_identity(key: str) -> bool:
-    """Whether the values of a key name a person, a place or one of many things."""
     return _IDENTITY.search(_JOINT.sub("_", key).casefold()) is not None
 
 
 def is_code(key: str, value: str) -> bool:
-    """Whether a text value is a command or a program."""
     if _CODE_KEY.search(_JOINT.sub("_", key).casefold()):
         return True
     return len(value.split()) > 1 and _CODE.search(value) is not None

@@ -73,8 +73,6 @@ class LoopPattern(NamedTuple):
 
 
 class _Called(Protocol):
-    """One call that ended, as `fleetlore.wire.trajectory.Step` has it."""
-
     @property
     def tool(self) -> str: ...
     @property
@@ -100,8 +98,6 @@ class _Call:
 
 
 class Loop(NamedTuple):
-    """A loop that was found."""
-
     kind: Literal["repeat", "cycle", "retry"]
     times: int
     around: tuple[_Called, ...]
@@ -122,7 +118,6 @@ class Loop(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether every call of it failed."""
         return all(each.pattern is not None for each in self.around)
 
     @property

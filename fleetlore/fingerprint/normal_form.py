@@ -242,8 +242,6 @@ def _without_tail(line: str) -> str:
 
 
 class _NormalForm(NamedTuple):
-    """An error in the form that is the same through every door."""
-
     error_class: str
     template: str
     transient: bool

@@ -94,8 +94,6 @@ class Conversation:
 
 
 class Conversations:
-    """Those under way, of all agents."""
-
     def __init__(self, *, own: bool = True) -> None:
         self._own = own
         self._found: dict[Key, Conversation] = {}

@@ -17,8 +17,6 @@ Body = dict[str, Any]
 
 
 class Made(NamedTuple):
-    """A call that a model made."""
-
     id: str
     tool: str
     arguments: object
@@ -46,8 +44,6 @@ class Result(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A message, as far as it matters here."""
-
     role: str
     text: str = ""
     calls: tuple[Made, ...] = ()
@@ -55,8 +51,6 @@ class Turn(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """One API."""
-
     turns: Callable[[Body], Iterator[Turn]]
     tell: Callable[[Body, str], None]
     part: str

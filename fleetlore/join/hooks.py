@@ -44,8 +44,6 @@ _MAX_BEGUN = 1024
 
 
 class _Hook(TypedDict, total=False):
-    """The fields of a hook that are read here, in the words of Claude Code."""
-
     hook_event_name: Required[str]
     session_id: Required[str]
     source: str | None

@@ -27,8 +27,6 @@ _ANTHROPIC = "anthropic"
 
 
 class FleetCallback(CustomLogger):
-    """Records in the session that a model is called in; without one it does nothing."""
-
     def __init__(self) -> None:
         super().__init__()
         self._calls = SessionCalls()

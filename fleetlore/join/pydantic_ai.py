@@ -31,8 +31,6 @@ __all__ = ["FleetLore"]
 
 
 class FleetLore(AbstractCapability[Any]):
-    """Records in the session that the agent runs in; without one it does nothing."""
-
     def get_instructions(self) -> Callable[[Any], str | None]:
         return _prefix
 

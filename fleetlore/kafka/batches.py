@@ -266,7 +266,6 @@ class _Batch:
 
 
 def _unpack(number: int, packed: bytes, room: int) -> bytes:
-    """Unpack at most `room` bytes."""
     name = _CODECS[number] if number < len(_CODECS) else f"number {number}"
     if name not in _CODECS:
         raise ValueError(f"there is no codec {name}")

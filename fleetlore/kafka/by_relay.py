@@ -52,16 +52,12 @@ class RelayedRecord(NamedTuple):
 
 
 class Following(msgspec.Struct):
-    """An agent's request for records."""
-
     topics: tuple[str, ...]
     positions: dict[str, dict[int, int]]
     wait: Annotated[float, Meta(ge=0)]
 
 
 class Followed(msgspec.Struct):
-    """A relay's answer."""
-
     ends: dict[str, dict[int, int]]
     records: list[RelayedRecord]
 
@@ -201,7 +197,6 @@ class RelayConsumer(_RelayClient):
         return self._ends.get(part)
 
     def last_poll_timestamp(self, part: TopicPartition) -> int:
-        """Return the time of the last poll in milliseconds."""
         return int(self._heard * 1000)
 
     def seek(self, part: TopicPartition, offset: int) -> None:
@@ -222,7 +217,6 @@ class RelayConsumer(_RelayClient):
     async def getmany(
         self, *parts: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> Mapping[TopicPartition, list[RelayedRecord]]:
-        """Return new records, at most `max_records`."""
         if not self._came:
             if self._asking is None:
                 self._asking = asyncio.create_task(self._follow(_WAIT_SECONDS), name="fleetlore-relay-follow")

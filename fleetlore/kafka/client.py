@@ -145,7 +145,6 @@ def no_broker(bootstrap: Bootstrap, error: KafkaError) -> BrokerUnavailable:
 
 
 async def connect(client: Any) -> None:
-    """Start a client."""
     settings = _settings_of.get(client, {})
     try:
         await _choose_server(settings)

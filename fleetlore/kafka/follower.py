@@ -85,13 +85,11 @@ class Follower:
 
     @property
     def loaded(self) -> bool:
-        """Whether all records that existed when the broker first answered are read."""
         ends = self._first_ends
         return ends is not None and not any(self._is_behind(part, end) for part, end in ends.items())
 
     @property
     def connected(self) -> bool:
-        """Whether a broker answers, as far as known."""
         return self._consumer is not None
 
     @property

@@ -117,8 +117,6 @@ def unpack(packed: str) -> frozenset[int]:
 
 
 class Base(NamedTuple):
-    """A language model, identified by its content."""
-
     sha256: str
     shapes: Mapping[str, tuple[int, ...]]
 

@@ -38,7 +38,6 @@ class LoraSlot(AdapterSlot[Path]):
         self._folder = folder
 
     def load(self, weights: bytes, manifest: LanguageModelManifest) -> Path:
-        """Check a version and write it to the folder."""
         check_lora(weights, manifest)
         path = self._folder / manifest.version
         try:
@@ -159,10 +158,8 @@ class LoraFollower:
 
     @property
     def current(self) -> KeptLora | None:
-        """The version to run, or None."""
         return KeptLora(*self._slot.current) if self._slot.current is not None else None
 
     @property
     def refused(self) -> dict[str, int]:
-        """Refused records and versions by reason."""
         return dict(self._subscriber.refused)

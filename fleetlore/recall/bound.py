@@ -54,14 +54,12 @@ _item_head = json_reader(_ItemHead)
 
 
 def backing_of_pattern(value: bytes) -> Backing:
-    """Read it from a pattern as it lies on its topic. Raises ValueError."""
     head = _pattern_head(value)
     stands = standing(head.agents, head.sessions, 0, head.last_seen)
     return Backing(intern(head.tool), stands, int(_PATTERN_BYTES * len(value)) + _ENTRY_BYTES)
 
 
 def backing_of_item(value: bytes) -> Backing:
-    """Read it from a memory item as it lies on its topic. Raises ValueError."""
     head = _item_head(value)
     stands = standing(head.agents, head.support, head.against, head.last_seen)
     return Backing(intern(head.tool), stands, int(_ITEM_BYTES * len(value)) + _ENTRY_BYTES)
@@ -87,7 +85,6 @@ class Bound:
         self._weakest: list[tuple[int, float, str]] = []
 
     def __contains__(self, id: object) -> bool:
-        """Whether an entry is held."""
         return id in self._held
 
     def prefer(self, tool: str) -> bool:

@@ -141,7 +141,6 @@ class LoreIndex:
     # --- what advice asks ---
 
     def health(self, id: str) -> Pattern | None:
-        """The health row of a tool or of a kind of call."""
         return self.patterns.get(id)
 
     def failures_of_call(self, call: str) -> tuple[Pattern, ...]:
@@ -149,7 +148,6 @@ class LoreIndex:
         return self._best("failures of call", call)
 
     def transient_of_call(self, call: str) -> tuple[Pattern, ...]:
-        """Transient exact patterns of this kind of call."""
         return self._best("transient of call", call)
 
     def transient_of_tool(self, tool: str) -> tuple[Pattern, ...]:
@@ -165,7 +163,6 @@ class LoreIndex:
         return self._best("changes", f"{tool}\x1f{part}")
 
     def recoveries_of_tool(self, tool: str) -> tuple[MemoryItem, ...]:
-        """Recoveries of a tool; best backed first."""
         return self._best("recoveries of tool", tool)
 
     def strategies(self, id: str) -> tuple[MemoryItem, ...]:
@@ -193,7 +190,6 @@ class LoreIndex:
     # --- what the replica puts ---
 
     def put_pattern(self, pattern: Pattern) -> None:
-        """Add or replace a pattern or health row."""
         if self._hide(pattern):
             return
         self._changes[pattern.tool] += 1
@@ -202,7 +198,6 @@ class LoreIndex:
             group.put(pattern)
 
     def put_item(self, item: MemoryItem) -> None:
-        """Add or replace a memory item."""
         if self._hide(item):
             return
         self._derived.clear()
@@ -215,7 +210,6 @@ class LoreIndex:
             group.put(item)
 
     def forget_pattern(self, id: str) -> None:
-        """Drop a pattern; unknown ids are fine."""
         self._hidden.pop(id, None)
         pattern = self.patterns.pop(id, None)
         if pattern is not None:
@@ -224,7 +218,6 @@ class LoreIndex:
                 group.drop(id)
 
     def forget_item(self, id: str) -> None:
-        """Drop a memory item; unknown ids are fine."""
         self._hidden.pop(id, None)
         self._derived.clear()
         item = self.items.pop(id, None)
@@ -248,14 +241,12 @@ class LoreIndex:
         self._weigh_again(id)
 
     def put_hint(self, decided: Decision) -> None:
-        """Add, change or revoke what a person wrote."""
         before = self.hints.replaced
         self.hints.put(decided)
         for id in before ^ self.hints.replaced:
             self._weigh_again(id)
 
     def forget_hints(self, *ids: str) -> None:
-        """Drop hints; without ids all of them."""
         for id in ids or tuple(self.hints.decisions):
             self.hints.decisions.pop(id, None)
         before = self.hints.replaced

@@ -150,7 +150,6 @@ class LoreReplica:
 
     @property
     def age_seconds(self) -> float:
-        """Since the broker last answered."""
         return self._follower.age_seconds
 
     async def caught_up(self, timeout_seconds: float) -> bool:

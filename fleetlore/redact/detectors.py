@@ -15,8 +15,6 @@ __all__ = ["BY_SHAPE", "FORMS"]
 
 
 class _Form(NamedTuple):
-    """One kind of secret."""
-
     kind: str
     needles: str
     pattern: str

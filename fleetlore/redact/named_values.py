@@ -36,7 +36,6 @@ def mask_of(kind: str) -> str:
 
 
 def masked_group(match: re.Match[str], group: str, mask: str, length: int | None = None) -> str:
-    """Return the match with a mask in place of a group, or of its first `length` characters."""
     text, start = match[0], match.start(group) - match.start()
     end = start + (len(match[group]) if length is None else length)
     return text[:start] + mask + text[end:]
@@ -188,7 +187,6 @@ _HASH = re.compile(r"[0-9a-fA-F-]+")
 
 
 def _is_random(value: str, named: bool) -> bool:
-    """Whether letters and digits alternate within one part."""
     if _PLACEHOLDER.match(value) or (not named and _HASH.fullmatch(value)) or value.startswith(("/", "./", "~")):
         return False
     for part in _PARTS.split(value):

@@ -115,7 +115,6 @@ class _Found(NamedTuple):
 
 
 def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[_Found]:
-    """Yield personal data kind by kind."""
     if "@" in text:
         yield from _each(text, _EMAIL, "email")
     if not any(each.search(text) for each in _IN_TEXT):

@@ -36,8 +36,6 @@ _FACTOR, _SHIFT = np.uint32(0x9E3779B1), np.uint32(16)
 
 
 class Needles:
-    """Strings to find."""
-
     def __init__(self, exact: Iterable[bytes], folded: Iterable[bytes] = ()) -> None:
         exact_endings = _by_ending(exact)
         folded_endings = _by_ending(needle.lower() for needle in folded)

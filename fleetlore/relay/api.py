@@ -58,7 +58,6 @@ class Api:
         self._changes = {tenant: _Changes(fleet.replica.index) for tenant, fleet in fleets.items()}
 
     def fleet(self, caller: Caller) -> Fleet:
-        """Return the caller's fleet. Raises HTTPException (404) for an unknown tenant."""
         if caller.tenant not in self._fleets:
             raise HTTPException(404, f"this relay serves no tenant {caller.tenant!r}")
         return self._fleets[caller.tenant]
@@ -308,8 +307,6 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, 
 
 
 class Operation(NamedTuple):
-    """An operation of the API."""
-
     method: str
     path: str
     handler: Callable[..., Awaitable[Any]]

@@ -149,7 +149,6 @@ class Hooks:
         self._tools = Shares[tuple[str, str, str], dict[str, None]](_MOST_AGENTS, "tool_lists")
 
     def answer(self, fleet: Fleet, caller: Caller, client: str, body: bytes) -> dict[str, Any]:
-        """Return the answer to a hook."""
         if client not in CODING_AGENTS:
             raise HTTPException(404, f"{client!r} is none of {', '.join(CODING_AGENTS)}")
         try:

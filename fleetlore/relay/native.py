@@ -60,7 +60,6 @@ class Native:
         await asyncio.gather(*(each.close() for each in self._mirrors.values()))
 
     async def follow(self, fleet: Fleet, body: bytes) -> bytes:
-        """Return the records that an agent lacks."""
         asked = msgpack_reader(Following)(body)
         if asked.topics not in (LORE, ADAPTERS):
             raise HTTPException(400, f"an agent follows {LORE} or {ADAPTERS}, not {asked.topics}")
@@ -87,7 +86,6 @@ class Native:
         return True
 
     async def record(self, fleet: Fleet, caller: Caller, name: str, key: str, value: bytes) -> None:
-        """Send an agent's record about an adapter."""
         if name == "definitions":  # agents of earlier releases send these, without readers
             return
         if name == _ACKS:

@@ -142,7 +142,6 @@ class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
         super().__init__(MAX_SESSIONS, "sessions")
 
     def open(self, fleet: Fleet, caller: Caller, agent: str, id: str, **about: str) -> _RemoteSession:
-        """Return the session of this id, or a new one of the caller."""
         key = fleet.tenant, agent, id
         session = self.get(key)
         if session is None:
@@ -151,6 +150,5 @@ class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
         return session
 
     def next_number(self, key: tuple[str, str, str]) -> int | None:
-        """Return the number of a session's next event, or None before its first."""
         session = self.get(key)
         return session.next if session is not None else None

@@ -48,8 +48,6 @@ def tensor_shapes(rank: int, dimensions: int) -> dict[str, tuple[int, int]]:
 
 
 class RetrievalAdapter:
-    """The matrices of a version."""
-
     def __init__(self, weights: bytes, rank: int, scale: float, dimensions: int) -> None:
         from safetensors import SafetensorError
         from safetensors.numpy import load

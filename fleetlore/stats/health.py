@@ -36,7 +36,6 @@ class Window:
     length: int
 
     def split(self, pattern: Pattern, newest: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return (calls, failures) of a row in the window, and in the window before."""
         now, before = (0, 0), (0, 0)
         for number, calls, failures in getattr(pattern, self.unit):
             age = newest - number
@@ -84,7 +83,6 @@ def calls_of(pattern: Pattern, tool: Pattern | None) -> Pattern | None:
 
 
 def failed_of(pattern: Pattern, tool: Pattern | None) -> str:
-    """Return failures and calls as `42 of 72`, if the calls are known."""
     failed, of = figure(pattern.failures, "all" in pattern.estimated), calls_of(pattern, tool)
     return failed if of is None else f"{failed} of {figure(of.calls, 'all' in of.estimated)}"
 
@@ -189,7 +187,6 @@ def _by_agent(tools: Iterable[Pattern]) -> list[_Health]:
 
 
 def is_estimated(rows: Iterable[Pattern], window: Window | None) -> bool:
-    """Return whether the rows' figures in the window, or of all time, are estimates."""
     figures = window.unit if window is not None else "all"
     return any(figures in each.estimated for each in rows)
 

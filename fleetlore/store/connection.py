@@ -17,7 +17,6 @@ _GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_witho
 
 
 def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
-    """Return a connected client whose calls have this time-out."""
     try:
         from pymilvus import MilvusClient
         from pymilvus.client.utils import SciPyHelper

@@ -89,7 +89,6 @@ class LoreSearch:
     async def items(
         self, text: str, *, kind: ItemKind | None = None, least: int = 0, timeout_seconds: float = SEARCH_SECONDS
     ) -> list[tuple[float, MemoryItem]]:
-        """Return matching items with their scores, best first."""
         # Rows without a kind hold only state. Other kinds are obsolete.
         kinds = get_args(ItemKind) if kind is None else (kind,)
         condition = f"kind in [{', '.join(map(quoted, kinds))}]"
@@ -238,7 +237,6 @@ def telling_words(text: str, common: Mapping[str, int]) -> str:
 
 
 def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return scores by id, 0..1."""
     best = max(by_words.values(), default=0.0)
     # A word in every text weighs 0.
     words = {id: score / best if best > 0 else 0.0 for id, score in by_words.items()}

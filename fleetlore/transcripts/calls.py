@@ -23,8 +23,6 @@ _Key = tuple[str | None, str | None]
 
 
 class OpenCalls(Generic[T]):
-    """Calls that wait for their results."""
-
     def __init__(self, leave: Callable[[T], object], limit: int = 2**62) -> None:
         self._leave, self._limit = leave, limit
         self._numbers = count()
@@ -81,7 +79,6 @@ class OpenCalls(Generic[T]):
         self._turn_start = next(self._numbers)
 
     def close(self) -> None:
-        """Leave all of them."""
         while self._open:
             self._leave(self._removed(next(iter(self._open))))
 

@@ -63,7 +63,6 @@ def is_message(found: Mapping[str, Any]) -> bool:
 
 
 def take_message(talk: Conversation, message: dict[str, Any], time: float) -> None:
-    """Add what a message holds: texts, calls and results."""
     if isinstance(message.get("kwargs"), dict) and "lc" in message:  # LangChain's `dumpd`
         kind = str((message.get("id") or [""])[-1]).removesuffix("Chunk").removesuffix("Message").lower()
         message = {"type": kind, **message["kwargs"]}

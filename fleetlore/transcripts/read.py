@@ -47,7 +47,6 @@ _CALL_ID = re.compile(rb'"(toolu_\w+)"')
 
 
 def files_of(paths: Sequence[Path], endings: Sequence[str]) -> list[Path]:
-    """The files at and below some paths, in the order of their names."""
     found: list[Path] = []
     for path in paths:
         if not path.exists():

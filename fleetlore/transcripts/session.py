@@ -115,7 +115,6 @@ class Conversation:
         self._ended: list[object] = []
 
     def say(self, role: str, text: str, time: float = 0.0) -> None:
-        """Add a message. An empty one is ignored."""
         if text.strip():
             if role == "user":
                 self.session.goal = self.session.goal or text[:_MAX_GOAL]
@@ -128,7 +127,6 @@ class Conversation:
             self._add("message", {ev.ROLE: role, ev.CONTENT: text}, time)
 
     def call(self, id: str, tool: str, arguments: object, time: float = 0.0) -> None:
-        """A call is made; arguments in JSON text are parsed."""
         # Code and commands are texts of their own; an exception for each would be a twentieth of an import.
         if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
             arguments = json_or_text(arguments)

@@ -124,7 +124,6 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
 
 
 def is_agent(span: Span) -> bool:
-    """Whether it is an agent's whole run."""
     return _is(span, _AGENT_KINDS)
 
 

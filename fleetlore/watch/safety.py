@@ -306,7 +306,6 @@ _PRINTS_ENVIRONMENT = re.compile(r"print\(\s*(?:dict\()?os\.environ\s*\)")
 
 
 def cautions(tool: str, arguments: object) -> tuple[Tip, ...]:
-    """What to say before this call."""
     return tuple([_caution(name) for name in dangers(tool, arguments)])
 
 

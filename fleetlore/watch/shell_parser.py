@@ -66,7 +66,6 @@ class Command(NamedTuple):
         return found
 
     def operands(self) -> list[str]:
-        """Arguments that are no options."""
         return [word for word in self.words[1:] if not word.startswith("-")]
 
 

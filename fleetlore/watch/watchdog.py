@@ -90,7 +90,6 @@ class Watchdog:
         self.loop = loop
 
     def spend(self, tokens: float, money: float) -> None:
-        """Add to what was used."""
         if not (0 <= tokens < inf and 0 <= money < inf):
             raise ConfigError(f"what was spent cannot be negative or endless: {tokens} tokens, {money} money")
         self._tokens += tokens

@@ -77,7 +77,6 @@ class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name
 
     @property
     def key(self) -> bytes:
-        """Key of its record on `adapters.manifests`."""
         return f"{self.name}/{self.version}".encode()
 
 
@@ -175,7 +174,6 @@ class AdapterPointer:
 
     @property
     def key(self) -> bytes:
-        """Key of its record on `adapters.pointers`."""
         return f"{self.name}/{self.channel}".encode()
 
 
@@ -193,7 +191,6 @@ class Revocation:
 
     @property
     def key(self) -> bytes:
-        """Key of its record on `adapters.pointers`."""
         return f"{REVOKED}{self.kind}/{self.what}".encode()
 
 

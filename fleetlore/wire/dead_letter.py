@@ -88,8 +88,6 @@ class DeadLetterRecord:
 
 
 class Mark(NamedTuple):
-    """Says that the letter at `place` was sent back."""
-
     place: str
 
 

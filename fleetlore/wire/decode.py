@@ -90,12 +90,10 @@ def _integer(digits: str) -> int | str:
 
 
 def json_reader(kind: type[T]) -> Callable[[Any], T]:
-    """Return a function that decodes JSON to a value of this type."""
     return _reader("json", cast(Any, kind))
 
 
 def msgpack_reader(kind: type[T]) -> Callable[[Any], T]:
-    """Return a function that decodes MessagePack to a value of this type."""
     return _reader("msgpack", cast(Any, kind))
 
 

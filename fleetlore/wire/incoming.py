@@ -44,8 +44,6 @@ class Data(msgspec.Struct, kw_only=True, gc=False):
 
 
 class Incoming(msgspec.Struct, kw_only=True, gc=False):
-    """One event as it came in."""
-
     specversion: Literal["1.0"]
     type: ev.EventType
     agent: _Name
@@ -111,7 +109,6 @@ def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | No
 
 
 def invalid(error: msgspec.ValidationError) -> InvalidEvent:
-    """Turn an error of the type's check into the reason of a dead letter."""
     text = str(error)
     said, at, field = text.rpartition(" - at `$.")
     if not at:

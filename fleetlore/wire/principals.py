@@ -31,7 +31,6 @@ _OF_ONE = re.compile(r"([0-9a-f]{64}):([^:\s]+)")
 
 
 def principal_of(agent: str) -> str:
-    """Return the principal of an agent's name."""
     return agent.partition(":")[0]
 
 
@@ -68,14 +67,12 @@ class Principals:
         return cls(key)
 
     def key_of(self, principal: str) -> str:
-        """Return the key of one principal, followed by a colon and its name."""
         made = f"{hmac.digest(self._key, principal.encode(), 'sha256').hex()}:{principal}"
         if not _OF_ONE.fullmatch(made):
             raise ConfigError(f"a principal's name has no blanks and no colon: {principal!r}")
         return made
 
     def signed_by(self, headers: Mapping[str, bytes | None], topic: str, value: bytes) -> str:
-        """Return the principal that signed a record."""
         name, _, mark = (headers.get(SIGNED_BY) or b"").decode("utf-8", "replace").rpartition(" ")
         if headers.get("ce_specversion"):
             raise InvalidEvent("unsigned", "attributes in headers cannot be signed: send the event as JSON")

@@ -132,7 +132,6 @@ NAMES = frozenset(spec.name for spec in TOPICS)
 
 @lru_cache(maxsize=1024)
 def topic(tenant: str, name: str) -> str:
-    """Full name of the tenant's topic `name`."""
     if name not in NAMES:
         raise ConfigError(f"no topic is called {name!r}; there are {', '.join(sorted(NAMES))}")
     return f"{PREFIX}.{check_tenant(tenant)}.{name}"

@@ -71,7 +71,6 @@ class JsonStruct(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, value: bytes) -> Self:
-        """Decode it from JSON. Raises msgspec.DecodeError (a ValueError) for other bytes."""
         return json_reader(cls)(value)
 
 
@@ -130,7 +129,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     @property
     def is_cut(self) -> bool:
-        """Whether its arguments are not whole: such a call may differ from another behind the cut."""
         return self.arguments.endswith(CUT)
 
     def clipped(self, limit: int) -> Step:
@@ -161,7 +159,6 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def step(self) -> Step:
-        """A call of the kind, without its texts."""
         return Step(
             sequence=0,
             role="tool",
@@ -205,7 +202,6 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     claimed: bool = False
 
     def newest(self, other: Feedback | None) -> Feedback:
-        """The one of two that counts."""
         return self if other is None or self._rank >= other._rank else other
 
     @property
@@ -381,7 +377,5 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Judgment(JsonStruct, frozen=True, kw_only=True, gc=False):
-    """A trajectory with its verdict."""
-
     trajectory: Trajectory
     verdict: Verdict

@@ -86,7 +86,6 @@ class CanaryTrial:
 
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Votes and successes under each of the two versions."""
         return {version: (len(votes), sum(won for _, won in votes)) for version, votes in self._votes.items()}
 
     def add(self, judgment: Judgment, now: float) -> None:
@@ -105,7 +104,6 @@ class CanaryTrial:
         self._votes[version].append((agent, judgment.verdict.label == "success"))
 
     def decide(self, now: float) -> _Decision:
-        """Decide by the votes so far."""
         pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
         found = self._evidence(pairs)
         agents = {agent for pair in pairs for agent, _ in pair} if found != "waiting" else ()

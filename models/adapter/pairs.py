@@ -78,7 +78,6 @@ class Memory:
         return set.intersection(*(self._holding.get((case.tool, word), set()) for word in case.lacked))
 
     def answers(self, case: Case) -> set[int]:
-        """Places of its answers."""
         return {place for place in self.holding(case) if is_other(self.cases[place], case)}
 
 

@@ -62,7 +62,6 @@ class Evidence:
         self._goals: dict[int, int] = {}
 
     def add(self, who: Who) -> None:
-        """Count a session."""
         self._agents[who.agent] = self._agents.get(who.agent, 0) + 1
         if len(self._agents) > 1:
             self._goals = {}
@@ -75,7 +74,6 @@ class Evidence:
 
     @property
     def agents(self) -> int:
-        """How many agents met it."""
         return len(self._counts)
 
     @property
@@ -100,7 +98,6 @@ class Endings:
         self._worked = Evidence(fleet)
 
     def add(self, who: Who, kind: str | None) -> None:
-        """Count a session. `kind`: of the failure; None where the call worked."""
         if kind is None:
             self._worked.add(who)
         else:
@@ -131,7 +128,6 @@ class Facts(OrderedDict[Fact, Evidence]):
         return type(self), (self._fleet, self._most), None, None, iter(self.items())
 
     def count(self, fact: Fact, who: Who) -> None:
-        """Count a session in which a fact was met."""
         if fact not in self:
             self[fact] = Evidence(self._fleet)
         self[fact].add(who)

@@ -38,8 +38,6 @@ _TOLERANCE = 0.02
 
 
 class Foreseen(NamedTuple):
-    """A call with its prediction before it was learned."""
-
     number: int
     session: str
     position: int
@@ -59,7 +57,6 @@ class Trial:
     withheld_failed: int = 0
 
     def add(self, *, shown: bool, failed: bool) -> None:
-        """Count a call."""
         if shown:
             self.shown += 1
             self.shown_failed += failed

@@ -40,7 +40,6 @@ class CallWeights(_HashedWeights):
         self._bias_square = 1.0
 
     def fails(self, found: Features) -> float:
-        """P(the call fails), 0..1."""
         return failure_chance(self.weights, self.bias, found)
 
     def learn(self, found: Features, failed: bool, weight: float = 1.0) -> None:

@@ -144,7 +144,6 @@ class LookUps:
         self._met: deque[_Met] = deque(maxlen=KEPT)
 
     def learn(self, met: Iterator[_Met]) -> None:
-        """Take in the failures of a session."""
         self._met.extend(met)
 
     def said(self) -> tuple[LookUp, ...]:

@@ -102,5 +102,4 @@ class Passes:
         return learned
 
     def version(self) -> TrainedCalls:
-        """The version that has learned `sessions`."""
         return self._serving.training.version()

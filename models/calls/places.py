@@ -49,7 +49,6 @@ class PlaceRecords:
         self._places: defaultdict[str, _Known] = defaultdict(lambda: _Known(fleet))
 
     def names(self, place: str) -> PlaceNames:
-        """What is known of a place so far."""
         return _Names(self._places[place])
 
     def learn(self, place: str, who: Who, told: Told, words: Iterable[str]) -> None:

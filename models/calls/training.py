@@ -101,8 +101,6 @@ class NamedFailures:
 
 @dataclass(frozen=True, slots=True)
 class TrainedCalls:
-    """A version."""
-
     weights: bytes
     sessions: int
     agents: int
@@ -202,7 +200,6 @@ class CallTraining:
             context.record(call, said_by(step), step.family)
 
     def version(self) -> TrainedCalls:
-        """The version that has learned all sessions so far."""
         foreseen = sorted((each for some in self._foreseen.values() for each in some), key=lambda each: each.number)
         return TrainedCalls(
             self._document(),

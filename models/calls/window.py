@@ -64,7 +64,6 @@ class SessionWindow:
             del self._kept[session]
 
     def forget(self, unwanted: Callable[[KeptSession], bool]) -> None:
-        """Drop the sessions for which `unwanted` is true."""
         self._kept = {id: each for id, each in self._kept.items() if not unwanted(each)}
 
     def chosen(self) -> list[KeptSession]:

@@ -130,8 +130,6 @@ def is_of_one_value(failed: str, worked: str) -> bool:
 
 
 class Difference(NamedTuple):
-    """The change between two calls, with placeholders for literals."""
-
     text: str
     was: tuple[str, ...]
     now: tuple[str, ...]

@@ -40,7 +40,6 @@ def usable(judgment: Judgment) -> bool:
 
 
 def session_row(judgment: Judgment) -> _Row:
-    """Return a session's messages and whether it succeeded."""
     session = judgment.trajectory
     return _row(session, {"messages": _chat(session, len(session.calls)), "label": judgment.verdict.label == "success"})
 

@@ -44,8 +44,6 @@ Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`),
 
 
 class Answers:
-    """Answers by key and tokens by day (UTC)."""
-
     def __init__(
         self,
         path: str | Path,
@@ -90,7 +88,6 @@ class Answers:
         return self.get(key) or answer
 
     def spent(self, now: float) -> int:
-        """Tokens of the day of `now` (seconds since the Unix epoch)."""
         day = int(now // _DAY_SECONDS)
         return (self._first("SELECT tokens FROM spent WHERE day = ?", (day,)) or 0) + self._unwritten[day]
 
@@ -173,7 +170,6 @@ class Client:
         self._options: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": ANSWER_TOKENS}
 
     def known(self, text: str) -> dict[str, Any] | None:
-        """The answer, if the question was asked before."""
         answer = self._answers.get(self._key(text))
         return _object(answer) if answer is not None else None
 

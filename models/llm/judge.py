@@ -62,7 +62,6 @@ class LlmJudge:
         return source == "none" or (source in ("reward", "feedback") and drawn(draw, self._audit_share))
 
     def known(self, trajectory: Trajectory) -> Opinion | None:
-        """The opinion, if it was asked for before."""
         answer = self._client.known(recording(trajectory))
         return None if answer is None else self._opinion(trajectory, answer)
 

@@ -218,7 +218,6 @@ def is_unconfirmed(item: MemoryItem) -> bool:
 
 
 def way(example: Candidate) -> Candidate:
-    """Return a strategy as agents read it; all its examples made the same calls for the same goal."""
     number = len(example.calls)
     return replace(
         example,

@@ -55,7 +55,6 @@ class ItemState:
     last_seen: float = 0.0
 
     def merge(self, other: Candidate, distrusted: Collection[int] = ()) -> bool:
-        """Merge a contribution in; return whether anything changed."""
         if self.item_id and other.item_id != self.item_id:
             raise ValueError(f"a contribution to {other.item_id} cannot be merged into item {self.item_id}")
         if other.is_open:
@@ -129,7 +128,6 @@ class ItemState:
 
     @property
     def sessions(self) -> set[int]:
-        """Hashes of all sessions that it knows."""
         return {*self.contributors.kept, *(cached_hash(each.session) for each in self.candidates)}
 
     def discard(self, sessions: Collection[int]) -> bool:
@@ -190,7 +188,6 @@ class ItemState:
 
     @property
     def item_id(self) -> str:
-        """Id of the item; empty before the first contribution."""
         return next((each.item_id for each in self.candidates), "")
 
     @property
@@ -259,7 +256,6 @@ class ItemState:
 
     @property
     def is_item(self) -> bool:
-        """Whether `to_item` may give one, without making it."""
         if self.open:
             return self._with_open().is_item
         successes = self.examples.get("success")
@@ -305,8 +301,6 @@ class _Said(NamedTuple):
 
 
 class _Kept(msgspec.Struct, gc=False):
-    """An `ItemState` as it is stored."""
-
     contributors: list[tuple[int, Contributor]]
     examples: dict[Side, tuple[Candidate, ...]]
     last_seen: float

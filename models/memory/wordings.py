@@ -27,7 +27,6 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
     """
 
     def note(self, agent: int, session: int, words: Words) -> bool:
-        """Merge the words of one session of an agent in; say whether anything changed."""
         known, witnesses = self.get(agent, (words, ()))
         if known < words or (known == words and session in witnesses):
             return False
@@ -46,7 +45,6 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
         return min(counts, key=lambda each: (-counts[each], each), default=None)
 
     def others(self, words: Words) -> int:
-        """Return how many agents had other words."""
         return sum(each != words for each, _ in self.values())
 
     @property
@@ -57,7 +55,6 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
         return {session for agent in agents for session in self.get(agent, ((), ()))[1]}
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Take sessions out; say whether any was there."""
         if not (gone := self.sessions.intersection(sessions)):
             return False
         for agent, (words, witnesses) in list(self.items()):

@@ -43,8 +43,6 @@ class _Failing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Counts of refused dead letters, adapter versions and items, by reason."""
-
     letters: tuple[tuple[str, int], ...]
     adapters: tuple[tuple[str, int], ...]
     junk: tuple[tuple[str, int], ...]

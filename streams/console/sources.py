@@ -79,8 +79,6 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Current figures of the endpoints."""
-
     answering: int = 0
     endpoints: int = 0
     events_per_second: float = 0.0
@@ -105,7 +103,6 @@ class Scraper:
             await asyncio.sleep(_EVERY_SECONDS)
 
     def take(self, texts: Sequence[str]) -> None:
-        """Add the answers of the endpoints."""
         if texts:
             now = self.clock.monotonic()
             self._samples.append(_Sample(now, read_metrics(texts)))
@@ -197,8 +194,6 @@ def _get(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The page's data at one moment."""
-
     tenant: str
     now: float
     index: LoreIndex
@@ -214,7 +209,6 @@ class Snapshot:
 
     @property
     def one_voice(self) -> str:
-        """The principal of all agents, or "" if there are several."""
         tools = (each for each in self.index.patterns.values() if each.level == "tool")
         names = {principal_of(name) for each in tools for name, *_ in each.by_agent}
         return names.pop() if len(names) == 1 else ""

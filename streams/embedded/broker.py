@@ -115,7 +115,6 @@ async def connects(host: str, port: int) -> bool:
 
 
 def answers_ok(url: str) -> bool:
-    """Return whether the URL answers 200, without a proxy."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(url, timeout=2) as response:

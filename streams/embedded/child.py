@@ -81,7 +81,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id of the supervisor, which forwards signals."""
         return self._running().pid
 
     async def ended(self) -> int:

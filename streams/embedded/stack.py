@@ -150,7 +150,6 @@ class Stack:
         return self._keep_log
 
     async def failed(self) -> FleetloreError:
-        """Wait until a required process dies, and return the error."""
         if self._failed is None:
             raise StackError("the stack has not been started")
         return await asyncio.shield(self._failed)
@@ -328,7 +327,6 @@ class Stack:
         await self._until(partial(connects, "127.0.0.1", port), f"{child.name} does not listen on port {port}")
 
     async def ready(self, name: str) -> None:
-        """Wait until a role is ready, or raise StackError."""
         url = f"{self.metrics[name]}/readyz"
         await self._until(
             lambda: asyncio.to_thread(answers_ok, url), f"{name} does not become ready; see {self.data / 'logs'}"

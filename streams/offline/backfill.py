@@ -183,7 +183,6 @@ class Backfill:
         return sum([ends[each] - await self._reader.position(each) for each in self._partitions])
 
     async def process(self, events: Iterable[Event]) -> None:
-        """Process events from outside the log, and wait until their rows are acknowledged."""
         values: dict[str, list[bytes]] = {}
         for event in events:
             name = topic(event.tenant, "feedback" if event.kind == "feedback" else "events")
@@ -222,7 +221,6 @@ class Backfill:
         )
 
     async def heed(self) -> None:
-        """Apply operators' decisions to the version."""
         await self._read_operators()
         erased, distrusted = self._operators.topics
         deliver, settle = self._chain.deliver, self._chain.settle

@@ -92,8 +92,6 @@ class OnTopic:
 
 @dataclass(slots=True)
 class Found:
-    """The sessions to erase, each by its principal and its id, and the places that name them."""
-
     ids: set[str] = field(default_factory=set)
     parts: dict[_Session, int] = field(default_factory=dict)
     ended: dict[_Session, float] = field(default_factory=dict)
@@ -110,7 +108,6 @@ class Found:
 
     @property
     def rows(self) -> list[str]:
-        """Ids of rows to delete from Milvus."""
         ids = {id for _, id in self.parts} - self.shared
         return [*self.judgments, *(row for row, id in self.reviews.items() if id in ids)]
 

@@ -95,7 +95,6 @@ class Chain:
         return [(stage, by_topic[stage.reads]) for stage in self._stages if stage.reads in by_topic]
 
     async def settle(self) -> None:
-        """Wait until all rows are acknowledged. Raises StoreUnavailable: some are not."""
         writes, self._writes = self._writes, []
         if writes:
             await asyncio.wait(writes)
@@ -140,7 +139,6 @@ class MemoryStore:
         self.written: dict[tuple[str, str], None] = {}
 
     def bodies(self, collection: str) -> list[bytes]:
-        """Return the public rows in the order of their ids. A row with an empty body holds state only."""
         rows = self.collections.get(collection, {})
         return [rows[id]["body"].encode() for id in sorted(rows) if rows[id]["body"]]
 
@@ -248,7 +246,6 @@ class MemoryPipeline:
         return [each for each in found if not each.is_open]
 
     async def settle(self) -> None:
-        """Wait until all rows are written."""
         await self._chain.settle()
 
 

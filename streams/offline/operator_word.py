@@ -72,7 +72,6 @@ async def beside_workers(
 async def states_that(
     know: Callable[[PatternState | ItemState], Collection[int]], store: ListedStore, tenant: str
 ) -> States:
-    """Scan a tenant's patterns and items for affected states."""
     found = States()
     async for row in store.rows("patterns", tenant, "body", "state"):
         if not row["state"]:
@@ -182,7 +181,6 @@ async def read_decisions(
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
-    """Return whether the agent had a session or contributed to a state."""
     async with MilvusStore.from_settings(settings) as store:
         if await known_to(store, tenant, agent):
             return True

@@ -101,7 +101,6 @@ class Breaker:
         tp: TopicPartition | None = None,
         offset: int = 0,
     ) -> None:
-        """Count a record without a usable event."""
         run = self._runs.setdefault(name, _Run())
         run.records += 1
         run.reasons[reason] += 1
@@ -115,7 +114,6 @@ class Breaker:
             raise BreakerTripped(self._report(name, run))
 
     def run(self, name: str) -> int:
-        """Return the length of the current run, or 0 if it comes from one sender."""
         run = self._runs.get(name)
         return 0 if run is None or len(run.senders) < 2 else run.records
 

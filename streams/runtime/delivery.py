@@ -71,7 +71,6 @@ class SecondWrites:
         self._values: dict[str, dict[tuple[str, str, str], Outgoing]] = {}
 
     def begin(self) -> None:
-        """Start the deadline after an assignment."""
         self._until = self._clock.monotonic() + self._seconds
         self._rows.clear()
         self._values.clear()

@@ -26,8 +26,6 @@ def since_boot() -> float:
 
 
 class Lease:
-    """The lease of one worker."""
-
     def __init__(self, seconds: float, clock: Callable[[], float] = since_boot) -> None:
         self._seconds = seconds
         self._clock = clock
@@ -37,7 +35,6 @@ class Lease:
         return self._clock()
 
     def renew(self, asked: float) -> None:
-        """Extend the lease: the coordinator accepted a commit requested at `asked`."""
         self._until = max(self._until, asked + self._seconds)
 
     @property

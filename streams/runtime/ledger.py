@@ -36,7 +36,6 @@ class Ledger:
         return {tp: max(0, at - self._committed.get(tp, self._first[tp])) for tp, at in self._positions.items()}
 
     def take(self) -> dict[TopicPartition, int]:
-        """Pop the offsets that changed since the last commit."""
         moved, kept = {}, {}
         for tp, offset in self._pending.items():
             start, until = self._held.get(tp, (offset, 0.0))

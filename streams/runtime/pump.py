@@ -48,8 +48,6 @@ class Batch(NamedTuple):
 
 
 class Feed:
-    """Fetched records that wait for a stage. `free` is set while its agent waits for a batch."""
-
     def __init__(self, channel: Any, topics: Iterable[str], linger_seconds: float) -> None:
         self.channel, self.topics, self.linger_seconds = channel, frozenset(topics), linger_seconds
         self.some, self.free = asyncio.Event(), asyncio.Event()
@@ -281,7 +279,6 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             self._join()
 
     def pause(self, topics: Collection[str]) -> None:
-        """Stop fetching these topics until the next rebalance."""
         self._stopped |= frozenset(topics)
         self._consumer.pause(*self._of(self._stopped))
 

@@ -64,7 +64,6 @@ async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> No
 
 
 def describe(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> str:
-    """Name the first changed topic and the command that mends it."""
     name = min(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     return (
         f"topic {name} had {before.get(name, 'no partition')} and has {now.get(name, 'no partition')} now; "

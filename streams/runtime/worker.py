@@ -52,7 +52,6 @@ class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that my
 
 
 def run_worker(settings: Settings) -> NoReturn:
-    """Run until a signal."""
     if len(settings.tenants) > _MAX_TENANTS:
         raise ConfigError(
             f"FLEETLORE_TENANTS names {len(settings.tenants)} tenants, and one group of workers serves at most "

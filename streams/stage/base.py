@@ -61,7 +61,6 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, read: Any) -> Record:
-        """Convert a record of aiokafka."""
         time = inf if read.timestamp is None else read.timestamp / 1000
         why = read.checksum if isinstance(read, Unreadable) else ""
         return cls(read.topic, read.partition, read.offset, read.key, read.value, dict(read.headers), time, why)

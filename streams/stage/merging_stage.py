@@ -261,7 +261,6 @@ class StateCache(Generic[_State]):
         return found
 
     def remember(self, tenant: str, id: str, state: _State) -> None:
-        """Cache a new state, which `load` did not find, before the caller writes it."""
         self._put(row_id(tenant, id), state)
 
     def _put(self, row: str, state: _State) -> None:
@@ -321,7 +320,6 @@ class WriteBuffer(Generic[_State]):
         return late or not batch or len(self.waiting) > self._most
 
     def begin(self, urgent: Container[Key] = ()) -> None:
-        """Start writing all waiting states, urgent ones first."""
         states, first = self._begun
         self._begun = states | self.waiting, self._first | first  # keeps the earlier of two offsets
         now = {key: state for key, state in self.waiting.items() if key in urgent}

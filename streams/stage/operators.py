@@ -53,7 +53,6 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """Key of the record on `erasures`."""
         return f"session/{self.sessions[0]:x}" if self.sessions else f"agent/{self.agent or 0:x}"
 
     def to_json(self) -> bytes:
@@ -195,7 +194,6 @@ class Distrusted(_OperatorTopic):
         return self._agents.get(tenant, frozenset())
 
     def add(self, tenant: str, decided: Decision) -> None:
-        """Add a decision. The newest about an agent counts, in any order of arrival."""
         known, agent = self._newest[tenant], principal_of(decided.id)
         before = known.get(agent)
         if decided.kind != "agent" or (before and (decided.time, decided.on) <= (before.time, before.on)):
@@ -209,12 +207,9 @@ class Distrusted(_OperatorTopic):
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """Decisions of operators that were read so far."""
-
     erased: Erased = field(default_factory=Erased)
     distrusted: Distrusted = field(default_factory=Distrusted)
 
     @property
     def topics(self) -> tuple[Erased, Distrusted]:
-        """Topics to read at start and then to follow."""
         return self.erased, self.distrusted

@@ -30,8 +30,6 @@ STATE_BYTES, EXAMPLE_BYTES, SESSION_BYTES = 2_500, 8_000, 640
 
 @dataclass(slots=True)
 class _Item:
-    """A state and its public status."""
-
     state: ItemState
     public: bool = False
     published: bool = False

@@ -121,7 +121,6 @@ class Publication(Generic[Manifest]):
         self._set_in_service(weights, manifest)
 
     def vote(self, judgment: Judgment) -> None:
-        """Count a judged session in the trial, if there is one."""
         if self._trial is not None:
             self._trial[0].add(judgment, self.clock.monotonic())
 

@@ -59,7 +59,6 @@ class McpCalls:
         self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
     def from_client(self, message: bytes) -> tuple[bytes, bytes]:
-        """Return the message for the server and the answer to the client. One of both is empty."""
         if not self._session.is_open:
             return message, b""
         requests = _parsed(message)[:_MAX_OPEN]
@@ -71,7 +70,6 @@ class McpCalls:
         return message, b""
 
     def from_server(self, message: bytes) -> bytes:
-        """Return the message for the client."""
         if not self._begun or not self._session.is_open or (b'"result"' not in message and b'"error"' not in message):
             return message
         answers = _parsed(message)
@@ -81,7 +79,6 @@ class McpCalls:
 
     @property
     def under_way(self) -> int:
-        """Calls of tools that are not answered yet."""
         return sum(isinstance(each, Action) for each in self._begun)
 
     def close(self) -> None:

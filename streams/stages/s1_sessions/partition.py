@@ -63,7 +63,6 @@ class Tail:
     events: list[tuple[Incoming, DeadLetter]] = field(default_factory=list)
 
     def add(self, event: Incoming, letter: DeadLetter) -> int:
-        """Add an event; return by how much it grew."""
         before = self.size
         if not self.events or self.events[-1][1].record.offset != letter.record.offset:
             self.size += len(letter.record.value or b"")
@@ -102,17 +101,14 @@ class Partition:
 
     @property
     def first_open(self) -> int | None:
-        """Offset at which the oldest open session begins."""
         return next((each.first_offset for each in self.open.values()), None)
 
     @property
     def first_tail(self) -> int | None:
-        """Offset at which the oldest tail begins."""
         return next((each.first_offset for each in self.tails.values()), None)
 
     @property
     def first_offset(self) -> int | None:
-        """Offset that no commit may pass."""
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
     def begin(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
@@ -137,7 +133,6 @@ class Partition:
         self.open = dict(sorted(self.open.items(), key=lambda item: item[1].first_offset))
 
     def close(self, key: Key, session: OpenSession) -> None:
-        """Remember a session as closed."""
         self.open.pop(key, None)
         self.incomplete.pop(key, None)
         self.closed[key] = session
@@ -160,7 +155,6 @@ class Partition:
         self.size -= self.closed.popitem(last=False)[1].size
 
     def forget(self, keys: list[Key]) -> None:
-        """Drop sessions as if they had never come."""
         for key in keys:
             for sessions in (self.open, self.closed):
                 if (session := sessions.pop(key, None)) is not None:
