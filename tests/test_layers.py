@@ -31,7 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.join",
         "fleetlore.relay",
         "fleetlore fleetlore.cli fleetlore.testing",
-        "models.place_names models.memory sinks",
+        "models.place_names models.memory models.uplift sinks",
         "models.cases",
         "models.judge models.distil models.calls",
         "models.llm models.adapter",

@@ -36,7 +36,7 @@ PANELS = {
         "export lore",
         "import lore",
     ),
-    "Check": ("doctor", "backtest"),
+    "Check": ("doctor", "uplift", "why", "backtest"),
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _OTHERS = "Commands"

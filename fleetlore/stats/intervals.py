@@ -16,7 +16,7 @@ def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
-def newcombe(one: tuple[int, int], other: tuple[int, int], z: float = 1.96) -> tuple[float, float]:
+def newcombe(one: tuple[float, float], other: tuple[float, float], z: float = 1.96) -> tuple[float, float]:
     """Return the interval of the difference of two independent rates, each as (trials, hits).
 
     Newcombe's hybrid score interval of two Wilson intervals (Newcombe 1998, Statistics in Medicine 17:873–890, method

@@ -11,6 +11,7 @@ import typer
 
 from fleetlore.cli.options import Json, command
 from fleetlore.cli.output import print_json, print_table
+from streams.commands import effects
 
 if TYPE_CHECKING:
     from fleetlore.transcripts.session import LoggedSession
@@ -20,6 +21,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     app.command()(backtest)
+    effects.register(app)
 
 
 Share = Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of agents and tasks to hold out.")]

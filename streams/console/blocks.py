@@ -13,7 +13,8 @@ from fleetlore.stats.health import Window, is_estimated, tools_of, trend
 from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.words import count
-from streams.console.sessions import Effect, effect_of
+from models.uplift import Uplift, uplift
+from streams.console.sessions import trials_of
 from streams.console.sources import Snapshot
 
 __all__ = ["ROWS", "failing", "helped", "hint", "learned", "refused", "versions"]
@@ -110,8 +111,8 @@ def learned(snapshot: Snapshot) -> list[MemoryItem]:
     return sorted(found, key=lambda each: (-each.first_seen, each.id))
 
 
-def helped(snapshot: Snapshot) -> Effect:
-    return effect_of(snapshot.sessions)
+def helped(snapshot: Snapshot) -> Uplift:
+    return uplift(trials_of(snapshot.sessions), len(snapshot.sessions))
 
 
 def versions(snapshot: Snapshot) -> list[Listed]:

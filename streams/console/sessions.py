@@ -1,38 +1,35 @@
-"""Keep the newest judged sessions in short form, and tell from them whether hints help."""
+"""Keep the newest judged sessions in short form, with the calls for which hints were drawn."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from math import ceil
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
+from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
-from fleetlore.stats.intervals import newcombe
+from fleetlore.kafka.read import records_of
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Moment
 from fleetlore.wire.trajectory import Sequence as Number
-from fleetlore.words import count
+from models.uplift import Trial
 from streams.stage.base import split
+from streams.stage.operators import Erased
 
-__all__ = ["Effect", "SeenSession", "SeenSessions", "agents_of", "effect_of"]
+__all__ = ["SeenSession", "SeenSessions", "agents_of", "seen_sessions", "trials_of"]
 
 # Some 500 bytes each.
 _MOST_SESSIONS = 20_000
 _MAX_GOAL = 200
-# Share of hints that is withheld, until the log itself shows one (the default of `Fleet(holdout_share=…)`).
-_HOLDOUT_SHARE = 0.05
-# (z of 95 % confidence + z of 80 % power) squared: trials for a difference of rates (Fleiss 1981, equation 3.14).
-_POWER = (1.96 + 0.84) ** 2
-# The smallest difference that is looked for, as a rate.
-_DIFFERENCE = 0.1
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
     role: str
+    tool: str = ""
     pattern: str | None = None
     advice: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -59,7 +56,7 @@ class _Judged(msgspec.Struct, frozen=True, gc=False):
 
 
 class SeenSession(NamedTuple):
-    """One judged session."""
+    """One judged session. `trials`: the first call for each hint that was drawn. `key`: see `session_key`."""
 
     id: str
     agent: str
@@ -70,9 +67,16 @@ class SeenSession(NamedTuple):
     label: str
     calls: int
     failed: int
-    shown: tuple[int, int]
-    withheld: tuple[int, int]
+    trials: tuple[Trial, ...] = ()
     key: str = ""
+
+    @property
+    def hints(self) -> int:
+        """The number of hints that it was shown."""
+        return sum(each.shown for each in self.trials)
+
+    def is_erased(self, erased: Erased, tenant: str) -> bool:
+        return erased.count > 0 and erased.drops(tenant, self.id.partition("#")[0], self.agent, self.ended)
 
 
 class Agent(NamedTuple):
@@ -82,14 +86,6 @@ class Agent(NamedTuple):
     calls: int
     failed: int
     ended: float
-
-
-class Effect(NamedTuple):
-    """Calls and failed calls with a hint, and with the hint withheld at random; `answer` says it in one sentence."""
-
-    shown: tuple[int, int]
-    withheld: tuple[int, int]
-    answer: str
 
 
 class SeenSessions:
@@ -127,12 +123,13 @@ class SeenSessions:
 def _seen(judged: _Judged) -> SeenSession:
     of = judged.trajectory
     calls = [step for step in of.steps if step.role == "tool"]
-    drawn: dict[str, tuple[bool, bool]] = {}
+    key, success = session_key(of.agent, of.session), {"success": True, "failure": False}.get(judged.verdict.label)
+    drawn: dict[str, Trial] = {}
     for step in calls:
-        for ids, is_shown in ((step.advice, True), (step.withheld, False)):
+        for ids, shown in ((step.advice, True), (step.withheld, False)):
             for id in ids:
-                drawn.setdefault(id, (is_shown, step.pattern is not None))
-    shown, withheld = ([failed for was_shown, failed in drawn.values() if was_shown is side] for side in (True, False))
+                failed = step.pattern is not None
+                drawn.setdefault(id, Trial(key, id, step.tool, of.task, shown, failed, len(calls), success))
     return SeenSession(
         of.session if not of.part else f"{of.session}#{of.part}",
         of.agent,
@@ -143,8 +140,7 @@ def _seen(judged: _Judged) -> SeenSession:
         judged.verdict.label,
         len(calls),
         sum(step.pattern is not None for step in calls),
-        (len(shown), sum(shown)),
-        (len(withheld), sum(withheld)),
+        tuple(drawn.values()),
         session_key(of.agent, of.session, of.part),
     )
 
@@ -165,40 +161,18 @@ def agents_of(sessions: Iterable[SeenSession]) -> list[Agent]:
     return [found[name] for name in sorted(found)]
 
 
-def effect_of(sessions: Sequence[SeenSession]) -> Effect:
-    """Compare calls with a hint to those from which it was withheld at random."""
-    shown, withheld = (
-        (sum(calls for calls, _ in side), sum(failed for _, failed in side))
-        for side in ([each.shown for each in sessions], [each.withheld for each in sessions])
-    )
-    return Effect(shown, withheld, _answer(shown, withheld, len(sessions)))
+def trials_of(sessions: Iterable[SeenSession]) -> list[Trial]:
+    return [trial for each in sessions for trial in each.trials]
 
 
-def _answer(shown: tuple[int, int], withheld: tuple[int, int], sessions: int) -> str:
-    if not shown[0]:
-        return "Not known yet: no call of these sessions was given a hint."
-    needed = _sessions_needed(shown, withheld, sessions)
-    more = f"To see a difference of {100 * _DIFFERENCE:.0f} points takes about {count(needed, 'more session')}."
-    if not withheld[0]:
-        return f"Not known yet: no hint was withheld for comparison. {more}"
-    low, high = newcombe(withheld, shown)
-    rates = (
-        f"{shown[1] / shown[0]:.0%} of the calls with a hint failed, and {withheld[1] / withheld[0]:.0%} of those from "
-        f"which it was withheld at random"
-    )
-    between = f"95 % interval of the difference: {100 * low:.0f} to {100 * high:.0f} points"
-    if low > 0:
-        return f"Yes: {rates} ({between})."
-    if high < 0:
-        return f"No, it harms: {rates} ({between})."
-    if needed:
-        return f"Not known yet: {rates} ({between}). {more}"
-    return f"Hardly: {rates} ({between})."
+async def seen_sessions(settings: Settings, tenant: str) -> tuple[SeenSession, ...]:
+    """Read the newest judged sessions from the log, without erased ones.
 
-
-def _sessions_needed(shown: tuple[int, int], withheld: tuple[int, int], sessions: int) -> int:
-    """Return how many more sessions are needed until a difference of `_DIFFERENCE` would be seen with 80 % power."""
-    failed = (shown[1] + withheld[1] + 1) / (shown[0] + withheld[0] + 2)
-    kept_back = withheld[0] or shown[0] * _HOLDOUT_SHARE
-    trials = _POWER * failed * (1 - failed) * (1 + kept_back / shown[0]) / _DIFFERENCE**2
-    return max(0, ceil((trials - withheld[0]) * sessions / kept_back))
+    Raises:
+        BrokerUnavailable: the broker does not answer.
+    """
+    erased, seen = Erased(), SeenSessions()
+    await erased.read(settings.cluster, [tenant])
+    async for record in records_of(settings.cluster, topic(tenant, "judgments")):
+        seen.take(record.value or b"")
+    return seen.newest(erased.count, lambda each: each.is_erased(erased, tenant))

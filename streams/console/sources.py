@@ -48,7 +48,7 @@ _FETCH_WAIT_MS = 5_000
 
 _TIMEOUT_SECONDS = 2.0
 MAX_BYTES = 4 << 20
-_EVERY_SECONDS = 5.0
+EVERY_SECONDS = 5.0
 KEPT_SECONDS = 900.0
 # Window of rates and quantiles: shorter ones jump, longer ones hide the present.
 _WINDOW_SECONDS = 60.0
@@ -100,7 +100,7 @@ class Scraper:
         while True:
             texts = await asyncio.gather(*(asyncio.to_thread(_get, url) for url in self.urls))
             self.take([text for text in texts if text is not None])
-            await asyncio.sleep(_EVERY_SECONDS)
+            await asyncio.sleep(EVERY_SECONDS)
 
     def take(self, texts: Sequence[str]) -> None:
         if texts:
@@ -280,7 +280,7 @@ class Sources:
             self._adapters,
             tuple(self._letters),
             dict(self._decisions),
-            self._sessions.newest(self._erased.count, self._is_erased),
+            self._sessions.newest(self._erased.count, lambda each: each.is_erased(self._erased, self._tenant)),
             self._replica.loaded,
             self._replica.left_out,
             Principals.of(self._settings.principal_key) is None,
@@ -322,10 +322,6 @@ class Sources:
         for records in fetched.values():
             for record in records:
                 self._sessions.take(record.value or b"")
-
-    def _is_erased(self, seen: SeenSession) -> bool:
-        session = seen.id.partition("#")[0]
-        return self._erased.count > 0 and self._erased.drops(self._tenant, session, seen.agent, seen.ended)
 
     async def _take_decisions(self, fetched: Fetched) -> None:
         for records in fetched.values():

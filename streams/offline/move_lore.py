@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 
 from fleetlore.adapters.signatures import SigningKey
 from fleetlore.config import Settings
@@ -71,11 +72,15 @@ async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Del
     """Send a file's values. Decisions that are not newer than those known (by kind and key) are left out."""
     chunk: list[Outgoing] = []
     for value in file.values():
-        kind, before = KINDS.get(value.topic), known.get((value.topic, value.key), 0.0)
-        if kind is not None and json_reader(kind)(value.value or b"").time <= before:
+        kind = KINDS.get(value.topic)
+        record = kind and json_reader(kind)(value.value or b"")
+        if record is not None and record.time <= known.get((value.topic, value.key), 0.0):
             continue
         chunk.append(value)
-        if len(chunk) == _CHUNK:
+        if isinstance(record, Decision):
+            history = [place for place in record.records if place[0] != value.topic]
+            chunk += [Outgoing(value.tenant, name, key, value.value) for name, key in history]
+        if len(chunk) >= _CHUNK:
             await send(chunk)
             chunk = []
     await send(chunk)
@@ -107,9 +112,9 @@ async def _records(settings: Settings, tenant: str) -> list[tuple[str, Decision 
     newest: dict[tuple[str, str], Decision | Erasure] = {}
     for kind, type_ in KINDS.items():
         for record in await read_to_end(settings.cluster, [topic(tenant, kind)], _READ_SECONDS):
-            try:
-                made = json_reader(type_)(record.value or b"")
-            except ValueError:  # another release's format
-                continue
-            newest[kind, made.key] = made
+            key = kind, (record.key or b"").decode("utf-8", "replace")
+            newest.pop(key, None)
+            if record.value is not None:
+                with suppress(ValueError):  # another release's format
+                    newest[key] = json_reader(type_)(record.value)
     return [(kind, record) for (kind, _), record in newest.items()]

@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orjson
+from msgspec.structs import replace
 
 from fleetlore.advice.advice import chosen
 from fleetlore.advice.changes import item_tip
+from fleetlore.advice.gate import clean
 from fleetlore.advice.situation import Asked, Known, Met, Situation
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
+from fleetlore.recall.hints import when_of
 from fleetlore.recall.index import LoreIndex, is_recalled
 from fleetlore.stats.hashing import stable_hash
 
@@ -33,7 +36,7 @@ _MADE = "Written by `fleetlore export lore`. Another export replaces this file."
 
 
 def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, list[str]]:
-    """Return the lines of hints by the tool or the task that they are about, the best backed first."""
+    """Return the lines of hints by the tool or the task that they are about: persons' hints, then the best backed."""
     found = defaultdict[str, list[str]](list)
     moment = Situation(Asked(), Met(), Known(now, quorum=settings.quorum, closed_tools=settings.closed_tools))
     for item in sorted(index.items.values(), key=lambda each: (-each.standing(), each.id)):
@@ -41,6 +44,11 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
         if is_recalled(item) and not index.hides(item) and len(found[about]) < _MAX_HINTS:
             tips = chosen(index, [item_tip(item, "searched")], moment, holdout_share=0.0, most=1).tips
             found[about] += [tip.text for tip in tips]
+    for hint, _ in index.hints.standing.values():
+        if not 0 < hint.until <= now:
+            about = f"the tool {hint.tool}" if hint.tool else f"the task {hint.task}" if hint.task else "any tool"
+            when = when_of(replace(hint, tool="", task=""))
+            found[about].insert(0, clean(f"{when}: {hint.text} (written by {hint.author})"))
     return {about: lines for about, lines in found.items() if lines}
 
 

@@ -106,13 +106,13 @@ def test_every_row_leads_to_its_page_and_from_there_to_its_sessions() -> None:
     link = 'href="/sessions/s/1%20%232"'
     assert link in pages.get("/patterns/p1").text and link in pages.get("/items/i1").text
     session = pages.get("/sessions/s/1%20%232").text
-    assert "count cars" in session and 'href="/items/i1"' in session and "(forgotten)" in session
+    assert "count cars" in session and 'href="/items/i1"' in session and "not known any more" in session
     assert "Withheld" in session and "reward 1" in session
 
 
 def seen(id: str, **fields: Any) -> SeenSession:
     values: dict[str, Any] = {"agent": "ann", "task": "shop", "goal": f"goal of {id}", "started": NOW - 60}
-    values |= {"ended": NOW - 30, "label": "success", "calls": 4, "failed": 1, "shown": (1, 0), "withheld": (0, 0)}
+    values |= {"ended": NOW - 30, "label": "success", "calls": 4, "failed": 1}
     return SeenSession(id=id, **(values | fields))
 
 

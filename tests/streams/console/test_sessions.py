@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from streams.console.sessions import SeenSession, SeenSessions, agents_of, effect_of
+from models.uplift import Trial, uplift
+from streams.console.sessions import SeenSession, SeenSessions, agents_of
 from tests.build import call, judgment
 
 
@@ -24,8 +25,10 @@ def test_the_first_call_of_each_draw_counts() -> None:
     seen.take(judgment(*steps, session="one", agent="ann", label="failure", ended=5.0).to_json())
     (one,) = seen.newest(0, nobody)
     assert (one.id, one.agent, one.label, one.calls, one.failed) == ("one", "ann", "failure", 3, 2)
-    assert one.withheld == (1, 1), "the hint a was withheld first, whatever was shown later"
-    assert one.shown == (2, 1), "b at a call that worked, c at one that failed"
+    drawn = {each.hint: (each.shown, each.failed, each.success) for each in one.trials}
+    assert drawn["a"] == (False, True, False), "the hint a was withheld first, whatever was shown later"
+    assert (drawn["b"], drawn["c"]) == ((True, False, False), (True, True, False))
+    assert one.hints == 2
 
 
 def test_a_session_that_is_judged_again_is_replaced_and_an_erased_one_is_left_out() -> None:
@@ -41,8 +44,13 @@ def test_a_session_that_is_judged_again_is_replaced_and_an_erased_one_is_left_ou
     assert (agent.sessions, agent.failed_sessions, agent.calls, agent.ended) == (2, 0, 2, 6.0)
 
 
-def session(shown: tuple[int, int], withheld: tuple[int, int]) -> SeenSession:
-    return SeenSession("s", "a", "", "", 0.0, 1.0, "success", 0, 0, shown, withheld)
+def trials(shown: tuple[int, int], withheld: tuple[int, int]) -> list[Trial]:
+    """One session for each call: (calls, failed calls)."""
+    return [
+        Trial(f"{is_shown}-{number}", "h", "sql", "", is_shown, number < failed, 5, None)
+        for is_shown, (calls, failed) in ((True, shown), (False, withheld))
+        for number in range(calls)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,17 +61,13 @@ def session(shown: tuple[int, int], withheld: tuple[int, int]) -> SeenSession:
         ((1000, 400), (100, 10), "No, it harms: 40% of the calls with a hint failed, and 10% of those"),
         ((188, 30), (10, 2), "Not known yet: 16% of the calls with a hint failed, and 20% of those"),
         ((20_000, 4_000), (1_000, 200), "Hardly: 20% of the calls with a hint failed, and 20% of those"),
-        (
-            (100, 10),
-            (0, 0),
-            "Not known yet: no hint was withheld for comparison. To see a difference",
-        ),
+        ((100, 10), (0, 0), "Not known yet: no hint was withheld for comparison. To see a difference"),
     ],
 )
 def test_the_answer_is_one_sentence_with_its_interval(
     shown: tuple[int, int], withheld: tuple[int, int], answer: str
 ) -> None:
-    effect = effect_of([session(shown, withheld)])
+    effect = uplift(trials(shown, withheld))
     assert effect.answer.startswith(answer)
     if shown[0] and withheld[0]:
         assert re.search(r"95 % interval of the difference: -?\d+ to -?\d+ points", effect.answer)
@@ -71,7 +75,7 @@ def test_the_answer_is_one_sentence_with_its_interval(
 
 def test_as_many_sessions_as_are_said_to_be_needed_are_enough() -> None:
     """With 5 % held out, a difference of ten points is seen after about the number of sessions that is named."""
-    few = [session((19, 4), (1, 0))] * 10
-    (more,) = re.findall(r"takes about ([\d,]+) more sessions", effect_of(few).answer)
-    enough = [session((190, 28), (10, 3))] * ((10 + int(more.replace(",", ""))) // 10 + 1)
-    assert effect_of(enough).answer.startswith("Yes")
+    few = uplift(trials((190, 40), (10, 0)))
+    assert f"takes about {few.needed:,} more sessions" in few.answer
+    times = (200 + few.needed) // 200 + 1
+    assert uplift(trials((190 * times, 28 * times), (10 * times, 3 * times))).answer.startswith("Yes")

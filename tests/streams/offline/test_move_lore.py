@@ -15,7 +15,7 @@ from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.errors import ConfigError
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.events import Event
-from fleetlore.wire.lore import DECISIONS, Decision
+from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, Hint
 from fleetlore.wire.principals import session_key
 from sinks.collections import COLLECTIONS
 from streams.offline.lore_file import LoreFile, written
@@ -125,7 +125,8 @@ async def test_what_a_target_has_erased_or_distrusts_stays_out(tmp_path: Path) -
 
 async def test_decisions_go_along_and_an_older_one_does_not_come_back(tmp_path: Path) -> None:
     source = await learned(Story(TENANT).fleet())
-    decision = Decision(kind="pattern", id="a" * 32, on=True, by="kim", why="wrong", time=10.0)
+    hint = Hint(text="Use the view.", author="kim", written=9.0, before=("cars",))
+    decision = Decision(kind="hint", id="h1", on=False, by="kim", why="wrong", time=10.0, hint=hint)
     erasure = Erasure(time=10.0, sessions=(7,))
     file = await exported(source, tmp_path / "lore.jsonl", [(DECISIONS, decision), (ERASURES, erasure)])
     target = LogPipeline(TENANT)
@@ -134,7 +135,8 @@ async def test_decisions_go_along_and_an_older_one_does_not_come_back(tmp_path: 
     assert target.log.read_all(f"fleetlore.{TENANT}.{DECISIONS}") == []
     assert [each.value for each in target.log.read_all(f"fleetlore.{TENANT}.{ERASURES}")] == [erasure.to_json()]
     await deliver(read, {(DECISIONS, decision.key): 9.0}, target.producer.deliver)
-    assert [each.value for each in target.log.read_all(f"fleetlore.{TENANT}.{DECISIONS}")] == [decision.to_json()]
+    for name, value in ((DECISIONS, decision.to_json()), (HISTORY, b"[%b]" % decision.to_json())):
+        assert [each.value for each in target.log.read_all(f"fleetlore.{TENANT}.{name}")] == [value]
 
 
 async def test_a_dry_run_says_what_is_known(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.index import LoreIndex
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import Decision, Hint, MemoryItem
 from streams.offline.skills import skills_of, write_skills
 from tests.streams.log_pipeline import Story
 from tests.streams.offline.test_move_lore import learned
@@ -38,6 +38,18 @@ async def test_a_skill_holds_the_hints_that_the_gate_lets_pass(tmp_path: Path) -
     for item in list(lore.items.values()):
         lore.put_item(replace(item, agents=1))
     assert skills_of(lore, SETTINGS, 0.0) == {}, "a hint of one agent alone"
+
+
+async def test_persons_hints_come_first_with_their_author(tmp_path: Path) -> None:
+    lore = await index()
+    for id, on, until in (("h1", False, 0.0), ("h2", True, 0.0), ("h3", False, 5.0)):
+        hint = Hint(
+            text=f"Ask before you drop {id} <b>.", author="kim", written=1.0, tool="sql", start=True, until=until
+        )
+        lore.put_hint(Decision(kind="hint", id=id, on=on, by="kim", why="", time=1.0, hint=hint))
+    found = skills_of(lore, SETTINGS, 10.0)["the tool sql"]
+    assert found[0] == "at the start: Ask before you drop h1 ‹b>. (written by kim)"
+    assert not any("h2" in line or "h3" in line for line in found)
 
 
 async def test_revoked_items_are_left_out(tmp_path: Path) -> None:

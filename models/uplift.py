@@ -1,0 +1,190 @@
+"""Say whether hints help, from the calls for which a hint was drawn to be shown or withheld at random.
+
+The draw is made once for each session and hint, and the first such call counts, because later calls depend on it. Calls
+of one session are alike, so they are not independent: the counts are divided by the design effect of clusters (Kish
+1965). The intervals of rates are those of Newcombe with these counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fleetlore.stats.intervals import newcombe
+from fleetlore.words import count
+
+__all__ = ["Measure", "Trial", "Uplift", "uplift"]
+
+# Share of hints that is withheld, until the log itself shows one (the default of `Fleet(holdout_share=…)`).
+_HOLDOUT_SHARE = 0.05
+# (z of 95 % confidence + z of 80 % power) squared: trials for a difference of rates (Fleiss 1981, equation 3.14).
+_POWER = (1.96 + 0.84) ** 2
+# The smallest difference that is looked for, as a rate.
+_DIFFERENCE = 0.1
+_Z = 1.96
+
+
+class Trial(NamedTuple):
+    """The first call of a session for which a hint was drawn.
+
+    Attributes:
+        session: key of the session.
+        hint: id of the hint.
+        shown: whether it was shown; otherwise it was withheld.
+        failed: whether the call failed.
+        calls: number of calls of the session.
+        success: whether the session succeeded, or None if that is unknown.
+    """
+
+    session: str
+    hint: str
+    tool: str
+    task: str
+    shown: bool
+    failed: bool
+    calls: int
+    success: bool | None
+
+
+class Measure(NamedTuple):
+    """A mean with the hint and without, and the 95 % interval of the first less the second. None: not known yet."""
+
+    shown: float | None
+    withheld: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the interval holds no 0."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+class Uplift(NamedTuple):
+    """The effect of some hints.
+
+    Attributes:
+        sessions: number of sessions with a trial.
+        shown, withheld: numbers of trials on each side.
+        failures: rate at which the calls failed. success: rate of the sessions. calls: number of calls of the sessions.
+        needed: number of further sessions until a difference of 10 points of the failures would be seen.
+        answer: the same in one sentence.
+    """
+
+    sessions: int
+    shown: int
+    withheld: int
+    failures: Measure
+    success: Measure
+    calls: Measure
+    needed: int
+    answer: str
+
+
+_Side = Sequence[tuple[str, float]]  # session and value of each trial
+
+
+def uplift(trials: Sequence[Trial], sessions: int | None = None) -> Uplift:
+    """Compare the trials with a hint to those without.
+
+    Args:
+        sessions: number of sessions that these trials come from, those without a trial included.
+    """
+    met = len({each.session for each in trials})
+    sides = [[each for each in trials if each.shown is side] for side in (True, False)]
+    shown, withheld = sides
+    of_shown, of_withheld = ([(each.session, float(each.failed)) for each in side] for side in sides)
+    failures = _rates(of_shown, of_withheld)
+    success = _rates(
+        *([(each.session, float(each.success)) for each in side if each.success is not None] for side in sides)
+    )
+    calls = _means(*([(each.session, float(each.calls)) for each in side] for side in sides))
+    needed = _sessions_needed(of_shown, of_withheld, met if sessions is None else sessions)
+    return Uplift(met, len(shown), len(withheld), failures, success, calls, needed, _answer(failures, needed))
+
+
+def _rates(shown: _Side, withheld: _Side) -> Measure:
+    if not shown or not withheld:
+        return Measure(_mean(shown), _mean(withheld), None, None)
+    effect = _design_effect(shown, withheld)
+    trials, others = (max(1.0, len(side) / effect) for side in (shown, withheld))
+    rate, other = (_mean(side) or 0.0 for side in (shown, withheld))
+    low, high = newcombe((trials, rate * trials), (others, other * others))
+    return Measure(rate, other, low, high)
+
+
+def _means(shown: _Side, withheld: _Side) -> Measure:
+    with_hint, without = _mean(shown), _mean(withheld)
+    fewest = min(map(_clusters, (shown, withheld)))
+    if with_hint is None or without is None or fewest < 2:
+        return Measure(with_hint, without, None, None)
+    spread = _quantile(fewest - 1) * math.sqrt(_variance(shown, withheld))
+    return Measure(with_hint, without, with_hint - without - spread, with_hint - without + spread)
+
+
+def _design_effect(shown: _Side, withheld: _Side) -> float:
+    """Return how many trials tell as much as one independent trial; at least 1."""
+    sides = [side for side in (shown, withheld) if side]
+    if all(_clusters(side) == len(side) for side in sides):
+        return 1.0
+    even = sum((rate := _mean(side) or 0.0) * (1 - rate) / len(side) for side in sides)
+    if not even:  # all trials of a side are equal, so those of one session may be one
+        sizes = [Counter(session for session, _ in side).values() for side in sides]
+        return max(sum(size * size for size in of_side) / sum(of_side) for of_side in sizes)
+    inflated = (_quantile(min(map(_clusters, sides)) - 1) / _Z) ** 2
+    return max(1.0, inflated * _variance(shown, withheld) / even)
+
+
+def _variance(shown: _Side, withheld: _Side) -> float:
+    """Return the variance of the difference of two means, as sessions are drawn and not calls (linearised; Cochran
+    1977)."""
+    off: defaultdict[str, float] = defaultdict(float)
+    for side, sign in ((shown, 1.0), (withheld, -1.0)):
+        mean = _mean(side) or 0.0
+        for session, value in side:
+            off[session] += sign * (value - mean) / len(side)
+    return len(off) / max(1, len(off) - 1) * sum(each * each for each in off.values())
+
+
+def _clusters(side: _Side) -> int:
+    return len({session for session, _ in side})
+
+
+def _mean(side: _Side) -> float | None:
+    return sum(value for _, value in side) / len(side) if side else None
+
+
+def _quantile(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5)."""
+    nu = max(1, freedom)
+    return _Z + (_Z**3 + _Z) / (4 * nu) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * nu * nu)
+
+
+def _sessions_needed(shown: _Side, withheld: _Side, sessions: int) -> int:
+    """Return how many more sessions are needed until a difference of `_DIFFERENCE` would be seen with 80 % power."""
+    if not shown:
+        return 0
+    failed = (sum(value for _, value in (*shown, *withheld)) + 1) / (len(shown) + len(withheld) + 2)
+    effect = _design_effect(shown, withheld)
+    trials = len(withheld) / effect
+    kept_back = trials or len(shown) * _HOLDOUT_SHARE / effect
+    wanted = _POWER * failed * (1 - failed) * (1 + kept_back * effect / len(shown)) / _DIFFERENCE**2
+    return max(0, math.ceil((wanted - trials) * sessions / kept_back))
+
+
+def _answer(failures: Measure, needed: int) -> str:
+    if failures.shown is None:
+        return "Not known yet: no call of these sessions was given a hint."
+    more = f"To see a difference of {100 * _DIFFERENCE:.0f} points takes about {count(needed, 'more session')}."
+    if failures.withheld is None or failures.low is None or failures.high is None:
+        return f"Not known yet: no hint was withheld for comparison. {more}"
+    rates = (
+        f"{failures.shown:.0%} of the calls with a hint failed, and {failures.withheld:.0%} of those from which it was "
+        f"withheld at random"
+    )
+    between = f"95 % interval of the difference: {100 * failures.low:.0f} to {100 * failures.high:.0f} points"
+    if failures.is_found:
+        return f"{'Yes' if failures.high < 0 else 'No, it harms'}: {rates} ({between})."
+    return f"Not known yet: {rates} ({between}). {more}" if needed else f"Hardly: {rates} ({between})."

@@ -1,0 +1,122 @@
+"""`fleetlore uplift` and `fleetlore why` beside a real broker and store."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from typer.testing import CliRunner, Result
+
+from benchmarks.embedded_broker import EmbeddedBroker
+from fleetlore.calls.context import warning_id
+from fleetlore.cli.app import build_app
+from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.wire.lore import Decision, Hint
+from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Judgment
+from models.judge import SessionState
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore, row_id
+from streams.console.hints import HintNames, explained
+from tests.build import call, judgment, trajectory
+from tests.streams.console.lore import family, form, item, snapshot
+
+HINT = f"item{'a' * 28}"
+
+
+async def run(*arguments: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, build_app(), list(arguments))
+
+
+def session(number: int, *, ended: float) -> Judgment:
+    """Of ten sessions one is shown nothing; without the hint all calls fail, and with it a tenth of them."""
+    withheld = number % 10 == 0
+    error = "no such table" if withheld or number % 10 == 1 else None
+    drawn: dict[str, Any] = {"withheld" if withheld else "advice": (HINT,)}
+    steps = [call("sql", "SELECT 1", error=error, **drawn), *[call("sql", "SELECT 2")] * (2 if withheld else 1)]
+    label = "failure" if withheld else "success"
+    return judgment(*steps, session=f"s{number}", agent="ann", task="cars", label=label, ended=ended)
+
+
+async def test_uplift_says_whether_hints_help(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
+    await make_topics(broker.address, tenant, "judgments", "erasures", "patterns", "items", "decisions", partitions=2)
+    now = time.time()
+    sessions = [session(number, ended=now - 60) for number in range(200)]
+    sessions += [session(number, ended=now - 30 * 86_400) for number in range(200, 210)]
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+        for each in sessions:
+            await producer.send_and_wait(topic(tenant, "judgments"), b"[%b]" % each.to_json())
+    at = ("--broker", broker.address, "--tenant", tenant)
+    shown = await run("uplift", *at)
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith("Yes: 11% of the calls with a hint failed, and 100% of those from which it was")
+    (row,) = json.loads((await run("uplift", "--json", *at)).output)["effects"]
+    assert (row["sessions"], row["shown"], row["withheld"]) == (200, 180, 20)
+    assert row["failures"]["high"] < 0 and row["success"]["low"] > 0 and row["calls"]["high"] < 0
+    for by, group in (("hint", HINT), ("source", "unknown"), ("tool", "sql"), ("task", "cars")):
+        document = json.loads((await run("uplift", "--by", by, "--since", "90d", "--json", *at)).output)
+        assert [(each["group"], each["shown"] + each["withheld"]) for each in document["effects"]] == [(group, 210)]
+    assert "No hint was drawn" in (await run("uplift", "--by", "tool", "--since", "1m", *at)).output
+    assert "Not known yet" in (await run("uplift", "--since", "1m", *at)).output
+    assert (await run("uplift", "--since", "1 week", *at)).exit_code == 2
+
+
+async def test_why_says_what_a_session_was_shown(
+    broker: EmbeddedBroker, milvus: str, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topics(broker.address, tenant, "patterns", "items", "decisions")
+    monkeypatch.setenv("FLEETLORE_MILVUS", milvus)
+    steps = (
+        call("sql", "SELECT 1", error="no such table", advice=(HINT,)),
+        call("sql", "SELECT 2", withheld=(HINT,)),
+    )
+    state = SessionState(trajectory=trajectory(*steps, session="told", agent="ann", tenant=tenant))
+    assert state.trajectory is not None
+    row = {"id": row_id(tenant, state.trajectory.id), "tenant": tenant, "session": "told", "task": "", "agent": "ann"}
+    row |= {"label": "success", "source": "rules", "body": "{}", "state": state.to_json().decode(), "text": ""}
+    async with MilvusStore(milvus, "", shared_encoder(), Metrics("test")) as store:
+        await store.open()
+        await store.upsert("judgments", [row])
+    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+        taught = item(HINT, sessions=("k1",), title="Use the view")
+        await producer.send_and_wait(topic(tenant, "items"), taught.to_json(), key=HINT.encode())
+    at = ("--broker", broker.address, "--tenant", tenant)
+    shown = await run("why", "told", *at)
+    assert shown.exit_code == 0, shown.output
+    for text in (
+        "0  sql: shown: Use the view",
+        "1  sql: withheld at random: Use the view",
+        f"recovery, id {HINT}; 2 agents in 3 sessions",
+        "learned in k1",
+        "next: sql failed, then sql worked",
+    ):
+        assert text in shown.output
+    document = json.loads((await run("why", state.trajectory.id, "1", "--json", *at)).output)
+    assert [(each["call"], each["withheld"], each["then"]) for each in document["hints"]] == [(1, True, "sql worked")]
+    assert "no call 9: its calls are 0, 1" in (await run("why", "told", "9", *at)).stderr
+    assert "no judged session" in (await run("why", "nobody", *at)).stderr
+
+
+def test_a_hint_without_an_item_is_named_by_its_source() -> None:
+    of = family("sql", "Missing", (0, 9, 9))
+    failed = form(of, "no such table", id="c" * 32)
+    hint = Hint(text="Ask first.", author="kim", written=1.0, start=True)
+    index = snapshot(of, failed).index
+    index.put_hint(Decision(kind="hint", id="h1", on=False, by="kim", why="", time=1.0, hint=hint))
+    ids = {
+        warning_id("sql", "after_failure"): "foreseen",
+        pattern_id("forbidden", failed.id): "forbidden",
+        pattern_id("renamed", failed.id): "renamed",
+        "place:card": "card",
+        failed.id: "pattern",
+        "h1": "person",
+        "gone": "",
+    }
+    steps = [call("sql", advice=tuple(ids))]
+    found = explained(trajectory(*steps), HintNames(index))
+    assert {each.id: each.source for each in found} == ids
+    assert all(each.text and each.then == "sql worked" for each in found)
+    assert {each.id: each.evidence for each in found if each.evidence}["h1"] == "written by kim"
