@@ -42,14 +42,14 @@ $(BIN)/python:
 # Not before one of the files changed again: a second run starts at once.
 $(STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the checks need into $(VENV): some minutes, once"
-	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable deploy/encoder --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,console,llm,retrieval]'
+	$(PIP) install $(PIP_FLAGS) --constraint constraints.txt --editable deploy/encoder --editable '.[dev,docs,s3]' --editable 'deploy/server[embedded,console,llm,policy]'
 	@touch $@ $(VENV)/.installed-demo $(VENV)/.installed-demo-torch
 
 # The demo needs the pipeline, a broker and a vector store, and none of the tools of the checks. Modules are compiled when
 # they are first imported: most of what comes never is.
 $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the demo needs into $(VENV), once"
-	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable deploy/encoder --editable . --editable 'deploy/server[embedded$(if $(WITH),$(COMMA)retrieval)]'
+	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable deploy/encoder --editable . --editable 'deploy/server[embedded$(if $(WITH),$(COMMA)policy)]'
 	@touch $@
 
 demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine (WITH=torch, ARGS=--console)

@@ -12,28 +12,27 @@ from msgspec import structs
 
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, quantised
 from fleetlore.calls.model import LEAST_CALLS
-from fleetlore.retrieval.adapter import RetrievalAdapter, probe_answers, tensor_shapes
-from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.wire.adapter_manifest import (
     CHANNEL,
     AdapterManifest,
     AdapterPointer,
     CallsManifest,
     LanguageModelManifest,
-    Probe,
-    RetrievalManifest,
 )
 
 RANK, ALPHA = 8, 16
 
 
 def random_weights(seed: int, size: float = 0.2, rank: int = RANK) -> bytes:
-    """An adapter with random weights. From a rank of 128 on it is too large for a record."""
+    """A LoRA with random weights over one matrix. From a rank of 256 on it is too large for a record."""
     noise = np.random.default_rng(seed)
-    shapes = tensor_shapes(rank, shared_encoder().dimensions)
+    shapes = {"A": (rank, 256), "B": (256, rank)}
     return bytes(
         safetensors.numpy.save(
-            {name: (size * noise.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
+            {
+                f"base_model.model.v_proj.lora_{side}.weight": (size * noise.standard_normal(shape)).astype(np.float32)
+                for side, shape in shapes.items()
+            }
         )
     )
 
@@ -62,32 +61,12 @@ def _stated(weights: bytes, tenant: str) -> dict[str, Any]:
     }
 
 
-def manifest_for(weights: bytes, tenant: str, **changes: Any) -> RetrievalManifest:
-    """A truthful manifest of `weights`, then `changes`."""
-    encoder = shared_encoder()
-    rank = min(min(tensor.shape) for tensor in safetensors.numpy.load(weights).values())
-    adapter = RetrievalAdapter(weights, rank, ALPHA / rank, encoder.dimensions)
-    manifest = RetrievalManifest(
-        **_stated(weights, tenant),
-        pairs=32,
-        until=900.0,
-        encoder=encoder.name,
-        encoder_sha256=encoder.sha256,
-        rank=rank,
-        alpha=ALPHA,
-        tensors=dict(tensor_shapes(rank, encoder.dimensions)),
-        probe=Probe(1, probe_answers(adapter, 1, encoder.dimensions)),
-        torch="",
-    )
-    return structs.replace(manifest, **changes)
-
-
 def calls_manifest_for(weights: bytes, tenant: str, **changes: Any) -> CallsManifest:
     """A truthful manifest of a version of the call model, then `changes`."""
     return structs.replace(CallsManifest(**_stated(weights, tenant), calls=100), **changes)
 
 
-def lora_manifest_for(weights: bytes, tenant: str, **changes: Any) -> LanguageModelManifest:
+def manifest_for(weights: bytes, tenant: str, **changes: Any) -> LanguageModelManifest:
     """A manifest of a LoRA over a language model, then `changes`: what it says of the tensors is theirs to say."""
     manifest = LanguageModelManifest(
         **_stated(weights, tenant),
@@ -105,12 +84,9 @@ def lora_manifest_for(weights: bytes, tenant: str, **changes: Any) -> LanguageMo
 
 def version_of(
     kind: type[AdapterManifest], seed: int, tenant: str, **changes: Any
-) -> tuple[bytes, CallsManifest | RetrievalManifest | LanguageModelManifest]:
+) -> tuple[bytes, CallsManifest | LanguageModelManifest]:
     """Weights and manifest of a version of any adapter."""
     if kind is LanguageModelManifest:
-        weights = random_weights(seed)
-        return weights, lora_manifest_for(weights, tenant, **changes)
-    if kind is RetrievalManifest:
         weights = random_weights(seed)
         return weights, manifest_for(weights, tenant, **changes)
     weights = random_call_model(seed)

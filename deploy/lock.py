@@ -28,7 +28,7 @@ PYTHON = "3.12"
 ROLES = (("cli", "adapters", "personal", "s3"), ("console",))
 LOCKS = {
     "requirements.txt": ROLES,
-    "requirements-trainer.txt": (ROLES[0], (*ROLES[1], "retrieval")),
+    "requirements-trainer.txt": (ROLES[0], (*ROLES[1], "policy")),
     "requirements-box.txt": ((*ROLES[0], "relay"), (*ROLES[1], "embedded")),
 }
 

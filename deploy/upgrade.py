@@ -28,7 +28,7 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], check=True)
-        server = f"{ROOT}/deploy/server[embedded,console,llm,retrieval]"
+        server = f"{ROOT}/deploy/server[embedded,console,llm,policy]"
         subprocess.run(
             [python, "-m", "pip", "install", f"{ROOT}/deploy/encoder", f"{ROOT}[dev,docs,s3]", server], check=True
         )

@@ -159,8 +159,8 @@ class Settings:
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     canary_share: float = _setting(
         0.0,
-        "share of the principals whose agents try a new adapter version first; 0 switches this off, as fleets of less "
-        "than 40 principals should",
+        "share of the principals whose language models try a new policy adapter first; 0 switches this off, as "
+        "fleets of less than 40 principals should",
         "[0, 1)",
     )
     signing_key: str = _setting("", "file of the trainer's Ed25519 private key (PEM)")
@@ -282,7 +282,7 @@ class Settings:
         found: dict[str, Any] = {
             name: stack[name] for name in ("broker", "milvus", "public_key", "partitions") if name in stack
         }
-        environ = embedded_environ()
+        environ = embedded_environ(folder.data)
         if "fetch_wait_ms" in stack and "FLEETLORE_FETCH_WAIT_MS" not in os.environ:
             found["fetch_wait_ms"] = stack["fetch_wait_ms"]
         if "FLEETLORE_STATE_DIR" not in environ:  # each stack signs with its own key
@@ -327,10 +327,13 @@ def _parse(variable: str, text: str, default: Any) -> Any:
         raise ConfigError(f"{variable}={text!r} is not a {type(default).__name__}") from None
 
 
-def embedded_environ() -> dict[str, str]:
+def embedded_environ(data: Path) -> dict[str, str]:
     """The environment of a stack: one owner, and a broker that answers a waiting fetch late, without TLS."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(f"FLEETLORE_{_KAFKA.upper()}")}
-    return {"FLEETLORE_FETCH_WAIT_MS": "50", "FLEETLORE_QUORUM": "1", **others}
+    weights = f"file://{data.absolute()}/weights"
+    return {
+        "FLEETLORE_FETCH_WAIT_MS": "50", "FLEETLORE_QUORUM": "1", "FLEETLORE_WEIGHTS_STORAGE": weights, **others
+    }  # fmt: skip
 
 
 def _read_secret(variable: str, file: str) -> str:

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.random_adapters import manifest_for
+from fleetlore.lora.adapter import Lora
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
+
 MakeLora = Callable[..., Path]
+
+
+def manifest_of(lora: Lora, base_hash: str, **changes: Any) -> LanguageModelManifest:
+    said = {name: getattr(lora, name) for name in ("rank", "alpha", "rank_stabilized", "targets", "tensors")}
+    return manifest_for(lora.weights, "default", **said | {"base_sha256": base_hash} | changes)
 
 
 def language_model(folder: Path, lora: Path | None = None) -> Any:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.command import command_app
 from benchmarks.demo.arms import Plan
 from benchmarks.demo.figures import Figures
-from benchmarks.demo.run import can_contrast, run_demo
+from benchmarks.demo.run import can_train, run_demo
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
 from streams.commands.console import DEFAULT_PORT
@@ -31,6 +31,9 @@ def demo(
     console: Annotated[
         bool, typer.Option("--console", help="Keep the stack and its console open at the end, until Ctrl-C.")
     ] = False,
+    policy: Annotated[
+        str, typer.Option(metavar="MODEL", help="Language model to train an adapter for. Default: a tiny random one.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Compare scripted agents in a simulated tool world, each on its own and as a fleet.
@@ -60,7 +63,7 @@ def demo(
         progress,
         contextlib.suppress(KeyboardInterrupt),
     ):
-        asyncio.run(run_demo(plan, Path(folder), progress, DEFAULT_PORT if console else None, show))
+        asyncio.run(run_demo(plan, Path(folder), progress, DEFAULT_PORT if console else None, show, policy))
 
 
 def _print(figures: Figures, as_json: bool) -> None:
@@ -69,8 +72,8 @@ def _print(figures: Figures, as_json: bool) -> None:
         return
     print_table(("figure", ">isolated", ">fleet"), figures.table())
     print("", *figures.summary(), sep="\n")
-    if not can_contrast():
-        print(f"Left out: contrastive training, which needs PyTorch ({PYTORCH_SIZE}): `make demo WITH=torch` adds it.")
+    if not can_train():
+        print(f"Left out: the policy adapter, which needs PyTorch ({PYTORCH_SIZE}): `make demo WITH=torch` adds it.")
 
 
 if __name__ == "__main__":

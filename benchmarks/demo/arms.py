@@ -27,7 +27,7 @@ from fleetlore.wire.lore import Pattern
 
 READY_SECONDS = 30.0
 FLUSH_SECONDS = 20.0
-# Enough for the gate of the retrieval adapter, which asks for 40 later tickets, with some to spare.
+# Enough for the gate of the policy adapter, with some to spare.
 TICKETS = 150
 SHOWN_HINTS = 3
 # Many agents on one small broker: 20 fetches a second of each would take a core of it.
@@ -154,8 +154,8 @@ class FleetArm:
         return tuple(total.most_common(SHOWN_HINTS))
 
     async def _handle_tickets(self, member: Member, count: int) -> None:
-        for ticket in tickets(f"{self._plan.seed}/{member.name}", count):
-            await handle(member.fleet, ticket)
+        for number, subject in enumerate(tickets(f"{self._plan.seed}/{member.name}", count)):
+            await handle(member.fleet, number, subject)
 
     async def _flush(self) -> None:
         await asyncio.gather(*(member.fleet.flush(FLUSH_SECONDS) for member in self.members))
@@ -177,7 +177,7 @@ class FleetArm:
             self._progress()
 
     async def _join(self, name: str) -> Member:
-        fleet = Fleet(name, data=self._data, adapters=True, fetch_wait_ms=FETCH_WAIT_MS, ready_seconds=READY_SECONDS)
+        fleet = Fleet(name, data=self._data, fetch_wait_ms=FETCH_WAIT_MS, ready_seconds=READY_SECONDS)
         fleet.replica.index = index = _TimedIndex()
         member = Member(name, fleet, math.inf, index)
         self.members.append(member)

@@ -60,7 +60,8 @@ class Figures:
         patterns: failure patterns stored, of all three levels.
         adapter_versions: versions published by the trainer.
         hints: the hints that most sessions read, with the number of sessions.
-        call_model, retrieval: the versions that the agents swapped in; `retrieval` is None without PyTorch.
+        call_model: the version that the agents swapped in.
+        policy: the version that the server of their language model took; None without PyTorch.
         agents_on_latest_adapter: agents that run the version of the call model that the channel points to.
         time_to_advice_seconds: from the first time a failure pattern was met, by whichever agent, until another agent
             that had joined by then could look it up without a network; over all (pattern, other agent) pairs.
@@ -86,7 +87,7 @@ class Figures:
     success_rate: Comparison
     call_model: Version
     hints: tuple[tuple[str, int], ...] = ()
-    retrieval: Version | None = None
+    policy: Version | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -121,13 +122,15 @@ class Figures:
             f"  version {self.call_model.ordinal} of the call model, {self.call_model.version[:12]}, "
             f"on {self.agents_on_latest_adapter} of {self.agents} agents",
         ]
-        if self.retrieval is not None:
-            metrics = self.retrieval.metrics
-            lines.append(
-                f"  version {self.retrieval.ordinal} of the retrieval adapter, {self.retrieval.version[:12]}, trained "
-                f"by contrast: on {metrics['queries']:.0f} later tickets its mean reciprocal rank is "
-                f"{metrics['mrr']:.2f}, by words alone {metrics['mrr_words']:.2f}"
-            )
+        if self.policy is not None:
+            metrics = self.policy.metrics
+            lines += [
+                "What the server of their language model took:",
+                f"  version {self.policy.ordinal} of the policy adapter, {self.policy.version[:12]}, a LoRA trained by "
+                f"contrast: on {metrics['pairs_later']:.0f} later pairs log p(worked) - log p(failed) is "
+                f"{metrics['margin']:.1f}, {metrics['margin_base']:.1f} without it; perplexity elsewhere changes by "
+                f"{100 * metrics['perplexity_change']:+.1f} %",
+            ]
         return lines
 
 

@@ -16,10 +16,12 @@ from rich.progress import Progress
 from benchmarks.demo.arms import FleetArm, Plan, isolated_arm
 from benchmarks.demo.figures import Figures, Percentiles, Version, advice_times, compare_repeats, compare_success
 from benchmarks.replay import Knowledge, read_knowledge
+from benchmarks.tiny_model import save_tiny_model
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.errors import BrokerUnavailable, StackError
-from fleetlore.wire.adapter_manifest import CALLS, RETRIEVAL
+from fleetlore.lora.follow import PolicyFollower
+from fleetlore.wire.adapter_manifest import CALLS, LANGUAGE_MODEL
 from fleetlore.wire.lore import PATTERN_LEVELS
 from sinks.milvus import MilvusStore
 from streams.embedded.stack import Stack
@@ -29,7 +31,7 @@ WORK_SECONDS = 240.0
 DRAIN_SECONDS = 30.0
 ADAPTER_SECONDS = 30.0
 # Importing PyTorch and learning a version with its gate take some 15 s of CPU, which a busy machine gives late.
-CONTRAST_SECONDS = 600.0
+POLICY_SECONDS = 600.0
 POLL_SECONDS = 0.25
 VERSIONS_WANTED = 2
 
@@ -38,17 +40,23 @@ T = TypeVar("T")
 Show = Callable[[Figures, str], Coroutine[Any, Any, None]]
 
 
-def can_contrast() -> bool:
-    """Return whether the trainer can learn the retrieval adapter here."""
-    return all(find_spec(name) is not None for name in ("torch", "peft"))
+def can_train() -> bool:
+    """Return whether the trainer can learn a policy adapter here."""
+    return all(find_spec(name) is not None for name in ("torch", "peft", "transformers"))
 
 
 async def run_demo(
-    plan: Plan, data: Path, progress: Progress, console_port: int | None = None, show: Show | None = None
+    plan: Plan,
+    data: Path,
+    progress: Progress,
+    console_port: int | None = None,
+    show: Show | None = None,
+    policy: str = "",
 ) -> Figures:
     """Run both arms, the second one on an embedded stack in the folder `data`.
 
-    If torch and peft are there, the fleet then handles tickets, from which the trainer learns the retrieval adapter.
+    If torch and peft are there, the fleet then handles tickets, from which the trainer learns a policy adapter: a LoRA
+    of the agents' language model, which is a tiny one with random weights unless `policy` names another.
 
     Args:
         console_port: the port of the console. Without it there is no console.
@@ -62,7 +70,9 @@ async def run_demo(
     isolated = await isolated_arm(plan, lambda: progress.advance(alone))
     starting = progress.add_task("stack", total=1)
     began = time.time()
-    stack = Stack(data, console_port=console_port)
+    if can_train() and not policy:
+        policy = str(await asyncio.to_thread(save_tiny_model, data / "model"))
+    stack = Stack(data, console_port=console_port, policy=policy)
     # A quarter of a core, the default, would keep the reader waiting for the last version.
     stack.settings = stack.settings.with_(trainer_cpu_share=1.0)
     async with stack:
@@ -98,13 +108,13 @@ async def run_demo(
                 repeat_failures=compare_repeats(isolated, runs),
                 success_rate=compare_success(isolated, runs),
             )
-            if can_contrast():
-                contrast = progress.add_task("contrastive training", total=plan.agents)
-                await _while_running(stack, arm.handle_tickets())
-                learned = _contrasted(
-                    stack.settings, arm, plan, lambda agents: progress.update(contrast, completed=agents)
-                )
-                figures = replace(figures, retrieval=await _while_running(stack, learned))
+            if policy:
+                training = progress.add_task("policy training", total=1)
+                async with PolicyFollower(data / "followed", data=data) as follower:
+                    await _while_running(stack, arm.handle_tickets())
+                    trained = await _while_running(stack, _trained(stack.settings, follower))
+                progress.advance(training)
+                figures = replace(figures, policy=trained)
         if show is not None:
             progress.stop()
             await _while_running(stack, show(figures, stack.console))
@@ -141,23 +151,19 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _contrasted(settings: Settings, arm: FleetArm, plan: Plan, settled: Callable[[int], None]) -> Version:
-    """Wait until every agent runs the newest version of the retrieval adapter.
+async def _trained(settings: Settings, follower: PolicyFollower) -> Version:
+    """Wait until the server of the agents' language model has a version of the policy adapter.
 
     Raises:
-        StackError: the time is up, and no version passed the gate, or some agent does not run it.
+        StackError: the time is up, and no version passed the gate or reached the server.
     """
-    deadline = time.monotonic() + CONTRAST_SECONDS
+    deadline = time.monotonic() + POLICY_SECONDS
     while True:
-        version, current = await _running(settings, RETRIEVAL, [each.fleet.adapter_version for each in arm.members])
-        settled(current)
-        if version is not None and current == plan.agents:
+        version, current = await _running(settings, LANGUAGE_MODEL, [follower.version])
+        if version is not None and current:
             return version
         if time.monotonic() > deadline:
-            raise StackError(
-                f"after {CONTRAST_SECONDS:.0f} s {current} of {plan.agents} agents run a version of the retrieval "
-                "adapter"
-            )
+            raise StackError(f"after {POLICY_SECONDS:.0f} s the policy adapter has no version that is followed")
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,8 +15,6 @@ from fleetlore.calls.places import PlaceNames
 from fleetlore.calls.worlds import is_closed
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.fingerprint.names import FailureKind
-from fleetlore.retrieval.adapter import Ranking, RetrievalSlot, query_text
-from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import WORD
 
 __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
@@ -85,14 +83,12 @@ class Known:
         now: wall time in seconds since the Unix epoch, by which transient errors expire.
         model: the call model, or None before the first version.
         place: where the session acts, or None if unknown.
-        retrieval: ranks ways out, or None if the agent does not follow that adapter.
         quorum, closed_tools: settings of the same names.
     """
 
     now: float
     model: CallModel | None = None
     place: str | None = None
-    retrieval: RetrievalSlot | None = None
     quorum: int = 2
     closed_tools: tuple[str, ...] = ()
 
@@ -115,17 +111,6 @@ class Situation:
         """The call by which other sessions found what a call lacked that failed so."""
         calls, model = self._calls, self.known.model
         return model.look_ups.get((calls[0].tool, kind)) if model is not None and calls else None
-
-    def ranked(self, items: Sequence[MemoryItem]) -> list[MemoryItem]:
-        """Rank ways out of the failed call, the likeliest first. Without a version of the retrieval adapter, keep the
-        order.
-        """
-        slot, failed = self.known.retrieval, self.met.failed
-        if slot is None or slot.value is None or failed is None or len(items) < 2:
-            return list(items)
-        ranking = Ranking([item.text for item in items], slot.encoder)
-        scores = ranking.scores(query_text(failed.error, failed.call.text, self.met.goal), slot.value)
-        return [items[place] for place in (-scores).argsort(kind="stable").tolist()]
 
     @property
     def _calls(self) -> list[MadeCall]:

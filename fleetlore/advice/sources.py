@@ -159,7 +159,7 @@ def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Changes that got other agents past this failure, ranked by the retrieval adapter if the agent follows it."""
+    """Changes that got other agents past this failure, best supported first."""
     failed = moment.met.failed
     if failed is None:
         return
@@ -170,7 +170,7 @@ def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     ]
     if is_free_text(failed.failure.shape):
         others = [item for item in others if is_of_tool(item) and is_of_place(item, moment.known_place)]
-    for item in moment.ranked(others):
+    for item in others:
         yield change_tip(item, "got past")
 
 

@@ -22,6 +22,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from warnings import warn
 from weakref import WeakSet
 
 import numpy as np
@@ -47,7 +48,7 @@ from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 
 if TYPE_CHECKING:
-    from fleetlore.retrieval.adapter import RetrievalSlot
+    from fleetlore.lora.follow import PolicyFollower
 
 __all__ = ["Action", "Fleet", "Session", "metrics"]
 
@@ -74,8 +75,9 @@ class Fleet:
             extra `[relay]`. Default: `FLEETLORE_RELAY`, where neither `broker` nor `data` is given.
         relay_token: of this agent there; default: `FLEETLORE_RELAY_TOKEN`.
         tenant: whose fleet it is.
-        adapters: beside the call model, which every agent follows that has `FLEETLORE_PUBLIC_KEY`, also follow the
-            retrieval adapter, by which ways out of a failure are ranked; needs the extra `[adapters]`.
+        policy: follower of the LoRA of this agent's language model, opened and closed by its owner. Each outcome then
+            states the version that the model ran, by which a canary is compared.
+        adapters: deprecated, changes nothing.
         max_buffered_events: how many events wait for the broker at the most.
         fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower
             is sooner and costs more requests.
@@ -88,7 +90,7 @@ class Fleet:
 
     Raises:
         ConfigError: a name or setting is malformed, there is no folder `data`, or `broker` is given as well.
-        ModelUnavailable: an extra is missing; with `adapters=True`, on entering.
+        ModelUnavailable: an extra is missing.
     """
 
     def __init__(
@@ -100,7 +102,8 @@ class Fleet:
         relay: str | None = None,
         relay_token: str | None = None,
         tenant: str = DEFAULT_TENANT,
-        adapters: bool = False,
+        policy: PolicyFollower | None = None,
+        adapters: bool | None = None,
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
         holdout_share: float | None = None,
@@ -153,9 +156,10 @@ class Fleet:
         self.new_nonce = new_nonce
         # Each is called with a session's id and what it was told, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
-        self.adapters = AgentAdapters(
-            self.bootstrap, self.settings, self.tenant, self.agent, self.clock, self.lock, retrieval=adapters
-        )
+        if adapters is not None:
+            warn("Fleet(adapters=…) does nothing: the retrieval adapter was removed", DeprecationWarning, stacklevel=2)
+        self._policy = policy
+        self.adapters = AgentAdapters(self.bootstrap, self.settings, self.tenant, self.agent, self.clock, self.lock)
         self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
@@ -219,8 +223,8 @@ class Fleet:
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Wait until the lore and the adapters that exist now are here; False if time is up."""
-        adapters = (each.caught_up(timeout_seconds) for each in self.adapters.subscribers)
-        return all(await asyncio.gather(self.replica.caught_up(timeout_seconds), *adapters))
+        waits = self.replica.caught_up(timeout_seconds), self.adapters.caught_up(timeout_seconds)
+        return all(await asyncio.gather(*waits))
 
     def check_lore(self) -> None:
         """Warn, once, where what the fleet knows is not here yet: advice is empty for want of it."""
@@ -311,14 +315,9 @@ class Fleet:
         return self.adapters.calls.version if self.adapters.calls is not None else None
 
     @property
-    def retrieval(self) -> RetrievalSlot | None:
-        """What ranks ways out; None without `adapters=True`."""
-        return self.adapters.retrieval.holder if self.adapters.retrieval is not None else None
-
-    @property
     def adapter_version(self) -> str | None:
-        """Version of the retrieval adapter in use; None without one."""
-        return self.adapters.version
+        """Version of the LoRA that the agent's language model runs; None without a `policy` or a version."""
+        return self._policy.version if self._policy is not None else None
 
     @property
     def adapters_refused(self) -> dict[str, int]:

@@ -200,7 +200,8 @@ class Session:
         """Note a call and claim the advice that it follows. `Action` does this when it begins."""
         with self._locked():
             self.fleet.replica.uses(action.tool)
-            return self._events.begin_call(action, self.fleet.adapters.action_opens())
+            self.fleet.adapters.action_opens()
+            return self._events.begin_call(action)
 
     def end_call(
         self, action: Action, call: BegunCall, *, cancelled: bool = False, duration_seconds: float | None = None

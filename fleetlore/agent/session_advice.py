@@ -132,7 +132,6 @@ class SessionAdvice:
             fleet.clock.now(),
             fleet.call_model,
             self._place(),
-            fleet.retrieval,
             settings.quorum,
             settings.closed_tools,
         )

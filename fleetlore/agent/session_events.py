@@ -106,12 +106,12 @@ class SessionEvents:
     def message(self, role: str, text: str) -> None:
         self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
 
-    def begin_call(self, action: Action, adapter: str | None) -> BegunCall:
-        """Claim the advice that a call follows. `adapter`: version in use."""
+    def begin_call(self, action: Action) -> BegunCall:
+        """Claim the advice that a call follows."""
         made = MadeCall(action.tool, action.arguments)
         advice, withheld = self._ledger.take(made.key(action.call_id))
         recorded = self._ledger.redact_shown(action.arguments)
-        followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: adapter}
+        followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: self._fleet.adapter_version}
         call = BegunCall(made, recorded, _known(followed), self._fleet.clock.monotonic())
         self._watchdog.saw_event(call.started)
         return call

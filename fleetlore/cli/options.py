@@ -21,7 +21,7 @@ from fleetlore.cluster import check_address
 from fleetlore.config import Settings, check_tenant
 from fleetlore.errors import ConfigError, ModelUnavailable
 
-AdapterName = Literal["calls", "retrieval", "llm"]
+AdapterName = Literal["calls", "llm"]
 
 
 def checked(check: Callable[[str], object]) -> Callable[[str | None], str | None]:

@@ -1,9 +1,12 @@
-"""Follow the adapter of the agents' own language model: `LoraFollower` keeps the published version in a folder."""
+"""Follow the policy adapter, a LoRA of the agents' own language model: keep the version in a folder, and serve it."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple, Self
@@ -14,11 +17,15 @@ from fleetlore.adapters.slot import AdapterSlot, Prepared
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.errors import AdapterRefused, ModelUnavailable
+from fleetlore.kafka.client import backoff
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, check_lora, config_of
+from fleetlore.lora.llama import GGUF, LlamaServer, as_gguf
 from fleetlore.stack_folder import StackFolder
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
-__all__ = ["LoraFollower"]
+__all__ = ["LoraFollower", "PolicyFollower"]
+
+log = logging.getLogger(__name__)
 
 
 class KeptLora(NamedTuple):
@@ -33,16 +40,22 @@ class LoraSlot(AdapterSlot[Path]):
 
     kind = LanguageModelManifest
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, llama: LlamaServer | None = None) -> None:
         super().__init__()
         self._folder = folder
+        self._llama = llama
+        self._wanted: asyncio.Queue[Path | None] = asyncio.Queue()
+        self._serving: asyncio.Task[None] | None = None
 
     def load(self, weights: bytes, manifest: LanguageModelManifest) -> Path:
         check_lora(weights, manifest)
         path = self._folder / manifest.version
+        files = {WEIGHTS: weights, CONFIG: config_of(manifest)}
+        if self._llama is not None:
+            files[GGUF] = as_gguf(weights, manifest)
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _put(path, {WEIGHTS: weights, CONFIG: config_of(manifest)})
+            _put(path, files)
         except OSError as error:
             raise AdapterRefused("unwritable", f"{self._folder}: {error}") from None
         return path
@@ -51,14 +64,51 @@ class LoraSlot(AdapterSlot[Path]):
         if self.version != loaded.manifest.version:
             self._drop()
         super().apply(loaded)
+        self._serve(loaded.value / GGUF)
 
     def reset(self) -> None:
         self._drop()
         super().reset()
+        self._serve(None)
 
     def _drop(self) -> None:
         if self.value is not None:
             shutil.rmtree(self.value, ignore_errors=True)
+
+    def _serve(self, file: Path | None) -> None:
+        """Switch llama.cpp's server in the background: a rollback must not wait for a server that hangs."""
+        if self._llama is None:
+            return
+        self._wanted.put_nowait(file)
+        if self._serving is None:
+            self._serving = asyncio.create_task(self._switch(self._llama), name="fleetlore-llama")
+
+    async def _switch(self, llama: LlamaServer) -> None:
+        """Switch to what is wanted last, one switch at a time, until it is done."""
+        while True:
+            file = await self._wanted.get()
+            for delay in backoff():
+                while not self._wanted.empty():
+                    file = self._wanted.get_nowait()
+                if await self._is_switched(llama, file):
+                    break
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        file = await self._wanted.get()
+
+    async def _is_switched(self, llama: LlamaServer, file: Path | None) -> bool:
+        try:
+            if await asyncio.to_thread(llama.run, file):
+                return True
+            log.warning("llama.cpp has not loaded %s: start it again with --lora %s", file, file)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            log.warning("llama.cpp could not be switched to %s, trying again: %r", file, error)
+        return False
+
+    def stop_serving(self) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            self._serving = None
 
 
 def _put(path: Path, files: dict[str, bytes]) -> None:
@@ -88,18 +138,20 @@ def _holds(path: Path, files: dict[str, bytes]) -> bool:
         return False
 
 
-class LoraFollower:
-    """Keeps its channel's verified version in a folder that `peft` and vLLM load.
+class PolicyFollower:
+    """Keeps its channel's verified version in a folder that `peft` and vLLM load, and switches llama.cpp to it.
 
-        async with LoraFollower("adapters") as lora:
-            await lora.ready(10)
-            model.load_adapter(str(lora.current.path), lora.current.manifest.version)
+        async with PolicyFollower("adapters") as policy, Fleet("support:1", policy=policy) as fleet:
+            await policy.ready(10)
+            model.load_adapter(str(policy.current.path), policy.version)
 
     Broker, keys and blob store come from the settings (`FLEETLORE_*`) or from a stack's folder.
 
     Args:
         folder: private folder of the version, `folder/SHA256/`. It is empty at first.
-        server: name of the follower. It draws the share of a canary and signs the acks.
+        server: name of the follower, by which it is drawn for a canary's share: that of the agent if it has a server of
+            its own. It also signs the acks.
+        llama: llama.cpp's server, which then runs the version and no other one. Needs the extra `[llama]`.
         data: folder of a running `fleetlore up --data DIR`.
 
     Raises:
@@ -115,6 +167,7 @@ class LoraFollower:
         server: str = "language-model",
         broker: str | None = None,
         data: str | Path | None = None,
+        llama: LlamaServer | None = None,
     ) -> None:
         self.tenant = check_tenant(tenant)
         try:
@@ -126,7 +179,7 @@ class LoraFollower:
             if data is None
             else Settings.from_data_dir(data, unknown_refused=False)
         )
-        self._slot = LoraSlot(Path(folder))
+        self._slot = LoraSlot(Path(folder).absolute(), llama)
         self._subscriber = AdapterSubscriber(
             settings.cluster if data is None else StackFolder(Path(data)),
             self.tenant,
@@ -143,6 +196,7 @@ class LoraFollower:
         await self._subscriber.start()
 
     async def close(self) -> None:
+        self._slot.stop_serving()
         await self._subscriber.close()
 
     async def __aenter__(self) -> Self:
@@ -161,5 +215,14 @@ class LoraFollower:
         return KeptLora(*self._slot.current) if self._slot.current is not None else None
 
     @property
+    def version(self) -> str | None:
+        """sha256 of the version to run, or None."""
+        return self._slot.version
+
+    @property
     def refused(self) -> dict[str, int]:
         return dict(self._subscriber.refused)
+
+
+# The name before there was a policy adapter. Deprecated.
+LoraFollower = PolicyFollower

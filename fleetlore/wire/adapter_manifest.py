@@ -1,8 +1,7 @@
 """Describe adapters on the log: a version's manifest, the pointer that puts it into service, and its revocation.
 
-There are three adapters: `calls`, the call model that every agent runs; `retrieval`, a LoRA over the static encoder, by
-which ways out of a failure are ranked; and `llm`, a LoRA over the agents' own language model, which somebody trained
-elsewhere. All that is said here is said of one of them, by its name.
+There are two adapters: `calls`, the call model that every agent runs, and `llm`, a LoRA over the agents' own language
+model, which the trainer or somebody else has trained. Every record names its adapter.
 
 Each is canonical JSON (sorted keys) under one Ed25519 signature (`fleetlore.adapters.signatures`).
 """
@@ -19,7 +18,6 @@ from fleetlore.wire.principals import principal_of
 
 SCHEMA = 1
 CALLS = "calls"
-RETRIEVAL = "retrieval"
 LANGUAGE_MODEL = "llm"
 CHANNEL = "stable"
 CANARY = "canary"
@@ -38,16 +36,8 @@ class DataRange:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Fixed inputs, drawn from `seed`, and what the merged network must answer to them."""
-
-    seed: int
-    expected: tuple[float, ...]
-
-
 class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name"):
-    """One immutable adapter version: what is said of a version of either adapter.
+    """One immutable version of an adapter.
 
     Attributes:
         name: of the adapter.
@@ -88,42 +78,12 @@ class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
     calls: int
 
 
-class RetrievalManifest(AdapterManifest, frozen=True, kw_only=True, tag=RETRIEVAL):
-    """A LoRA over the static encoder, learned anew from the whole of `data`: trained from it again, it is the same.
-
-    Attributes:
-        tools: whose ways out it learned from.
-        pairs: how many it learned from: failed calls with calls of other sessions that got past the like.
-        until: event time of the newest session among them, in seconds since the Unix epoch.
-        encoder, encoder_sha256: whose vectors it turns.
-        rank, alpha: of the LoRA; the scale is alpha / rank.
-        tensors: shape of each tensor by its name.
-        probe: what it answers to fixed inputs.
-        torch: the release that learned it.
-    """
-
-    name: ClassVar[str] = RETRIEVAL
-    most_bytes: ClassVar[int] = 2 * 1024 * 1024
-    pairs: int
-    until: float
-    encoder: str
-    encoder_sha256: str
-    rank: int
-    alpha: int
-    tensors: dict[str, tuple[int, ...]]
-    probe: Probe
-    torch: str
-
-    @property
-    def scale(self) -> float:
-        return self.alpha / self.rank
-
-
 class LanguageModelManifest(AdapterManifest, frozen=True, kw_only=True, tag=LANGUAGE_MODEL):
-    """A LoRA over a language model, as `fleetlore adapters publish-llm` checked it; `metrics` are its owner's own.
+    """A LoRA over a language model: the trainer's policy adapter, or one that `fleetlore adapters publish-llm` checked.
 
     Attributes:
         base: name of the language model, as it is served.
+        architecture: of that model, as transformers and llama.cpp name it (`qwen2`); empty if unknown.
         base_sha256: hash of the model's weights (`fleetlore.lora.adapter.base_of`).
         rank, alpha, rank_stabilized: of the LoRA; the scale is alpha / rank, or alpha / sqrt(rank).
         targets: names of the modules that it changes, sorted.
@@ -144,9 +104,10 @@ class LanguageModelManifest(AdapterManifest, frozen=True, kw_only=True, tag=LANG
     tensors: dict[str, tuple[int, ...]]
     gate_sha256: str
     learned_from: str = ""
+    architecture: str = ""
 
 
-ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, RetrievalManifest, LanguageModelManifest)
+ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, LanguageModelManifest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(
         "adapters.pointers", "adapter/channel", True, None, "which version this channel runs, epoch", partitions=1
     ),
-    TopicSpec("adapters.acks", "adapter/agent", False, 7, "version, probe result, load time"),
+    TopicSpec("adapters.acks", "adapter/agent", False, 7, "version, result, load time"),
     TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why", keyed=False),
 )
 NAMES = frozenset(spec.name for spec in TOPICS)

@@ -22,7 +22,7 @@ from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Trajectory
 from models.cases import said_by
 
-_Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published"]
+_Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published", "forgets"]
 
 # P(the call fails) from which a call is warned of, for all tools: of held-out calls above it .78 to .99 failed.
 _LEVEL = 0.7

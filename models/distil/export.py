@@ -24,7 +24,7 @@ from models.distil.call_diff import distance
 from models.distil.recovery import LESS
 from models.memory.identities import identities, replacing, texts_of
 
-__all__ = ["pairs_of", "session_row", "usable"]
+__all__ = ["calling", "chat", "is_usable", "pairs_of", "session_row", "usable"]
 
 _ASSISTANT = frozenset({"assistant", "model", "agent", "ai"})
 _Row = dict[str, Any]
@@ -41,7 +41,7 @@ def usable(judgment: Judgment) -> bool:
 
 def session_row(judgment: Judgment) -> _Row:
     session = judgment.trajectory
-    return _row(session, {"messages": _chat(session, len(session.calls)), "label": judgment.verdict.label == "success"})
+    return _row(session, {"messages": chat(session, len(session.calls)), "label": judgment.verdict.label == "success"})
 
 
 def pairs_of(judgments: Sequence[Judgment]) -> list[_Row]:
@@ -50,7 +50,7 @@ def pairs_of(judgments: Sequence[Judgment]) -> list[_Row]:
     rows: dict[tuple[str, ...], _Row] = {}
     for session, number, chosen, rejected in (*_recoveries(kept), *_contrasts(kept)):
         key = (session.goal, chosen.tool, chosen.arguments, rejected.tool, rejected.arguments)
-        pair = {"prompt": _chat(session, number), "chosen": [_calling(chosen)], "rejected": [_calling(rejected)]}
+        pair = {"prompt": chat(session, number), "chosen": [calling(chosen)], "rejected": [calling(rejected)]}
         rows.setdefault(key, _row(session, pair))
     return list(rows.values())
 
@@ -71,7 +71,7 @@ def _recoveries(judgments: Iterable[Judgment]) -> Iterator[_Pair]:
             leaves_out = LESS.search(repair.arguments) and not LESS.search(failed.arguments)
             if repair.tool != failed.tool or leaves_out or not distance(failed.arguments, repair.arguments):
                 continue
-            if tells(failed) and _is_usable(failed) and _is_usable(repair) and is_shown_to_work(judgment, repair):
+            if tells(failed) and is_usable(failed) and is_usable(repair) and is_shown_to_work(judgment, repair):
                 yield judgment.trajectory, number, repair, failed
 
 
@@ -81,9 +81,9 @@ def _contrasts(judgments: Iterable[Judgment]) -> Iterator[_Pair]:
     for judgment in judgments:
         session, succeeded = judgment.trajectory, judgment.verdict.label == "success"
         for number, (state, call) in enumerate(_states(session) if session.task and session.goal else ()):
-            if succeeded and _is_usable(call) and is_shown_to_work(judgment, call):
+            if succeeded and is_usable(call) and is_shown_to_work(judgment, call):
                 better.setdefault(state, (session, number, call))
-            elif not succeeded and tells(call) and _is_usable(call):
+            elif not succeeded and tells(call) and is_usable(call):
                 worse[state].append(call)
     for state, chosen in better.items():
         yield from ((*chosen, rejected) for rejected in worse.get(state, ()))
@@ -99,12 +99,14 @@ def _states(session: Trajectory) -> Iterator[tuple[bytes, Step]]:
             seen.update(f"\x1e{step.tool}\x1f{step.arguments}\x1f{_result(step)}".encode())
 
 
-def _is_usable(call: Step) -> bool:
+def is_usable(call: Step) -> bool:
+    """Return whether a model may learn a call: it is whole, holds no masked secret, and followed no advice."""
     # The prompt does not hold the advice that a call followed.
     return not (call.is_cut or call.transient or call.advice or REDACTED in call.arguments)
 
 
-def _chat(session: Trajectory, calls: int) -> list[_Row]:
+def chat(session: Trajectory, calls: int) -> list[_Row]:
+    """Return the chat up to the first `calls` calls, without the model's words before the next call."""
     messages: list[_Row] = []
     if session.goal and not any(step.role == "user" for step in session.steps[:2]):
         messages.append({"role": "user", "content": session.goal})
@@ -119,7 +121,7 @@ def _chat(session: Trajectory, calls: int) -> list[_Row]:
         if not calls:
             break
         calls -= 1
-        messages += [_calling(step, words), {"role": "tool", "content": _result(step), "name": step.tool}]
+        messages += [calling(step, words), {"role": "tool", "content": _result(step), "name": step.tool}]
     return messages
 
 
@@ -127,7 +129,8 @@ def _result(step: Step) -> str:
     return (step.error_message or step.error_type or "") if step.failed else step.result
 
 
-def _calling(step: Step, words: str = "") -> _Row:
+def calling(step: Step, words: str = "") -> _Row:
+    """Return the message in which a model makes a call."""
     value = parsed(step.arguments)
     arguments: _Row = {"input": step.arguments} if step.arguments else {}
     if isinstance(value, dict):

@@ -40,6 +40,15 @@ _MetricsPort = Annotated[
     int | None, typer.Option(min=0, max=65_535, help="Port of the metrics endpoint; 0 picks a free one.")
 ]
 
+_Policy = Annotated[
+    str,
+    typer.Option(
+        metavar="MODEL",
+        help="Also train a LoRA of this language model of the agents: a folder, or a name on the hub. Needs the extra "
+        "`policy` and FLEETLORE_WEIGHTS_STORAGE.",
+    ),
+]
+
 
 def _settings(broker: str | None, milvus: str | None, tenants: list[str] | None, metrics_port: int | None) -> Settings:
     return Settings.from_env(
@@ -83,7 +92,9 @@ def worker(
 
 
 @command
-def trainer(broker: Broker = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None) -> None:
+def trainer(
+    broker: Broker = None, tenant: _Tenants = None, metrics_port: _MetricsPort = None, policy: _Policy = ""
+) -> None:
     """Train adapters from judged sessions and publish versions.
 
     Versions are signed. It runs until SIGTERM.
@@ -94,7 +105,7 @@ def trainer(broker: Broker = None, tenant: _Tenants = None, metrics_port: _Metri
     from streams.training.trainer import run_trainer
 
     async def train() -> None:
-        await run_trainer(settings)
+        await run_trainer(settings, policy=policy)
         leave(0)  # exit here, because closing the loop would wait for an abandoned update
 
     asyncio.run(train())
@@ -129,6 +140,7 @@ def up(
     trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,
     console: Annotated[bool, typer.Option(help="Also serve the page of `fleetlore console`.")] = True,
     http: Annotated[str, typer.Option(metavar="HOST:PORT", help="Also run a relay there, for agents over HTTP.")] = "",
+    policy: _Policy = "",
 ) -> None:
     """Run broker, Milvus, workers, trainer and page on one folder.
 
@@ -136,7 +148,7 @@ def up(
     """
     if http:
         address(http)
-    asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console, http))
+    asyncio.run(_up(data, workers, tuple(tenant or (DEFAULT_TENANT,)), trainer, console, http, policy))
 
 
 def _adding(function: Callable[..., None]) -> Callable[[typer.Typer], None]:
@@ -150,7 +162,9 @@ register_worker, register_trainer, register_up = _adding(worker), _adding(traine
 register_doctor = _adding(doctor)
 
 
-async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool, page: bool, http: str) -> None:
+async def _up(
+    data: Path, workers: int, tenants: tuple[str, ...], trainer: bool, page: bool, http: str, policy: str
+) -> None:
     from rich.console import Console
 
     from streams.commands.console import DEFAULT_PORT as CONSOLE_PORT
@@ -175,6 +189,7 @@ async def _up(data: Path, workers: int, tenants: tuple[str, ...], trainer: bool,
         tenants=tenants,
         console_port=CONSOLE_PORT if page else None,
         http=http,
+        policy=policy,
         broker_port=DEFAULT_PORT,
         progress=show,
     )

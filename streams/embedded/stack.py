@@ -76,6 +76,7 @@ class Stack:
             broker scans a partition's batches at each fetch.
         console_port: preferred port of the console, or None for no console.
         http: `HOST:PORT` of a relay, or "". Remote agents need the token in `DIR/tokens`.
+        policy: language model for which the trainer learns a LoRA (`fleetlore trainer --policy`), or "".
         broker_port: preferred port of the broker, so that agents find it after a restart.
         progress: called while Kafka is fetched, see `streams.embedded.broker.java_command`.
 
@@ -97,17 +98,18 @@ class Stack:
         partitions: int | None = None,
         console_port: int | None = None,
         http: str = "",
+        policy: str = "",
         broker_port: int = 0,
         progress: Progress = lambda line, whole: None,
     ) -> None:
         self.data, self.metrics = Path(data), dict[str, str]()
         self._held: list[socket.socket] = []
         self.console = "" if console_port is None else f"http://127.0.0.1:{held_port(console_port, self._held)}/"
-        self._http, self._workers, self._trainer = http, workers, trainer
+        self._http, self._workers, self._trainer, self._policy = http, workers, trainer, policy
         self._keep_log, self._progress = keep_log, progress
         self._ports = {"broker": held_port(broker_port, self._held), "milvus": free_port()}
         self.settings = Settings.from_env(
-            embedded_environ(),
+            embedded_environ(self.data),
             broker=f"127.0.0.1:{self._ports['broker']}",
             milvus=f"http://127.0.0.1:{self._ports['milvus']}",
             tenants=tenants,
@@ -194,12 +196,11 @@ class Stack:
         await asyncio.gather(*(self.ready(name) for name in workers))
         write_whole(seen, _collections_digest(self.data).encode())
         if self._trainer:
-            await self._launch_measured("trainer", logs)
+            await self._launch_measured("trainer", logs, *(("--policy", self._policy) if self._policy else ()))
         self._write_stack_file()
         if self.console:
-            port = self.console.rstrip("/").rpartition(":")[2]
-            of_stack = ("--data", str(self.data), "--tenant", self.settings.tenants[0])
-            await self._launch_role("console", logs, *of_stack, "--port", port)
+            port, tenant = self.console.rstrip("/").rpartition(":")[2], self.settings.tenants[0]
+            await self._launch_role("console", logs, "--data", str(self.data), "--tenant", tenant, "--port", port)
         if self._http:
             await self._launch_relay(logs)
 
@@ -261,15 +262,14 @@ class Stack:
         command = [sys.executable, "-m", "fleetlore.cli.main", name.partition("-")[0], *options]
         await self._launch(Child(name, command, logs, self._environ()), restarts=_RESTARTS)
 
-    async def _launch_measured(self, name: str, logs: Path) -> None:
+    async def _launch_measured(self, name: str, logs: Path, *options: str) -> None:
         port = free_port()
         self.metrics[name] = f"http://127.0.0.1:{port}"
-        await self._launch_role(name, logs, "--metrics-port", str(port))
+        await self._launch_role(name, logs, "--metrics-port", str(port), *options)
 
     async def _launch_relay(self, logs: Path) -> None:
-        options = ["--http", self._http, "--data", str(self.data)]
-        for tenant in self.settings.tenants:
-            options += ["--tenant", tenant]
+        tenants = [f"--tenant={tenant}" for tenant in self.settings.tenants]
+        options = ["--http", self._http, "--data", str(self.data), *tenants]
         if not is_loopback(self._http.rpartition(":")[0].strip("[]")):
             tokens = self.data / "tokens"
             if not tokens.exists():

@@ -247,8 +247,8 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
 def has_learned(version: AdapterManifest, found: Found) -> bool:
     """Return whether a version has learned from an erased session, as far as is known.
 
-    A version of the call model or of the retrieval adapter states the records that it learned from. A LoRA of a
-    language model states its sessions. If the records of a session have left the log, every version that is newer than
+    A version of the call model states the records that it learned from. A LoRA of a language model states its
+    sessions. If the records of a session have left the log, every version that is newer than
     the session counts as one that learned from it.
     """
     placed: set[int] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
 from msgspec.structs import replace
 
@@ -14,11 +14,9 @@ from fleetlore.clock import Clock
 from fleetlore.errors import ChannelMoved
 from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment
+from models.policy.trial import CanaryTrial
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
-
-if TYPE_CHECKING:
-    from models.adapter.gate import CanaryTrial
 
 log = logging.getLogger(__name__)
 
@@ -112,8 +110,6 @@ class Publication(Generic[Manifest]):
             await self.resume()
             return
         if share and self.running is not None:
-            from models.adapter.gate import CanaryTrial
-
             trial = CanaryTrial(version, self.running[1].version, share, self.clock.monotonic())
             self._trial = trial, weights, manifest
             log.info("tenant %s: %s runs on %.0f %% of agents", self.tenant, version[:12], 100 * share)

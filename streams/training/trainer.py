@@ -1,9 +1,9 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out.
 
-Each tenant has two adapters here: the call model, and the retrieval adapter, which takes torch. Both are learned from
-the newest sessions of the log, so there are no offsets to commit, and a killed trainer goes on where the log is. The
-process keeps to a share of a core, whatever it does (`streams.training.budget`); the retrieval adapter gets what the
-call model leaves of it.
+Each tenant has a call model, and with `--policy` a policy adapter, which takes torch (`streams.training.policy`). Both
+are learned from the newest sessions of the log, so there are no offsets to commit, and a killed trainer goes on where
+the log is. The process keeps to a share of a core, whatever it does (`streams.training.budget`); the policy adapter
+gets what the call model leaves of it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
+from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.retrieval.adapter import RetrievalAdapter, probe_answers, tensor_shapes
-from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.wire.adapter_manifest import CallsManifest, Probe, RetrievalManifest
+from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
-from models.adapter.pairs import Case, cases_of
 from models.calls.gate import GateReport, judge_candidate
 from models.calls.passes import Passes
 from models.calls.training import CallTraining, TrainedCalls
@@ -40,11 +38,9 @@ from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
 from streams.stage.operators import Erased
 from streams.training.budget import CpuBudget
+from streams.training.policy import PolicyTrainer
 from streams.training.publication import Publication
 from streams.training.window import Decided, WindowTrainer, horizon_of, train
-
-if TYPE_CHECKING:
-    from models.adapter.contrastive import TrainedRetrieval
 
 __all__ = ["run_trainer"]
 
@@ -54,8 +50,8 @@ _AUTOGROUP = Path("/proc/self/autogroup")
 # The workers on the same cores go first. How much it takes is bounded by `trainer_cpu_share`: a process of niceness 19
 # would get next to nothing where they are busy.
 _NICENESS = 5
-# Packages that the retrieval adapter is learned with.
-_LEARNING = ("torch", "peft", "fleetlore_encoder")
+# Packages that the policy adapter is learned with.
+_LEARNING = ("torch", "peft", "transformers")
 
 # Refusals are not urgent, and each waiting fetch costs the broker some work.
 _FETCH_WAIT_MS = 2_000
@@ -69,7 +65,6 @@ REASONS = frozenset(
         "not_finite",
         "outranked",
         "oversized",
-        "probe",
         "schema",
         "stale",
         "structure",
@@ -81,99 +76,11 @@ REASONS = frozenset(
     ]
 )
 _ACCEPTED = frozenset({"applied", "revoked"})
-_PROBE_SEED = 1
-# Learning takes seconds for each thousand cases; the newest say most.
-_MOST_CASES = 1_000
 # The call model learns about so long before it makes a version, and at most so long where it is slower than it was. A
 # newest session ages by two slices and versions, and the stages before take some seconds, so that it is 20 s old.
 _SLICE_SECONDS, _LONGEST_SLICE_SECONDS = 2.0, 3.0
 # CPU of a session until a slice has measured it: a session of ten calls costs 0.003, and busy machines are slower.
 _SESSION_CPU_SECONDS = 0.01
-
-
-class RetrievalTrainer(WindowTrainer[RetrievalManifest]):
-    """Learns of the sessions in which a call failed and the next one of its tool that worked held something new."""
-
-    # Cases are rarer than sessions, and learning them costs more.
-    new_sessions = 50
-    patience_seconds = 60.0
-    _candidate: TrainedRetrieval
-    # Newest cases, and when the session of each ended.
-    _cases: tuple[list[Case], list[float]]
-
-    def _teaches(self, session: Trajectory) -> bool:
-        return next(cases_of(session), None) is not None
-
-    def _learned(self, chosen: list[KeptSession]) -> bytes | None:
-        self._cases = self._newest(chosen)
-        candidate = self._trained(self._cases[0])
-        if candidate is None:
-            return None
-        self._candidate = candidate
-        return candidate.weights
-
-    def _newest(self, chosen: Sequence[KeptSession]) -> tuple[list[Case], list[float]]:
-        found: list[tuple[Case, float]] = []
-        for each in reversed(chosen):
-            if len(found) >= _MOST_CASES:
-                break
-            session = each.session()
-            found += reversed([(case, session.ended) for case in cases_of(session)])
-            self._budget.pace_last()
-        newest = found[:_MOST_CASES][::-1]
-        return [case for case, _ in newest], [ended for _, ended in newest]
-
-    def _trained(self, cases: Sequence[Case]) -> TrainedRetrieval | None:
-        # Importing torch takes seconds of CPU: not before there is something to learn.
-        with self._budget.paced_imports():
-            import torch
-
-            from models.adapter.contrastive import train
-
-        # Two threads add up in another order than one, and another last bit is another hash. And they would spin while
-        # other processes need the cores.
-        torch.set_num_threads(1)
-        return train(cases, shared_encoder(), pace=self._budget.pace_last)
-
-    def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[RetrievalManifest]:
-        import torch
-
-        from models.adapter.gate import judge_retrieval
-
-        encoder = shared_encoder()
-        cases, ended = self._cases
-
-        def learn(some: Sequence[Case]) -> RetrievalAdapter | None:
-            trained = self._trained(some)
-            return trained and trained.adapter(encoder.dimensions)
-
-        published, until = None, 0.0
-        if self.publication.running is not None:
-            running, manifest = self.publication.running
-            if manifest.encoder_sha256 == encoder.sha256:
-                published = RetrievalAdapter(running, manifest.rank, manifest.scale, encoder.dimensions)
-                until = manifest.until
-        report = judge_retrieval(cases, learn, encoder, published, until, ended, self._budget.pace_last)
-        if not report.passed:
-            return report, None
-        candidate, config = self._candidate, self._candidate.config
-        probe = probe_answers(candidate.adapter(encoder.dimensions), _PROBE_SEED, encoder.dimensions)
-        manifest = RetrievalManifest(
-            **self._stated(version, weights, report.figures, chosen),
-            sessions=len({case.session for case in cases}),
-            agents=len({case.agent for case in cases}),
-            tools=tuple(sorted({case.tool for case in cases})),
-            pairs=candidate.pairs,
-            until=max(ended),
-            encoder=encoder.name,
-            encoder_sha256=encoder.sha256,
-            rank=config.rank,
-            alpha=config.alpha,
-            tensors=dict(tensor_shapes(config.rank, encoder.dimensions)),
-            probe=Probe(_PROBE_SEED, probe),
-            torch=str(torch.__version__),
-        )
-        return report, manifest
 
 
 class CallsTrainer(WindowTrainer[CallsManifest]):
@@ -277,21 +184,25 @@ async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Me
     await Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=_FETCH_WAIT_MS, newest=0).run()
 
 
-async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
+async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _NICENESS) -> None:
     """Train until SIGTERM or SIGINT, then return; see `streams.runtime.lifecycle`.
 
-    The next trainer learns the unfinished version again. The learning threads go on, so end the process then. Without
-    torch and peft only the call model is trained.
+    The next trainer learns the unfinished version again. The learning threads go on, so end the process then.
 
-    Raises ConfigError without a signing key, BrokerUnavailable if the broker does not answer at the start.
+    Args:
+        policy: folder or hub name of the agents' language model, for which a LoRA is trained; "" for none.
+
+    Raises ConfigError without a signing key or for a model that is not there, ModelUnavailable without the packages
+    that `policy` needs, BrokerUnavailable if the broker does not answer at the start.
     """
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
     metrics, health, clock = Metrics("trainer"), Readiness("broker"), SystemClock()
+    base = _base(policy, settings) if policy else None
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):
         async with (
             AdapterPublisher.from_settings(CallsManifest, settings) as calls,
-            AdapterPublisher.from_settings(RetrievalManifest, settings) as retrieval,
+            AdapterPublisher.from_settings(LanguageModelManifest, settings) as policies,
         ):
             erased = Erased()
             await erased.read(settings.cluster, settings.tenants)
@@ -310,14 +221,11 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
                     for tenant in settings.tenants
                 ]
             ]
-            missing = [name for name in _LEARNING if not _is_installed(name)]
-            if missing:
-                log.warning("only the call model is trained: the retrieval adapter needs %s", ", ".join(missing))
-            else:
+            if base is not None:
                 published = [
-                    Publication(tenant, retrieval, metrics, clock, settings.canary_share) for tenant in settings.tenants
+                    Publication(tenant, policies, metrics, clock, settings.canary_share) for tenant in settings.tenants
                 ]
-                groups.append([RetrievalTrainer(each, **options) for each in published])
+                groups.append([PolicyTrainer(each, base, policy, settings.quorum, **options) for each in published])
             work = [
                 erased.follow(settings.cluster, settings.tenants, clock, settings.fetch_wait_ms),
                 count_refusals(settings, settings.tenants, metrics),
@@ -336,9 +244,13 @@ async def run_trainer(settings: Settings, *, niceness: int = _NICENESS) -> None:
                 ended.cancel()
 
 
-def _is_installed(package: str) -> bool:
-    """Whether it can be imported; torch is not imported for that, which takes seconds of CPU."""
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ImportError:
-        return False
+def _base(policy: str, settings: Settings) -> Path:
+    """Return the folder of the language model, without loading it."""
+    missing = [name for name in _LEARNING if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModelUnavailable(f"--policy needs {', '.join(missing)}: pip install 'fleetlore-server[policy]'")
+    if not settings.weights_storage:
+        raise ConfigError("--policy needs FLEETLORE_WEIGHTS_STORAGE: most LoRAs do not fit in a record of 512 KiB")
+    from models.policy.learn import snapshot
+
+    return snapshot(policy)

@@ -49,7 +49,7 @@ _LOOK_SECONDS = 0.5
 
 class WindowTrainer(ABC, Generic[Manifest]):
     """Learns one tenant's adapter from its newest sessions, and publishes what passes the gate. `name`: topic of its
-    sessions; `verdicts`: of the judgments that vote in a canary trial. `new_sessions`: after so many it learns, or when
+    sessions; `verdicts`: of their judgments. `new_sessions`: after so many it learns, or when
     the first of them has waited for `patience_seconds`."""
 
     new_sessions = 20
@@ -87,9 +87,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
     def _forget(self) -> None:
         """Drop what was learned: a session of it was erased."""
 
-    def _teaches(self, session: Trajectory) -> bool:
-        return True
-
     def _is_behind(self) -> bool:
         """Whether sessions wait that the last version has not learned, however few are new."""
         return False
@@ -97,12 +94,15 @@ class WindowTrainer(ABC, Generic[Manifest]):
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that it reads."""
-        return (self.name, self.verdicts) if self.publication.canary_share > 0 else (self.name,)
+        return (self.name,)
+
+    def judge(self, judgment: Judgment) -> None:
+        """Read a session's verdict, if it reads `verdicts`."""
 
     def add(self, session: Trajectory, partition: int, offset: int) -> None:
         """Keep a session of a record for the next version."""
         self._read_to[partition] = offset + 1
-        if self._is_erased(session) or not self._teaches(session):
+        if self._is_erased(session):
             return
         if self._window.add(session, partition, offset):
             self._metrics.trainer_sessions(self.publication.name).inc()
@@ -199,15 +199,15 @@ def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
 
 
 def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None:
-    """Hand a record's sessions to the trainers of its topic, or its verdicts to their trials. It is decoded once."""
-    learners = [each for each in trainers if each.name == record.topic]
+    """Hand a record's sessions or verdicts to the trainers that read its topic. It is decoded once."""
+    readers = [each for each in trainers if record.topic in each.topics]
+    learners = [each for each in readers if each.name == record.topic]
     for session in [each for each in values_of(record, Trajectory) if not each.is_open] if learners else ():
         for trainer in learners:
             trainer.add(session, record.partition, record.offset)
-    trials = [each.publication for each in trainers if each.verdicts == record.topic and each.publication.on_trial]
-    for judgment in values_of(record, Judgment) if trials else ():
-        for trial in trials:
-            trial.vote(judgment)
+    for judgment in values_of(record, Judgment) if readers and not learners else ():
+        for trainer in readers:
+            trainer.judge(judgment)
 
 
 async def train(

@@ -17,16 +17,16 @@ from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.kafka.read import read_to_end
-from fleetlore.retrieval.adapter import RetrievalSlot
-from fleetlore.wire.adapter_manifest import CHANNEL, RetrievalManifest
+from fleetlore.wire.adapter_manifest import CHANNEL, LanguageModelManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.topics import ensure_topics
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.test_compaction import COMPACTED_SECONDS, SOON
+from tests.doubles.weights_slot import WeightsSlot
 from tests.streams.conftest import end, guarded, worker_environ
 
-CHANNEL_KEY = f"{RetrievalManifest.name}/{CHANNEL}".encode()
+CHANNEL_KEY = f"{LanguageModelManifest.name}/{CHANNEL}".encode()
 SECONDS = 120.0
 TRAINER = """
 import asyncio
@@ -40,7 +40,7 @@ KILLED = """
 import asyncio, sys
 from benchmarks.random_adapters import version_of
 from fleetlore.config import Settings
-from fleetlore.wire.adapter_manifest import RetrievalManifest
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import AdapterPublisher
 
 class Killed(AdapterPublisher):
@@ -53,11 +53,11 @@ class Killed(AdapterPublisher):
 async def main():
     settings = Settings.from_env()
     [tenant] = settings.tenants
-    async with Killed.from_settings(RetrievalManifest, settings) as publisher:
+    async with Killed.from_settings(LanguageModelManifest, settings) as publisher:
         known = await publisher.published(tenant)
         print("decided", flush=True)
         sys.stdin.readline()
-        made = version_of(RetrievalManifest, 3, tenant, ordinal=3, created=3.0)
+        made = version_of(LanguageModelManifest, 3, tenant, ordinal=3, created=3.0)
         await publisher.publish(*made, known=known)
 
 asyncio.run(main())
@@ -80,15 +80,15 @@ async def test_agents_old_and_new_run_one_version_though_the_losing_pointer_is_c
     )
     await ensure_topics(settings)
     pointers = topic(tenant, "adapters.pointers")
-    first, second = (version_of(RetrievalManifest, n, tenant, ordinal=n, created=float(n)) for n in (1, 2))
+    first, second = (version_of(LanguageModelManifest, n, tenant, ordinal=n, created=float(n)) for n in (1, 2))
 
     async def said() -> list[ConsumerRecord]:
         records = await read_to_end(three.address, [pointers], SECONDS)
         return [each for each in records if each.key == CHANNEL_KEY]
 
     @asynccontextmanager
-    async def agent(name: str) -> AsyncIterator[AdapterSubscriber[RetrievalManifest]]:
-        subscriber = AdapterSubscriber(three.address, tenant, name, public_keys(key.public_base64), RetrievalSlot())
+    async def agent(name: str) -> AsyncIterator[AdapterSubscriber[LanguageModelManifest]]:
+        subscriber = AdapterSubscriber(three.address, tenant, name, public_keys(key.public_base64), WeightsSlot())
         await subscriber.start()
         try:
             assert await subscriber.caught_up(SECONDS)
@@ -96,7 +96,7 @@ async def test_agents_old_and_new_run_one_version_though_the_losing_pointer_is_c
         finally:
             await subscriber.close()
 
-    async with AdapterPublisher.from_settings(RetrievalManifest, settings) as person, agent("early") as early:
+    async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as person, agent("early") as early:
         for weights, manifest in (first, second):
             await person.publish(weights, manifest)
         killed = subprocess.Popen(

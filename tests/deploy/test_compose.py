@@ -155,7 +155,7 @@ def test_what_the_image_copies_exists_and_is_not_ignored(dockerfile: str) -> Non
 
 def test_the_image_takes_the_pytorch_that_the_package_allows(dockerfile: str) -> None:
     project = tomllib.loads((ROOT / "deploy/server/pyproject.toml").read_text())["project"]
-    needed = project["optional-dependencies"]["retrieval"]
+    needed = project["optional-dependencies"]["policy"]
     (torch,) = [requirement for requirement in needed if requirement.startswith("torch")]
     assert f'"{torch}"' in dockerfile
     pinned = (ROOT / "constraints.txt").read_text().splitlines()

@@ -2,10 +2,7 @@
 
 import base64
 import hashlib
-import importlib.util
 import json
-import math
-import random
 import re
 import struct
 from collections.abc import Awaitable, Callable
@@ -17,21 +14,16 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from tokenizers import Tokenizer
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.adapters.signatures import create_signing_key
-from fleetlore.retrieval.adapter import RetrievalSlot, query_text
-from fleetlore.wire.adapter_manifest import RetrievalManifest
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 
 Numbers = Any
 MakeTopics = Callable[..., Awaitable[None]]
 SIGNATURE = re.compile(rb',"signature":"([A-Za-z0-9+/]+=*)"')
-MODEL = Path(str(importlib.util.find_spec("fleetlore_encoder").origin)).parent  # type: ignore[union-attr]
-TABLE = (MODEL / "table.safetensors").read_bytes()
-TOKENIZER = (MODEL / "tokenizer.json").read_bytes()
 
 
 def document(value: bytes, trusted: dict[str, Ed25519PublicKey]) -> dict[str, Any]:
@@ -54,48 +46,6 @@ def tensors(data: bytes) -> dict[str, Numbers]:
         .astype(np.float32)
         for name, entry in header.items()
     }
-
-
-DIMENSIONS = tensors(TABLE)["embedding.weight"].shape[1]
-
-
-def turned(adapter: dict[str, Numbers], manifest: dict[str, Any], side: str, x: Numbers) -> Numbers:
-    a, b = (adapter[f"{side}.lora_{factor}.weight"] for factor in "AB")
-    x = x + manifest["alpha"] / manifest["rank"] * (b @ (a @ x))
-    return x / np.linalg.norm(x)
-
-
-def answer(adapter: dict[str, Numbers], manifest: dict[str, Any], query: Numbers, way: Numbers) -> float:
-    return float(turned(adapter, manifest, "query", query) @ turned(adapter, manifest, "answer", way))
-
-
-def probe_inputs(seed: int) -> Numbers:
-    state = [seed]
-    for i in range(1, 624):  # init_genrand
-        state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) % 2**32)
-    uniform = random.Random()
-    uniform.setstate((3, (*state, 624), None))  # the same generator and the same doubles
-    normal: list[float] = []
-    while len(normal) < 9 * DIMENSIONS:
-        x, y = 2 * uniform.random() - 1, 2 * uniform.random() - 1
-        if 0 < (r := x * x + y * y) < 1:
-            factor = math.sqrt(-2 * math.log(r) / r)
-            normal += [factor * y, factor * x]
-    rows = np.array(normal).reshape(9, DIMENSIONS)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-class Texts:
-    def __init__(self) -> None:
-        self._table = tensors(TABLE)["embedding.weight"]
-        self._tokenizer = Tokenizer.from_str(TOKENIZER.decode())
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-
-    def vectors(self, texts: list[str]) -> Numbers:
-        ids = [self._tokenizer.encode(text[:1000], add_special_tokens=False).ids for text in texts]
-        means = np.array([self._table[some].mean(0) if some else np.zeros(DIMENSIONS) for some in ids])
-        return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
 
 
 async def records_of(address: str, tenant: str) -> dict[str, dict[str, bytes]]:
@@ -124,7 +74,7 @@ async def records_of(address: str, tenant: str) -> dict[str, dict[str, bytes]]:
 def chosen(records: dict[str, dict[str, bytes]], trusted: dict[str, Ed25519PublicKey], agent: str) -> str | None:
     """Which version to run."""
     signed = {key: document(value, trusted) for key, value in records["pointers"].items()}
-    stable, canary = signed.get("retrieval/stable"), signed.get("retrieval/canary")
+    stable, canary = signed.get("llm/stable"), signed.get("llm/canary")
     pointer = stable
     if canary and (stable is None or canary["epoch"] > stable["epoch"]):
         drawn = int.from_bytes(
@@ -136,18 +86,14 @@ def chosen(records: dict[str, dict[str, bytes]], trusted: dict[str, Ed25519Publi
     return str(pointer["version"])
 
 
-ERROR, CALL, GOAL = "no such table: größe 数据 " * 20, "select 1 from größe", "clean up host 17 <now>"
-WAYS = ["sql: use `makers` instead", "shell: `ls -l /srv`", "数据"]
-
-
 async def test_a_reader_made_of_the_page_says_what_the_package_says(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path
 ) -> None:
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, partitions=1)
-    key, texts = create_signing_key(tmp_path / "key"), Texts()
+    key = create_signing_key(tmp_path / "key")
     first, second = random_weights(1), random_weights(2)
     told: dict[str, Any] = {"tools": ("sql", "shell"), "metrics": {"größe": 1e-7, "whole": 3.0}}
-    async with AdapterPublisher(RetrievalManifest, broker.address, key) as publisher:
+    async with AdapterPublisher(LanguageModelManifest, broker.address, key) as publisher:
         good = await publisher.publish(first, manifest_for(first, tenant, **told))
         await publisher.publish(second, manifest_for(second, tenant, ordinal=2))
         await publisher.revoke(tenant, good.version)
@@ -163,22 +109,10 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
     assert {chosen(records, trusted, f"a{n}") for n in range(20)} == {running, None}  # revoked stays revoked
 
     with pytest.raises(InvalidSignature):
-        document(records["pointers"]["retrieval/stable"].replace(b'"epoch":', b'"epoch":1'), trusted)
+        document(records["pointers"]["llm/stable"].replace(b'"epoch":', b'"epoch":1'), trusted)
 
     signed = key.sign(manifest_for(first, tenant, **told))
-    (query,), ways = texts.vectors([f"{ERROR[:250]} {CALL[:400]} {GOAL[:150]}"]), texts.vectors(WAYS)
-    slot = RetrievalSlot()
-    for value, weights in ((signed, first), (records["manifests"][f"retrieval/{running}"], second)):
-        manifest, adapter = document(value, trusted), tensors(weights)
+    for value, weights in ((signed, first), (records["manifests"][f"llm/{running}"], second)):
+        manifest = document(value, trusted)
         assert manifest["version"] == hashlib.sha256(weights).hexdigest()
-        assert manifest["encoder_sha256"] == hashlib.sha256(TABLE + TOKENIZER).hexdigest()
-        assert {name: list(tensor.shape) for name, tensor in adapter.items()} == manifest["tensors"]
-        asked, *rows = probe_inputs(manifest["probe"]["seed"])
-        probed = [answer(adapter, manifest, asked, row) for row in rows]
-        assert probed == pytest.approx(manifest["probe"]["expected"], abs=1e-3)
-
-        slot.apply(slot.prepare(weights, manifest_for(weights, tenant)))
-        assert slot.value is not None
-        vectors = slot.encoder.encode([query_text(ERROR, CALL, GOAL), *WAYS])
-        expected = [answer(adapter, manifest, query, way) for way in ways]
-        assert slot.value.cosines(vectors[0], vectors[1:]).tolist() == pytest.approx(expected, abs=1e-4)
+        assert set(tensors(weights)) == {f"base_model.model.v_proj.lora_{side}.weight" for side in "AB"}

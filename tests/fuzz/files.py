@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from benchmarks.random_adapters import random_call_model, random_weights, version_of
+from benchmarks.random_adapters import random_call_model, version_of
 from fleetlore.adapters.registry_follower import EpochFile
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.calls.model import CallModel
@@ -23,7 +23,6 @@ from fleetlore.config import Settings, variables
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, Base, check_lora, read_lora
 from fleetlore.relay.requests import read_tokens
-from fleetlore.retrieval.adapter import RetrievalAdapter
 from fleetlore.stack_folder import STACK_FILE
 from fleetlore.testing import FakeClock
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
@@ -143,7 +142,6 @@ async def check_logs(given: Sequence[Given]) -> Counter[str]:
 def _adapters() -> dict[str, bytes]:
     return {
         "calls": random_call_model(1),
-        "retrieval": random_weights(1),
         "llm": version_of(LanguageModelManifest, 1, "default")[0],
     }
 
@@ -203,8 +201,6 @@ def _read(given: Given, folder: Path) -> None:
     match given.reader:
         case "calls":
             CallModel.from_bytes(data)
-        case "retrieval":
-            RetrievalAdapter(data, 8, 2.0, 64)
         case "llm":
             check_lora(data, version_of(LanguageModelManifest, 1, "default")[1])
         case "lora":

@@ -24,12 +24,12 @@ from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.kafka.client import connected, make_producer
-from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.testing import FakeClock
-from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, RetrievalManifest, Revocation, in_cohort
+from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, LanguageModelManifest, Revocation, in_cohort
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
 from tests.doubles.mock_cluster import MockCluster
+from tests.doubles.weights_slot import WeightsSlot
 
 Kind = type[AdapterManifest]
 Publisher = AdapterPublisher[AdapterManifest]
@@ -39,7 +39,7 @@ Follow = Callable[..., Awaitable[Subscriber]]
 Version = Callable[..., tuple[bytes, AdapterManifest]]
 KINDS: dict[str, tuple[Kind, Callable[[], AdapterSlot[Any]]]] = {
     "calls": (CallsManifest, CallModelSlot),
-    "retrieval": (RetrievalManifest, RetrievalSlot),
+    "llm": (LanguageModelManifest, WeightsSlot),
 }
 
 
@@ -243,13 +243,13 @@ async def test_agents_of_one_process_share_a_connection(
     await until(lambda: one.version == other.version)
 
 
-def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, RetrievalManifest]:
-    weights = random_weights(seed, rank=160)
+def large_version(tenant: str, seed: int, ordinal: int = 1) -> tuple[bytes, LanguageModelManifest]:
+    weights = random_weights(seed, rank=300)
     assert len(weights) > MAX_INLINE_BYTES
     return weights, manifest_for(weights, tenant, ordinal=ordinal, created=float(ordinal))
 
 
-@pytest.mark.parametrize("kind", ["retrieval"], indirect=True)
+@pytest.mark.parametrize("kind", ["llm"], indirect=True)
 async def test_weights_too_large_for_a_record_come_from_the_shared_folder(
     publisher: Publisher, follow: Follow, tenant: str, tmp_path: Path, version: Version
 ) -> None:
@@ -268,7 +268,7 @@ async def test_weights_too_large_for_a_record_come_from_the_shared_folder(
     assert elsewhere.version == small[1].version
 
 
-@pytest.mark.parametrize("kind", ["retrieval"], indirect=True)
+@pytest.mark.parametrize("kind", ["llm"], indirect=True)
 async def test_large_weights_that_are_missing_are_asked_for_again(
     publisher: Publisher, follow: Follow, tenant: str, tmp_path: Path, version: Version
 ) -> None:
@@ -568,7 +568,7 @@ def test_a_mirror_holds_whole_versions_and_no_drafts(tmp_path: Path) -> None:
         store.write("acme/calls/stable.pointer", pointer)
     store.write("acme/calls/v1.weights", b"weights of which no manifest was written")
     assert list(store.records("acme", "calls")) == [("adapters.pointers", b"calls/stable", b"2")]
-    assert list(store.records("acme", "retrieval")) == []
+    assert list(store.records("acme", "llm")) == []
     for _ in range(2):
         store.drop("acme", "calls", "v1")
     assert [each.name for each in (tmp_path / "store" / "acme" / "calls").iterdir()] == ["stable.pointer"]

@@ -12,10 +12,11 @@ import pytest
 from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore import Fleet
-from fleetlore.adapters.listing import read_adapters, read_to_end
+from fleetlore.adapters.listing import read_to_end
 from fleetlore.adapters.signatures import create_signing_key
-from fleetlore.errors import ConfigError
-from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
+from fleetlore.lora.adapter import read_tensors, write_tensors
+from fleetlore.lora.follow import PolicyFollower
+from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 
@@ -25,41 +26,73 @@ TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items")
 
 async def running(fleet: Fleet, version: str) -> None:
     async with asyncio.timeout(60):
-        while fleet.adapter_version != version:
+        while fleet.call_model_version != version:
             await asyncio.sleep(0.02)
 
 
-async def test_an_agent_swaps_between_two_actions_and_each_outcome_names_what_it_ran_with(
+async def test_an_agent_swaps_the_call_model_between_two_actions(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     key = create_signing_key(tmp_path / "key")
     monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
-    versions = [(weights, manifest_for(weights, tenant)) for weights in (random_weights(1), random_weights(2))]
+    versions = [version_of(CallsManifest, seed, tenant) for seed in (1, 2)]
     first, second = (manifest.version for _, manifest in versions)
-    async with AdapterPublisher(RetrievalManifest, broker.address, key) as publisher:
+    async with AdapterPublisher(CallsManifest, broker.address, key) as publisher:
         await publisher.publish(*versions[0])
         async with (
-            Fleet("acts", broker=broker.address, tenant=tenant, adapters=True) as fleet,
-            Fleet("watches", broker=broker.address, tenant=tenant, adapters=True) as other,
+            Fleet("acts", broker=broker.address, tenant=tenant) as fleet,
+            Fleet("watches", broker=broker.address, tenant=tenant) as other,
         ):
             await running(fleet, first)
             async with fleet.session(goal="tidy up") as session:
                 async with session.action("shell", {"command": "ls"}) as action:
                     await publisher.publish(*versions[1])
                     await running(other, second)
-                    assert fleet.adapter_version == first
+                    assert fleet.call_model_version == first
                     action.result = "a b"
                 await running(fleet, second)
                 async with session.action("shell", {"command": "rm a"}) as action:
                     action.result = ""
                 session.succeed()
+
+
+def lora(tenant: str, seed: int) -> tuple[bytes, LanguageModelManifest]:
+    """A LoRA that passes the checks of a follower."""
+    weights = random_weights(seed)
+    scale = {"alpha": 16.0, "base_sha256": "b" * 64, "rank": 8, "rank_stabilized": False}
+    file = read_tensors(weights)
+    whole = write_tensors(file._replace(metadata={"fleetlore": orjson.dumps(scale).decode()}))
+    return whole, manifest_for(whole, tenant, **scale, targets=("v_proj",), tensors=file.shapes)
+
+
+async def test_each_outcome_names_the_version_that_the_agents_own_model_ran(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
+    key = create_signing_key(tmp_path / "key")
+    monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
+    versions = [lora(tenant, seed) for seed in (1, 2)]
+    async with AdapterPublisher(LanguageModelManifest, broker.address, key) as publisher:
+        await publisher.publish(*versions[0])
+        async with (
+            PolicyFollower(tmp_path / "kept", tenant=tenant, server="acts", broker=broker.address) as policy,
+            Fleet("acts", broker=broker.address, tenant=tenant, policy=policy) as fleet,
+        ):
+            async with fleet.session(goal="tidy up") as session:
+                for version in versions:
+                    await publisher.publish(*version)
+                    async with asyncio.timeout(60):
+                        while policy.version != version[1].version:
+                            await asyncio.sleep(0.02)
+                    async with session.action("shell", {"command": "ls"}) as action:
+                        action.result = "a b"
             assert await fleet.emitter.flush(30)
     records = await read_to_end(broker.address, [topic(tenant, "events")], 20)
     values = [orjson.loads(record.value or b"") for record in records]
     events = [event for value in values for event in (value if isinstance(value, list) else [value])]
     ran = [event["data"].get("fleetlore.adapter") for event in events if ".outcome." in event["type"]]
-    assert ran == [first, second]
+    assert ran == [manifest.version for _, manifest in versions]
 
 
 LIGHT = """
@@ -76,7 +109,7 @@ from fleetlore import Fleet
 
 async def main():
     async with Fleet("light", broker=sys.argv[1], tenant=sys.argv[2], ready_seconds=40) as fleet:
-        print(fleet.call_model_version, fleet.call_model.knows("shell"), fleet.retrieval)
+        print(fleet.call_model_version, fleet.call_model.knows("shell"))
 
 asyncio.run(main())
 """
@@ -89,11 +122,7 @@ async def test_an_agent_without_torch_follows_the_call_model(
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     key = create_signing_key(tmp_path / "key")
     weights, manifest = version_of(CallsManifest, 1, tenant)
-    async with (
-        AdapterPublisher(CallsManifest, broker.address, key) as publisher,
-        AdapterPublisher(RetrievalManifest, broker.address, key) as other,
-    ):
-        await other.publish(*version_of(RetrievalManifest, 1, tenant))
+    async with AdapterPublisher(CallsManifest, broker.address, key) as publisher:
         await publisher.publish(weights, manifest)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", LIGHT, broker.address, tenant),
@@ -101,29 +130,7 @@ async def test_an_agent_without_torch_follows_the_call_model(
         stdout=asyncio.subprocess.PIPE,
     )
     said, _ = await process.communicate()
-    assert (process.returncode, said.decode().split()) == (0, [manifest.version, "True", "None"])
-
-
-@pytest.mark.long
-async def test_an_agent_acknowledges_each_adapter(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    key = create_signing_key(tmp_path / "key")
-    monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", key.public_base64)
-    versions = {}
-    for kind in (CallsManifest, RetrievalManifest):
-        weights, manifest = version_of(kind, 1, tenant)
-        async with AdapterPublisher(kind, broker.address, key) as publisher:
-            await publisher.publish(weights, manifest)
-        versions[kind.name] = manifest.version
-    async with Fleet("both", broker=broker.address, tenant=tenant, adapters=True, ready_seconds=40) as fleet:
-        assert {"calls": fleet.call_model_version, "retrieval": fleet.adapter_version} == versions
-        async with asyncio.timeout(40):
-            while len(acks := (await read_adapters(broker.address, tenant)).acks) < len(versions):
-                await asyncio.sleep(0.1)
-    assert {ack["adapter"]: ack["version"] for ack in acks} == versions
-    assert {(ack["agent"], ack["result"]) for ack in acks} == {("both", "applied")}
+    assert (process.returncode, said.decode().split()) == (0, [manifest.version, "True"])
 
 
 async def test_without_a_public_key_an_agent_runs_without_the_call_model(
@@ -136,10 +143,6 @@ async def test_without_a_public_key_an_agent_runs_without_the_call_model(
     assert sum("FLEETLORE_PUBLIC_KEY" in record.message for record in caplog.records) == 1
 
 
-async def test_without_a_public_key_no_policy_is_followed(
-    broker: EmbeddedBroker, tenant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FLEETLORE_PUBLIC_KEY", raising=False)
-    with pytest.raises(ConfigError, match="FLEETLORE_PUBLIC_KEY"):
-        async with Fleet("a", broker=broker.address, tenant=tenant, adapters=True):
-            raise AssertionError("it was entered")
+def test_the_parameter_of_the_removed_adapter_says_so(broker: EmbeddedBroker) -> None:
+    with pytest.warns(DeprecationWarning, match="retrieval adapter was removed"):
+        Fleet("a", broker=broker.address, adapters=True)

@@ -74,19 +74,19 @@ def refusal(registry: RegistryView[AdapterManifest], name: str, key: bytes, valu
     return refused.value.reason
 
 
-CUT = MADE["retrieval"].weights[0]
+CUT = MADE["llm"].weights[0]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("retrieval", CUT[:-1], "truncated"),
-        ("retrieval", CUT[:100], "truncated"),
-        ("retrieval", CUT[:5], "truncated"),
-        ("retrieval", b"", "truncated"),
-        ("retrieval", CUT[:-1] + b"\x7f", "tampered"),
-        ("retrieval", MADE["retrieval"].weights[1], "tampered"),
-        ("retrieval", b"\0" * 600_000, "oversized"),
+        ("llm", CUT[:-1], "truncated"),
+        ("llm", CUT[:100], "truncated"),
+        ("llm", CUT[:5], "truncated"),
+        ("llm", b"", "truncated"),
+        ("llm", CUT[:-1] + b"\x7f", "tampered"),
+        ("llm", MADE["llm"].weights[1], "tampered"),
+        ("llm", b"\0" * 600_000, "oversized"),
         ("calls", MADE["calls"].weights[0][:-1], "truncated"),
         ("calls", MADE["calls"].weights[0][:-1] + b"\x7f", "tampered"),
         ("calls", MADE["calls"].weights[0] + b"\x7f", "tampered"),
@@ -104,7 +104,7 @@ def test_damaged_weights_are_refused_and_do_not_replace_good_ones(name: str, val
 
 def test_two_adapters_on_the_same_topics_are_kept_apart() -> None:
     """Each channel has its own epochs, and neither accepts or refuses records of the other."""
-    first, other = MADE["calls"], MADE["retrieval"]
+    first, other = MADE["calls"], MADE["llm"]
     registry = first.registry()
     for record in (*other.records, *first.records[2:5], *first.records[:2], *other.records):
         registry.take(*record)
@@ -113,7 +113,7 @@ def test_two_adapters_on_the_same_topics_are_kept_apart() -> None:
 
 
 def test_a_manifest_of_the_other_adapter_under_the_key_of_this_one_is_refused() -> None:
-    manifest = MADE["retrieval"].manifests[0]
+    manifest = MADE["llm"].manifests[0]
     key = b"calls/" + manifest.version.encode()
     assert refusal(MADE["calls"].registry(), "adapters.manifests", key, KEY.sign(manifest)) == "malformed"
 

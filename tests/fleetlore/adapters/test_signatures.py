@@ -12,20 +12,20 @@ from msgspec import structs
 from benchmarks.random_adapters import manifest_for, pointer_to, random_weights
 from fleetlore.adapters.signatures import SigningKey, create_signing_key, load_signing_key, public_keys, verify
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.wire.adapter_manifest import AdapterPointer, DataRange, RetrievalManifest
+from fleetlore.wire.adapter_manifest import AdapterPointer, DataRange, LanguageModelManifest
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 TRUSTED = public_keys(KEY.public_base64)
 
 
-def manifest() -> RetrievalManifest:
+def manifest() -> LanguageModelManifest:
     data = (DataRange("fleetlore.acme.judgments", 2, 10, 70),)
     return manifest_for(random_weights(1), "acme", data=data, metrics={"auroc": 0.91}, tools=("a", "b"))
 
 
 def test_a_manifest_comes_back_as_it_was_signed() -> None:
-    assert verify(KEY.sign(manifest()), TRUSTED, RetrievalManifest) == (manifest(), KEY.key_id)
+    assert verify(KEY.sign(manifest()), TRUSTED, LanguageModelManifest) == (manifest(), KEY.key_id)
 
 
 def test_a_pointer_comes_back_as_it_was_signed() -> None:
@@ -46,7 +46,7 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
     changed = bytearray(SIGNED)
     changed[place] ^= flip
     try:
-        accepted, _ = verify(bytes(changed), TRUSTED, RetrievalManifest)
+        accepted, _ = verify(bytes(changed), TRUSTED, LanguageModelManifest)
     except AdapterRefused:
         return
     # Base64 and JSON have more than one spelling for the same value; what was signed must still be what is read.
@@ -72,14 +72,14 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
 )
 def test_what_is_not_right_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(AdapterRefused) as refused:
-        verify(data, TRUSTED, RetrievalManifest)
+        verify(data, TRUSTED, LanguageModelManifest)
     assert refused.value.reason == reason
 
 
 def test_a_field_of_a_later_release_is_covered_by_the_signature() -> None:
     body = orjson.loads(SIGNED) | {"new_field": 1}
     with pytest.raises(AdapterRefused, match="tampered"):
-        verify(orjson.dumps(body), TRUSTED, RetrievalManifest)
+        verify(orjson.dumps(body), TRUSTED, LanguageModelManifest)
 
 
 def test_a_key_survives_its_file_form() -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.random_adapters import calls_manifest_for, lora_manifest_for, pointer_to, random_call_model, version_of
+from benchmarks.random_adapters import calls_manifest_for, manifest_for, pointer_to, random_call_model, version_of
 from fleetlore.adapters.blob_store import BlobStore, sha256_of
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
@@ -20,14 +20,13 @@ from fleetlore.adapters.slot import AdapterSlot
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.calls.document import Document
-from fleetlore.retrieval.adapter import RetrievalSlot
 from fleetlore.wire.adapter_manifest import (
     AdapterManifest,
     CallsManifest,
     LanguageModelManifest,
-    RetrievalManifest,
     Revocation,
 )
+from tests.doubles.weights_slot import FOREIGN, WeightsSlot
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
@@ -35,7 +34,7 @@ TRUSTED = public_keys(KEY.public_base64)
 
 KINDS: dict[str, tuple[type[AdapterManifest], Callable[[], AdapterSlot[Any]]]] = {
     "calls": (CallsManifest, CallModelSlot),
-    "retrieval": (RetrievalManifest, RetrievalSlot),
+    "llm": (LanguageModelManifest, WeightsSlot),
 }
 Subscriber = AdapterSubscriber[Any]
 
@@ -50,10 +49,10 @@ def unfit(kind: str, seed: int) -> tuple[bytes, AdapterManifest]:
     if kind == "calls":
         weights = msgspec.structs.replace(Document.from_bytes(random_call_model(seed)), schema=99).to_bytes()
         return weights, calls_manifest_for(weights, "acme")
-    return version(kind, seed, encoder_sha256="0" * 64)
+    return version(kind, seed, base_sha256=FOREIGN)
 
 
-REFUSED = {"calls": "structure", "retrieval": "foreign"}
+REFUSED = {"calls": "structure", "llm": "foreign"}
 
 
 def version(kind: str, seed: int, **changes: Any) -> tuple[bytes, AdapterManifest]:
@@ -241,7 +240,7 @@ async def test_fetched_weights_are_let_go_once_they_are_loaded(feed: Feed, tmp_p
     )
     feed.follow(subscriber)
     weights = bytes(2**20)
-    manifest = lora_manifest_for(weights, "acme")
+    manifest = manifest_for(weights, "acme")
     await feed.deliver(blob_store.put("acme", manifest.version, weights).to_json(), manifest, 1)
     (fetch,) = [task for task in asyncio.all_tasks() if task.get_name() == "fleetlore-weights"]
     await fetch

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,31 +142,13 @@ def test_who_does_what_led_others_past_a_failure_is_not_told_to() -> None:
     assert ask(index, TOOL, {"table": "cars_data", "limit": 5}, failed=both).ids == ("r",)  # that very call failed
 
 
-class Likes:
-    """In place of a version of the retrieval adapter: nearest to any failure is what says `word`."""
-
-    def __init__(self, word: str | None) -> None:
-        self.word = word
-        self.encoder, self.value = self, self if word else None
-
-    def encode(self, texts: Sequence[str]) -> Any:
-        return np.array([[float(bool(self.word) and str(self.word) in text)] for text in texts])
-
-    def cosines(self, query: Any, answers: Any) -> Any:
-        return answers[:, 0]
-
-
-@pytest.mark.parametrize(
-    ("word", "first"),
-    [(None, "cars_data"), ("cars_data", "cars_data"), ("cars_all", "cars_all")],
-)
-def test_of_the_ways_past_a_failure_the_adapter_puts_the_likest_first(word: str | None, first: str) -> None:
+def test_of_the_ways_past_a_failure_the_best_backed_comes_first() -> None:
     index = LoreIndex()
     known(index)
     put(index, "best backed", support=9, agents=9, content="table=cars_data")
     put(index, "another", now=("table=cars_all",), content="table=cars_all")
-    told = ask(index, None, failed=FAILED, retrieval=Likes(word))
-    assert [tip.brings for tip in told.tips] == [(f"table={first}",)]
+    told = ask(index, None, failed=FAILED)
+    assert [tip.brings for tip in told.tips] == [("table=cars_data",)]
 
 
 def test_a_session_is_never_shown_what_only_it_has_taught() -> None:

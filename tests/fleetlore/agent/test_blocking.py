@@ -31,7 +31,7 @@ def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) ->
             session.fail()
         assert fleet.feedback("s1", "failure")
         assert fleet.flush(30)
-        assert fleet.retrieval is None and fleet.adapter_version is None
+        assert fleet.adapter_version is None
     assert (fleet.sent, fleet.dropped) == (9, 0)
 
 

@@ -13,19 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.random_adapters import lora_manifest_for
 from fleetlore.errors import AdapterRefused, ConfigError, ModelUnavailable
-from fleetlore.lora.adapter import CONFIG, WEIGHTS, Lora, base_of, read_lora, read_tensors, write_tensors
-from fleetlore.lora.follow import LoraFollower, LoraSlot
-from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from tests.lora import MakeLora, language_model
+from fleetlore.lora.adapter import CONFIG, WEIGHTS, base_of, read_lora, read_tensors, write_tensors
+from fleetlore.lora.follow import LoraSlot, PolicyFollower
+from tests.lora import MakeLora, language_model, manifest_of
 
 WORDS = torch.arange(12).reshape(1, -1)
-
-
-def manifest_of(lora: Lora, base_hash: str, **changes: Any) -> LanguageModelManifest:
-    said = {name: getattr(lora, name) for name in ("rank", "alpha", "rank_stabilized", "targets", "tensors")}
-    return lora_manifest_for(lora.weights, "default", **said | {"base_sha256": base_hash} | changes)
 
 
 @pytest.mark.parametrize("config", [{}, {"use_rslora": True, "target_modules": ["down_proj"]}])
@@ -217,4 +210,4 @@ def test_what_lies_in_the_folder_already_is_not_believed(
 def test_without_the_extra_it_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ModelUnavailable, match=r"pip install 'fleetlore\[adapters\]'"):
-        LoraFollower(tmp_path)
+        PolicyFollower(tmp_path)

@@ -14,7 +14,7 @@ from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.wire.adapter_manifest import RetrievalManifest
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from sinks.producer import BatchProducer
 from streams.console.actions import Actions
@@ -33,7 +33,7 @@ async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(
     settings = Settings(broker=broker.address, signing_key=str(key))
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS)
     versions = []
-    async with AdapterPublisher.from_settings(RetrievalManifest, settings) as publisher:
+    async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
         for seed in (1, 2):
             manifest = manifest_for(weights := random_weights(seed), tenant, ordinal=seed)
             await publisher.publish(weights, manifest)
@@ -41,7 +41,7 @@ async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(
     actions = Actions(settings, tenant)
 
     async def after(action: str, version: str) -> tuple[str, bool, str]:
-        await actions.decide(action, "retrieval", version, **SAID)
+        await actions.decide(action, "llm", version, **SAID)
         (pointer,) = (await read_adapters(broker.address, tenant)).pointers
         return pointer["version"], bool(pointer.get("pinned")), pointer["reason"]
 
@@ -52,7 +52,7 @@ async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(
     assert (await after("rollback", new))[:2] == (new, False)
     assert (await after("revoke", new))[:2] == (old, False)
     with pytest.raises(ConfigError, match="0 published versions"):
-        await actions.decide("pin", "retrieval", "0" * 64, **SAID)
+        await actions.decide("pin", "llm", "0" * 64, **SAID)
 
 
 async def test_an_item_is_told_to_nobody_until_it_is_shown_again(

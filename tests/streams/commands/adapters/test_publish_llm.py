@@ -14,7 +14,7 @@ from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.errors import ConfigError
 from fleetlore.lora.adapter import pack, unpack
-from fleetlore.lora.follow import LoraFollower
+from fleetlore.lora.follow import PolicyFollower
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS
@@ -53,8 +53,8 @@ async def run(
 
 
 @pytest.fixture
-async def follower(run: Run, tenant: str, tmp_path: Path) -> AsyncIterator[LoraFollower]:
-    async with LoraFollower(tmp_path / "kept", tenant=tenant) as running:
+async def follower(run: Run, tenant: str, tmp_path: Path) -> AsyncIterator[PolicyFollower]:
+    async with PolicyFollower(tmp_path / "kept", tenant=tenant) as running:
         yield running
 
 
@@ -67,14 +67,14 @@ async def published(run: Run, lora: Path, base: Path, tmp_path: Path, *more: str
     return dict(document)
 
 
-async def runs(follower: LoraFollower, version: str | None) -> None:
+async def runs(follower: PolicyFollower, version: str | None) -> None:
     async with asyncio.timeout(40):
         while (follower.current.manifest.version if follower.current else None) != version:
             await asyncio.sleep(0.02)
 
 
 async def test_a_version_is_followed_rolled_back_and_revoked(
-    run: Run, follower: LoraFollower, base_folder: Path, make_lora: MakeLora, tmp_path: Path
+    run: Run, follower: PolicyFollower, base_folder: Path, make_lora: MakeLora, tmp_path: Path
 ) -> None:
     first = await published(run, make_lora(1), base_folder, tmp_path)
     await runs(follower, first["version"])
@@ -107,7 +107,7 @@ def test_nothing_is_published_that_has_not_passed(report: str, says: str, tmp_pa
 
 
 async def test_an_erasure_finds_the_versions_that_learned_of_a_session(
-    run: Run, follower: LoraFollower, base_folder: Path, make_lora: MakeLora, tmp_path: Path
+    run: Run, follower: PolicyFollower, base_folder: Path, make_lora: MakeLora, tmp_path: Path
 ) -> None:
     dataset = tmp_path / "dataset"
     dataset.mkdir()

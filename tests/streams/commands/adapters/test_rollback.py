@@ -14,7 +14,7 @@ from fleetlore.adapters.listing import read_adapters
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
-from fleetlore.wire.adapter_manifest import CallsManifest, RetrievalManifest
+from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
 from streams.commands.adapters.rollback import register
 
@@ -39,7 +39,7 @@ def stack(
     async def publish() -> list[str]:
         await make_topics(broker.address, tenant, *ADAPTER_TOPICS)
         versions = []
-        async with AdapterPublisher.from_settings(RetrievalManifest, settings) as publisher:
+        async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
             for seed in (1, 2):
                 weights = random_weights(seed)
                 manifest = manifest_for(weights, tenant, ordinal=seed)
@@ -54,7 +54,7 @@ def test_it_points_the_channel_back(stack: tuple[Path, list[str]], tenant: str) 
     folder, versions = stack
     result = run("rollback", versions[0][:10], "--data", str(folder), "--tenant", tenant, "--json")
     assert result.exit_code == 0, result.output
-    said = {"tenant": tenant, "adapter": "retrieval", "version": versions[0], "epoch": 3, "reason": "rollback"}
+    said = {"tenant": tenant, "adapter": "llm", "version": versions[0], "epoch": 3, "reason": "rollback"}
     assert orjson.loads(result.stdout) == said
 
 
@@ -98,7 +98,7 @@ def test_the_adapter_is_found_by_the_version_or_told(stack: tuple[Path, list[str
     where = ("--data", str(folder), "--tenant", tenant)
     pinned = orjson.loads(run("pin", manifest.version, *where, "--json").stdout)
     assert (pinned["adapter"], pinned["version"], pinned["epoch"]) == ("calls", manifest.version, 2)
-    assert run("rollback", manifest.version, *where, "--adapter", "retrieval").exit_code == 1
+    assert run("rollback", manifest.version, *where, "--adapter", "llm").exit_code == 1
     rolled_back = orjson.loads(run("rollback", manifest.version, *where, "--json").stdout)
     assert rolled_back["pinned"]  # the next version is learned of the same sessions: it would undo the rollback
     run("pin", versions[0], *where)
@@ -106,7 +106,7 @@ def test_the_adapter_is_found_by_the_version_or_told(stack: tuple[Path, list[str
     assert orjson.loads(run("unpin", *where, "--adapter", "calls", "--json").stdout)["adapter"] == "calls"
     listed = orjson.loads(run("list", *where, "--json").stdout)
     channels = {(row["adapter"], row["version"]): row["channels"] for row in listed["versions"] if row["channels"]}
-    assert channels == {("calls", manifest.version): ["stable"], ("retrieval", versions[0]): ["stable (pinned)"]}
+    assert channels == {("calls", manifest.version): ["stable"], ("llm", versions[0]): ["stable (pinned)"]}
     listed = orjson.loads(run("list", *where, "--adapter", "calls", "--json").stdout)
     assert [row["version"] for row in listed["versions"]] == [manifest.version]
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment, Label, Step
-from models.adapter.gate import CanaryTrial, log_wealth
+from models.policy.gate import log_wealth
+from models.policy.trial import CanaryTrial
 from tests.build import call, judgment
 
 SHARE = 0.3

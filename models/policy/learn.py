@@ -1,0 +1,222 @@
+"""Train a LoRA of the agents' own language model from preference pairs: peft on a CPU.
+
+A version is a function of base model, pairs and seed. It carries plain matrices in safetensors
+(`fleetlore.lora.adapter`), so that peft, vLLM and llama.cpp can serve it.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+
+from fleetlore.errors import ConfigError
+from fleetlore.lora.adapter import WEIGHTS, Base, Lora, base_of, config_of, read_lora
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
+from models.policy.objective import Likelihoods, Objective, margin
+from models.policy.pairs import Messages, Pair
+
+__all__ = ["LanguageModel", "Training", "snapshot"]
+
+UNRELATED = Path(__file__).with_name("unrelated.txt")
+# Matrices that llama.cpp and transformers store alike. Those of queries and keys are stored in another order in some
+# architectures.
+_TARGETS = ["v_proj", "up_proj", "down_proj"]
+# A template that shows calls, for models whose own one leaves them out.
+_TEMPLATE = """{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif -%}"""
+
+
+class Training(NamedTuple):
+    """How to learn."""
+
+    rank: int = 8
+    alpha: int = 16
+    updates: int = 100
+    batch_pairs: int = 4
+    learning_rate: float = 5e-4
+    most_tokens: int = 512
+    seed: int = 0
+    objective: Objective = margin
+
+
+class _Encoded(NamedTuple):
+    """Token ids of a prompt and of the two calls after it: (n,) each."""
+
+    prompt: Tensor
+    worked: Tensor
+    failed: Tensor
+
+
+def snapshot(model: str) -> Path:
+    """Return the folder of a language model: a folder as it is, or the files of a name on the hub.
+
+    Raises:
+        ConfigError: there is no such folder, and the hub does not give the model.
+    """
+    if (folder := Path(model).expanduser()).is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]))
+    except Exception as error:  # whatever the hub's client raises for names, logins and networks
+        raise ConfigError(f"--policy {model}: no folder, and the hub does not give it: {error}") from None
+
+
+class LanguageModel:
+    """A language model that runs alone, or with one adapter at a time.
+
+    Args:
+        folder: safetensors, configuration and tokenizer, as transformers save them.
+        pace: called after each piece of work.
+
+    Attributes:
+        base: its hash and shapes, which an adapter must fit.
+        architecture: name of it that transformers and llama.cpp share, as `qwen2`.
+    """
+
+    def __init__(
+        self, folder: Path, training: Training | None = None, pace: Callable[[], object] = lambda: None
+    ) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.base: Base = base_of(folder)
+        self.training = training or Training()
+        self._pace = pace
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        # float32: processors without matrix units for bfloat16 are slower with it.
+        self._plain: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self._model: Any = self._plain
+        self.architecture = str(self._plain.config.model_type)
+        if not self._template_shows_calls():
+            self._tokenizer.chat_template = _TEMPLATE
+
+    def _template_shows_calls(self) -> bool:
+        if not self._tokenizer.chat_template:
+            return False
+        call = {"type": "function", "function": {"name": "look_up", "arguments": {"word": "heron"}}}
+        messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        try:
+            return "heron" in self._tokenizer.apply_chat_template(messages, tokenize=False)
+        except Exception:  # a template is a program of its author
+            return False
+
+    def learn(self, pairs: Sequence[Pair]) -> Lora:
+        """Train an adapter, which then runs, and return it."""
+        how, encoded = self.training, [self._encoded(pair) for pair in pairs]
+        # The global generator is restored: a trainer neither disturbs its surroundings nor depends on them.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(how.seed)
+            config = LoraConfig(
+                r=how.rank, lora_alpha=how.alpha, target_modules=_TARGETS, lora_dropout=0.0, task_type="CAUSAL_LM"
+            )
+            self.run_alone()
+            self._model = get_peft_model(self._plain, config)
+            order = torch.cat([torch.randperm(len(pairs)) for _ in range(math.ceil(self._seen / len(pairs)))])
+        learned = [each for each in self._model.parameters() if each.requires_grad]
+        optimizer = torch.optim.AdamW(learned, lr=how.learning_rate)
+        self._model.train()
+        for batch in torch.split(order[: self._seen], how.batch_pairs):
+            optimizer.zero_grad()
+            for number in batch.tolist():
+                torch.autograd.backward(how.objective(self._pair(encoded[number])) / len(batch))
+            optimizer.step()
+        self._model.eval()
+        with tempfile.TemporaryDirectory() as saved:
+            self._model.save_pretrained(saved)
+            return read_lora(Path(saved), self.base)
+
+    def _pair(self, pair: _Encoded) -> Likelihoods:
+        def base() -> tuple[Tensor, Tensor]:
+            with self._model.disable_adapter():
+                return self._likelihoods(pair, gradient=False)
+
+        return Likelihoods(*self._likelihoods(pair), len(pair.worked), len(pair.failed), base)
+
+    @property
+    def _seen(self) -> int:
+        return self.training.updates * self.training.batch_pairs
+
+    def run_alone(self) -> None:
+        """Go back to the model without an adapter."""
+        if self._model is not self._plain:
+            self._plain = self._model.unload()
+            self._model = self._plain
+
+    def run(self, weights: bytes, manifest: LanguageModelManifest) -> None:
+        """Run a published version over this base."""
+        self.run_alone()
+        with tempfile.TemporaryDirectory() as saved:
+            (Path(saved) / WEIGHTS).write_bytes(weights)
+            (Path(saved) / "adapter_config.json").write_bytes(config_of(manifest))
+            self._model = PeftModel.from_pretrained(self._plain, saved)
+        self._model.eval()
+
+    def margins(self, pairs: Sequence[Pair]) -> list[float]:
+        """log p(worked) - log p(failed) of each pair, in nats."""
+        found = []
+        for pair in pairs:
+            worked, failed = self._likelihoods(self._encoded(pair), gradient=False)
+            found.append(float(worked - failed))
+        return found
+
+    def perplexity(self) -> float:
+        """Perplexity on a fixed text that has nothing to do with agents: it rises as the model forgets."""
+        ids = self._ids(UNRELATED.read_text(encoding="utf-8"))[: self.training.most_tokens]
+        with torch.no_grad():
+            scores = self._model(ids[None]).logits[0, :-1].log_softmax(-1)
+        return math.exp(-float(scores.gather(1, ids[1:, None]).mean()))
+
+    def _likelihoods(self, pair: _Encoded, *, gradient: bool = True) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of both calls after their prompt, in one pass: neither call sees the other."""
+        start, length = len(pair.prompt), len(pair.worked)
+        ids = torch.cat(pair)
+        sees = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
+        sees[start + length :, start : start + length] = False
+        positions = torch.arange(len(ids))
+        positions[start + length :] -= length
+        mask = torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
+        with torch.set_grad_enabled(gradient):
+            answer = self._model(
+                ids[None],
+                attention_mask=mask[None, None],
+                position_ids=positions[None],
+                logits_to_keep=len(ids) - start + 1,
+            )
+            scores: Tensor = answer.logits[0].log_softmax(-1)
+            # The last token of the prompt foretells the first one of either call.
+            foretold = torch.cat((scores[:1], scores[length + 1 : -1]))
+            worked = scores[:length].gather(1, pair.worked[:, None]).sum()
+            failed = foretold.gather(1, pair.failed[:, None]).sum()
+        self._pace()
+        return worked, failed
+
+    def _encoded(self, pair: Pair) -> _Encoded:
+        """Cut a long prompt at its beginning, and a long call at its end."""
+        most = self.training.most_tokens
+        prompt = self._text(pair.prompt, add_generation_prompt=True)
+        calls = []
+        for call in (pair.worked, pair.failed):
+            whole = self._text([*pair.prompt, call])
+            # A template may write earlier messages differently once another one follows.
+            said = whole.removeprefix(prompt) if whole.startswith(prompt) else self._text([call])
+            calls.append(self._ids(said)[: most // 2])
+        return _Encoded(self._ids(prompt)[-(most - max(map(len, calls))) :], *calls)
+
+    def _text(self, messages: Messages, **options: bool) -> str:
+        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, **options))
+
+    def _ids(self, text: str) -> Tensor:
+        ids: Tensor = self._tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids[0]
+        return ids

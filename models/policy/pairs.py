@@ -1,0 +1,164 @@
+"""Find preference pairs for the policy adapter: in one state, a call that worked is preferred to one that failed.
+
+The state is a session's chat up to a failed call, once without that call and once with its error. The preferred call
+comes from another session, and in a fleet from another principal. That session met the same failure of the same tool
+at the same task, and this call got it past. Its words stand in the state, or a quorum of principals used them in calls
+that worked. So a version gives no agent a word that advice would withhold. Identities of end users are replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fleetlore.fingerprint.normal_form import template
+from fleetlore.watch.harm import is_harmful
+from fleetlore.wire.principals import principal_of
+from fleetlore.wire.trajectory import Judgment, Step, Trajectory
+from models.cases import is_shown_to_work, tells, worked_after
+from models.distil.call_diff import distance
+from models.distil.export import calling, chat, is_usable, usable
+from models.distil.recovery import LESS
+from models.memory.identities import identities, replacing, texts_of
+
+__all__ = ["Pair", "preference_pairs"]
+
+Messages = list[dict[str, Any]]
+_State = tuple[str, str, str]  # task or kind of goal, tool, class of the failure
+
+_WORD = re.compile(r"\w+")
+# A stuck session repeats one failure: more pairs of it would teach the same again.
+_MOST_OF_SESSION = 4
+# Calls that are kept of one state, and owners of each: the time for a failure stays bounded.
+_MOST_WAYS, _MOST_OWNERS = 32, 3
+
+
+class Pair(NamedTuple):
+    """Two calls of one state. `sessions` are the ids of the session of the state and of that of the preferred call, and
+    `agents` their principals. `ended`: end of the later one, in Unix seconds. `prompt`: the chat before the call, in
+    the form that TRL reads; `worked` and `failed` are the two messages."""
+
+    sessions: tuple[str, str]
+    agents: tuple[str, str]
+    task: str
+    tool: str
+    ended: float
+    prompt: Messages
+    worked: dict[str, Any]
+    failed: dict[str, Any]
+
+
+class _WayOut(NamedTuple):
+    session: Trajectory
+    owner: str
+    call: Step
+    words: frozenset[str]
+
+
+# By state and arguments.
+_WaysOut = dict[_State, dict[str, list[_WayOut]]]
+
+
+def preference_pairs(judgments: Sequence[Judgment], quorum: int) -> list[Pair]:
+    """Return the pairs of usable sessions, in the order in which their sessions ended: a function of their set.
+    `quorum`: principals that must have used a word; 1 if all agents have one owner (`Settings.quorum`)."""
+    kept = sorted(filter(usable, judgments), key=lambda each: (each.trajectory.ended, each.trajectory.id))
+    ways, users = _ways_out(kept, quorum), defaultdict[str, set[str]](set)
+    for judgment in kept:
+        for call in judgment.trajectory.calls:
+            if is_usable(call) and is_shown_to_work(judgment, call):
+                for word in _words(call.arguments):
+                    users[word].add(principal_of(judgment.trajectory.agent))
+    common = frozenset(word for word, principals in users.items() if len(principals) >= quorum)
+    found = [pair for judgment in kept for pair in _pairs(judgment.trajectory, ways, common, quorum)]
+    return sorted(found, key=lambda pair: (pair.ended, pair.sessions))
+
+
+def _owner(session: Trajectory, quorum: int) -> str:
+    """The owner of a call. If all agents have one owner, another session is enough."""
+    return session.id if quorum < 2 else principal_of(session.agent)
+
+
+def _ways_out(judgments: Sequence[Judgment], quorum: int) -> _WaysOut:
+    """The calls that got a session past its failure, a few of each."""
+    ways: _WaysOut = defaultdict(dict)
+    for judgment in judgments:
+        session, calls = judgment.trajectory, judgment.trajectory.calls
+        for number, failed in enumerate(calls):
+            later = next(worked_after(calls, number, failed.tool), None) if _teaches(failed) else None
+            if later is None:
+                continue
+            worked, owner, of_state = calls[later], _owner(session, quorum), ways[_state(session, failed)]
+            same = of_state.get(worked.arguments, [])
+            is_full = len(same) == _MOST_OWNERS or (not same and len(of_state) == _MOST_WAYS)
+            if is_full or any(way.owner == owner for way in same):
+                continue
+            leaves_out = LESS.search(worked.arguments) and not LESS.search(failed.arguments)
+            is_attempt = not leaves_out and bool(distance(failed.arguments, worked.arguments))
+            is_safe = is_usable(worked) and not is_harmful(worked.tool, worked.arguments)
+            if is_attempt and is_safe and is_shown_to_work(judgment, worked):
+                of_state[worked.arguments] = [*same, _WayOut(session, owner, worked, _words(worked.arguments))]
+    return ways
+
+
+def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: int) -> Iterator[Pair]:
+    owner, calls = _owner(session, quorum), session.calls
+    seen: set[tuple[int, str, str]] = set()
+    for number, failed in enumerate(calls):
+        if not _teaches(failed) or len(seen) >= _MOST_OF_SESSION:
+            continue
+        known = common | _words(" ".join(_texts(chat(session, number + 1))))
+        fitting = [
+            way
+            for same in ways.get(_state(session, failed), {}).values()
+            for way in same
+            if way.owner != owner and way.call.arguments != failed.arguments and way.words <= known
+        ]
+        if not fitting:
+            continue
+        way = min(fitting, key=lambda way: (distance(failed.arguments, way.call.arguments) or 0, way.call.arguments))
+        masked = replacing(identities([*texts_of(session), *texts_of(way.session)]))
+        # After the failure the rival is the next call if it failed too, and the same call sent again if it worked.
+        again = calls[number + 1] if number + 1 < len(calls) and _teaches(calls[number + 1]) else failed
+        again = again if again.tool == failed.tool and again.arguments != way.call.arguments else failed
+        for made, rival in ((number, failed), (number + 1, again)):
+            key = made, way.call.arguments, rival.arguments
+            if key in seen or len(seen) >= _MOST_OF_SESSION:
+                continue
+            seen.add(key)
+            yield Pair(
+                (session.id, way.session.id),
+                (principal_of(session.agent), principal_of(way.session.agent)),
+                session.task or session.goal,
+                failed.tool,
+                max(session.ended, way.session.ended),
+                *masked([chat(session, made), calling(way.call), calling(rival)]),
+            )
+
+
+def _teaches(call: Step) -> bool:
+    return call.pattern is not None and tells(call) and is_usable(call)
+
+
+def _state(session: Trajectory, failed: Step) -> _State:
+    return session.task or template(session.goal), failed.tool, failed.pattern or ""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of a JSON value, names of fields included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in (*value, *value.values()):
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif value is not None:
+        yield str(value)

@@ -1,0 +1,101 @@
+"""Which calls are preferred to which, and what no version may learn."""
+
+from msgspec.structs import replace
+
+from fleetlore.wire.trajectory import Judgment
+from models.policy.pairs import Pair, preference_pairs
+from tests.build import call, judgment
+from tests.models.policy.made import ERROR, fleet, select, session
+
+
+def query(message: dict[str, object]) -> str:
+    (made,) = message["tool_calls"]  # type: ignore[misc]
+    found: str = made["function"]["arguments"]["query"]
+    return found
+
+
+def select_of(name: str) -> str:
+    return f"SELECT label FROM {name}"
+
+
+def learned(judgments: list[Judgment], quorum: int = 2) -> list[tuple[str, str]]:
+    return [(query(pair.worked), query(pair.failed)) for pair in preference_pairs(judgments, quorum)]
+
+
+def test_a_call_that_got_another_principal_past_the_failure_is_preferred_before_it_and_after_it() -> None:
+    past = [session(n, past=True, name="heron", agent=f"p{n}") for n in (0, 4)]
+    stuck = session(8, past=False, name="heron", agent="p8")
+    found = [pair for pair in preference_pairs([*past, stuck], 2) if pair.agents[0] == "p8"]
+    assert [len(pair.prompt) for pair in found] == [1, 3, 5], "each state once"
+    before, after, _ = found
+    assert query(before.worked) == query(after.worked) == "SELECT label FROM heron"
+    assert query(before.failed) == query(after.failed) == "SELECT label FROM herons"
+    assert [each["role"] for each in before.prompt] == ["user"]
+    assert [each["role"] for each in after.prompt] == ["user", "assistant", "tool"]
+    assert after.prompt[-1]["content"] == ERROR.format("heron")
+    assert before.sessions[0] != before.sessions[1] and before.agents[1] in ("p0", "p4")
+    assert before.ended == 1_008.0
+
+
+def test_pairs_are_a_function_of_the_set_of_sessions() -> None:
+    some = fleet(24)
+    assert preference_pairs(some, 2) == preference_pairs(some[::-1], 2) != []
+
+
+def test_a_word_that_one_principal_alone_used_is_learned_by_nobody_else() -> None:
+    def made(number: int, agent: str, *, past: bool) -> Judgment:
+        return session(number, past=past, name="heron", agent=agent, goal="List all labels")
+
+    one, other = made(0, "p0:1", past=True), made(4, "p4", past=False)
+    assert learned([one, other]) == []
+    assert learned([one, made(12, "p0:2", past=True), other]) == [], "two agents of one principal are one"
+    assert learned([one, other], quorum=1) != [], "where all agents have one owner"
+    assert (select_of("heron"), select_of("herons")) in learned([one, made(8, "p8", past=True), other])
+
+
+def test_a_word_of_the_asker_needs_no_quorum() -> None:
+    one = session(0, past=True, name="heron", agent="p0", goal="List all labels")
+    other = session(4, past=False, name="heron", agent="p4", goal="List the labels of the heron")
+    assert {pair.agents for pair in preference_pairs([one, other], 2)} == {("p4", "p0")}
+
+
+def test_nothing_is_learned_of_one_session_or_another_task_or_another_failure() -> None:
+    own = session(0, past=True, name="heron", agent="p0")
+    assert preference_pairs([own], 1) == []
+    assert preference_pairs([own, session(1, past=False, name="heron", agent="p1")], 1) == []
+    trajectory = session(4, past=False, name="heron", agent="p4").trajectory
+    wrong = call("sql", select("herons"), error="permission denied", error_type="OperationalError")
+    denied = judgment(wrong, wrong, label="failure", session="s4", agent="p4", task=trajectory.task)
+    assert preference_pairs([own, denied], 1) == []
+
+
+def test_identities_of_end_users_are_masked_in_all_texts() -> None:
+    mail = "ada.lovelace@example.org"
+
+    def mailing(number: int, past: bool) -> Judgment:
+        wrong = call("sql", select(f"herons where mail = '{mail}'"), error=ERROR.format("heron"), error_type="Error")
+        right = call("sql", select(f"heron where mail = '{mail}'"), result=f"[('{mail}',)]")
+        steps = (wrong, right) if past else (wrong, wrong)
+        label = "success" if past else "failure"
+        return judgment(*steps, label=label, session=f"s{number}", agent=f"p{number}", task="t", goal=f"Find {mail}")
+
+    pairs = preference_pairs([mailing(0, True), mailing(1, True), mailing(2, False)], 2)
+    assert pairs and mail not in repr(pairs) and "<email>" in repr(pairs)
+
+
+def test_a_call_that_deletes_is_preferred_by_nobody() -> None:
+    def dropping(number: int) -> Judgment:
+        wrong = call("sql", '{"query": "DROP TABLE herons"}', error=ERROR.format("herons"), error_type="Error")
+        right = call("sql", '{"query": "DROP TABLE heron"}')
+        return judgment(wrong, right, label="success", session=f"s{number}", agent=f"p{number}", task="t")
+
+    assert preference_pairs([dropping(n) for n in range(4)], 1) == []
+
+
+def test_a_stuck_session_teaches_a_few_pairs() -> None:
+    past = [session(n, past=True, name="heron", agent=f"p{n}") for n in (0, 4)]
+    stuck = session(8, past=False, name="heron", agent="p8")
+    steps = stuck.trajectory.steps[:1] * 50
+    many = replace(stuck, trajectory=replace(stuck.trajectory, steps=steps))
+    of_stuck: list[Pair] = [pair for pair in preference_pairs([*past, many], 2) if pair.agents[0] == "p8"]
+    assert len(of_stuck) == 4
