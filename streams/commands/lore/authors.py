@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from fleetlore.advice.decide import MAX_WHY
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 
 
 def _why(text: str) -> str:
+    from fleetlore.advice.decide import MAX_WHY
+
     if not text.strip() or len(text) > MAX_WHY:
         raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters")
     return text.strip()

@@ -6,19 +6,21 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from fleetlore.advice.decide import Draft, Judgment, Reviews, draft_of, judged, proposed, words_of, write
 from fleetlore.cli.lore import read_lore
 from fleetlore.cli.options import Reader, command, group
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
-from fleetlore.recall.hints import Written, when_of
-from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Decision, MemoryItem
 from streams.commands.lore.authors import By, Why, author, whole
+
+if TYPE_CHECKING:
+    from fleetlore.advice.decide import Judgment, Reviews
+    from fleetlore.recall.hints import Written
+    from fleetlore.recall.index import LoreIndex
 
 __all__ = ["register"]
 
@@ -76,6 +78,8 @@ def list_all(
 
     REVIEW says why one may no longer hold.
     """
+    from fleetlore.advice.decide import Reviews, proposed
+
     index = read_lore(reader)
     found: list[Any] = list(proposed(index)) if waiting else list(index.hints.standing.values())
     about = Reviews(index)
@@ -87,6 +91,8 @@ def list_all(
 @command
 def show(reader: Reader, id: _Id) -> None:
     """Show a hint or a memory item in full."""
+    from fleetlore.advice.decide import Reviews
+
     index = read_lore(reader)
     row = _row(index, _named(index, id), Reviews(index))
     if reader.json:
@@ -112,6 +118,8 @@ def add(
     by: By = "",
 ) -> None:
     """Write a hint. Agents read it within a second, where it fits, with your name."""
+    from fleetlore.advice.decide import Draft, write
+
     end = 0.0 if until is None else _moment(until)
     draft = Draft(
         text=text, why=why, start=start, before=tuple(before or ()), after=after or "", tool=tool or "",
@@ -150,6 +158,8 @@ def edit(
     given |= {"before": before and tuple(before), "until": None if until is None else _moment(until)}
     changes = {name: value for name, value in given.items() if value is not None}
 
+    from fleetlore.advice.decide import draft_of, write
+
     def change(index: LoreIndex, by: str) -> Decision:
         draft = draft_of(index, _whole(index, id))
         assert draft is not None  # `_whole` knows it
@@ -177,6 +187,8 @@ def expire(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
 
 
 def _judge(reader: Reader, judgment: Judgment, ids: list[str], why: str, by: str) -> None:
+    from fleetlore.advice.decide import judged
+
     def of(id: str) -> Callable[[LoreIndex, str], Decision]:
         return lambda index, by: judged(index, judgment, _whole(index, id), by=by, why=why, now=time.time())
 
@@ -208,6 +220,8 @@ def _whole(index: LoreIndex, beginning: str) -> str:
 
 
 def _named(index: LoreIndex, beginning: str) -> Written | MemoryItem:
+    from fleetlore.recall.hints import Written
+
     id = _whole(index, beginning)
     decided = index.hints.decisions.get(id)
     if decided is not None and decided.hint is not None:
@@ -218,6 +232,9 @@ def _named(index: LoreIndex, beginning: str) -> Written | MemoryItem:
 
 
 def _row(index: LoreIndex, about: Written | MemoryItem, reviews: Reviews) -> dict[str, Any]:
+    from fleetlore.advice.decide import words_of
+    from fleetlore.recall.hints import when_of
+
     asks = reviews.reason(about)
     if isinstance(about, MemoryItem):
         known = {"id": about.id, "text": words_of(about), "when": about.when, "author": "", "agents": about.agents}
