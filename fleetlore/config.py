@@ -37,8 +37,10 @@ _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 
 def check_tenant(tenant: str) -> str:
-    """Return `tenant` unchanged. Raises ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or
-    digit."""
+    """Return `tenant` unchanged.
+
+    Raises ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or digit.
+    """
     if not _TENANT.match(tenant):
         raise ConfigError(
             f"tenant {tenant!r} must be 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit"
@@ -240,9 +242,11 @@ class Settings:
     def from_env(
         cls, environ: Mapping[str, str] | None = None, *, unknown_refused: bool = True, **overrides: Any
     ) -> Settings:
-        """Settings from `FLEETLORE_*`, then `overrides` that are not None. `unknown_refused`: False only logs a
-        variable that is no setting, because an agent's work must not end for it. Raises ConfigError: a value is
-        malformed, a file with a secret cannot be read, or a variable is misspelt."""
+        """Settings from `FLEETLORE_*`, then `overrides` that are not None.
+
+        `unknown_refused`: False only logs a variable that is no setting, because an agent's work must not end for it.
+        Raises ConfigError: a value is malformed, a file with a secret cannot be read, or a variable is misspelt.
+        """
         environ = os.environ if environ is None else environ
         known = {f.name: f for f in fields(cls)}
         values: dict[str, Any] = {}
@@ -269,9 +273,11 @@ class Settings:
     def from_data_dir(
         cls, data: str | Path, *, unknown_refused: bool = True, must_run: bool = True, **overrides: Any
     ) -> Settings:
-        """Settings of the embedded stack that runs on a folder; see `from_env`. `must_run`: False for an agent, which
-        waits for a stack that is away, with the addresses of the environment until then. Raises ConfigError: there is
-        no such folder, or no stack runs on it."""
+        """Settings of the embedded stack that runs on a folder; see `from_env`.
+
+        `must_run`: False for an agent, which waits for a stack that is away, with the addresses of the environment
+        until then. Raises ConfigError: there is no such folder, or no stack runs on it.
+        """
         stack: dict[str, Any] = {}
         folder = StackFolder(Path(data))
         try:

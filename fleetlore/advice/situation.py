@@ -22,8 +22,13 @@ __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """A call that failed, and what its session knew then. `error`: what the environment said. `seen`: lower-case names
-    in results of its session and in its calls so far. `marks`: what was known of the things that the arguments name."""
+    """A call that failed, and what its session knew then.
+
+    Attributes:
+        error: what the environment said.
+        seen: lower-case names in results of its session and in its calls so far.
+        marks: what was known of the things that the arguments name.
+    """
 
     call: MadeCall
     error: str

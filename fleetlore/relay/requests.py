@@ -33,8 +33,10 @@ NUMBERLESS = -1
 
 
 class Caller(NamedTuple):
-    """The caller of a request. `sure` is true if a token proves who it is, and `operator` if it may decide what agents
-    are shown."""
+    """The caller of a request.
+
+    `sure` is true if a token proves who it is, and `operator` if it may decide what agents are shown.
+    """
 
     tenant: str
     agent: str
@@ -52,9 +54,7 @@ Tokens = Mapping[bytes, Caller]
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Read callers by token from a file. A line holds token, agent, and the tenant if it is not
-    `default`. The word `operator` after the tenant lets a person write hints. Raises
-    ConfigError: it cannot be read, or a line is malformed."""
+    """Read callers by token from a file."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -78,8 +78,11 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -> Caller:
-    """Return the caller of a request. `bearer`: accept `Authorization` too, which at the gateway holds the provider's
-    key. Raises HTTPException: 401, 403 for another agent or tenant than the token's, 400."""
+    """Return the caller of a request.
+
+    `bearer`: accept `Authorization` too, which at the gateway holds the provider's key. Raises HTTPException: 401, 403
+    for another agent or tenant than the token's, 400.
+    """
     headers = request.headers
     named, tenant = request.path_params.get("agent") or headers.get(_AGENT, ""), headers.get(_TENANT, "")
     if tokens is None:
@@ -101,8 +104,7 @@ def _hashed(token: str) -> bytes:
 
 
 def events_of(headers: Mapping[str, str], body: bytes, caller: Caller, now: float) -> list[Event]:
-    """Parse the events of a request in order. A missing sequence becomes `NUMBERLESS`. Raises InvalidEvent: an event is
-    malformed; `foreign_agent`: it names another agent than the token."""
+    """Parse the events of a request in order."""
     try:
         found = read_json(body)
     except msgspec.DecodeError as error:

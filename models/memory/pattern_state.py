@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -17,11 +17,10 @@ from fleetlore.stats.intervals import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
+from models.memory.timeline import Timeline
 from models.memory.wordings import Wordings, Words
 
-__all__ = ["Observation", "PatternState", "Period", "Subject"]
-
-Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
+__all__ = ["Observation", "PatternState", "Subject"]
 
 # Sessions kept of a failure pattern (`models.memory.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
 # a field of the store takes 65,535 bytes.
@@ -41,88 +40,6 @@ MINUTES, MINUTES_SESSIONS = 2, 64
 _NAMED_AGENTS = 48
 _SHOWN_AGENTS = 12
 _MAX_NAME = 32
-
-
-@dataclass(slots=True)
-class Timeline:
-    """A mergeable series of equal periods of event time.
-
-    A period keeps a sample of the sessions that first saw the thing in it, so merging cumulative figures in commutes
-    and can be repeated. Which periods are kept depends on the set of periods alone, never on their order. All have
-    equal room, so that a young timeline counts exactly what an old one has to estimate.
-
-    Attributes:
-        width_seconds: length of a period.
-        kept: number of periods with a call that it keeps, the newest ones.
-        room: number of sessions that all periods keep together.
-        k: number of them that one period keeps. It falls as periods are added and never grows, because dropped
-            sessions cannot come back.
-    """
-
-    width_seconds: float
-    kept: int
-    room: int
-    k: int = field(init=False)
-    samples: dict[int, CountSample] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.k = self.room
-
-    def add(self, session: int, seen: SessionCounts, time: float) -> bool:
-        """Merge one session's figures into the period of `time`; say whether anything changed."""
-        return self._add(int(time // self.width_seconds), session, seen)
-
-    def _add(self, number: int, session: int, seen: SessionCounts) -> bool:
-        sample = self.samples.get(number)
-        if sample is None:
-            if len(self.samples) >= self.kept:
-                oldest = min(self.samples)
-                if number < oldest:
-                    return False
-                del self.samples[oldest]
-            sample = self.samples[number] = CountSample(self.k)
-            self._fit(min(self.k, self.room // len(self.samples)))
-        return sample.add(session, seen)
-
-    def _fit(self, k: int) -> None:
-        if k < self.k:
-            self.k = k
-            for sample in self.samples.values():
-                sample.shrink(k)
-
-    def discard(self, sessions: Collection[int]) -> bool:
-        """Take sessions out as if they had never been; say whether any was there."""
-        changed = any([sample.discard(sessions) for sample in self.samples.values()])
-        if changed:
-            self.samples = {number: sample for number, sample in self.samples.items() if sample.kept}
-        return changed
-
-    @property
-    def periods(self) -> tuple[Period, ...]:
-        """The newest first."""
-        newest_first = sorted(self.samples.items(), reverse=True)
-        return tuple([(number, *sample.calls_and_failures) for number, sample in newest_first])
-
-    @property
-    def is_estimated(self) -> bool:
-        """Whether figures of any period are estimates."""
-        return any(sample.is_full for sample in self.samples.values())
-
-    def seen(self, since: float = 0.0) -> Iterator[SessionCounts]:
-        """The counts of the kept sessions in the periods that end after `since`."""
-        for number, sample in self.samples.items():
-            if (number + 1) * self.width_seconds > since:
-                yield from sample.seen
-
-    def to_rows(self) -> list[list[int]]:
-        """Rows (period, session, agent, calls, failures, ended), sorted: equal timelines give equal rows."""
-        return [[number, *row] for number, sample in sorted(self.samples.items()) for row in sample.to_rows()]
-
-    def restore(self, rows: Iterable[list[int]], k: int) -> None:
-        """Merge the rows of a timeline with that `k` in."""
-        for number, session, *seen in rows:
-            self._add(number, session, SessionCounts(*seen))
-        self._fit(k)
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -224,8 +141,10 @@ class PatternState:
         subject: Subject | None = None,
         arrived: float = 0.0,
     ) -> bool:
-        """Merge what one session saw in, from `first` to `last`; say whether anything changed. `arrived`: see
-        `Observation`."""
+        """Merge what one session saw in, from `first` to `last`; say whether anything changed.
+
+        `arrived`: see `Observation`.
+        """
         subject = subject or self.subject
         changed = self._describe(subject, seen.agent, session)
         changed |= self.sample.add(session, seen)

@@ -36,9 +36,14 @@ _MOST_WAYS, _MOST_OWNERS = 32, 3
 
 
 class Pair(NamedTuple):
-    """Two calls of one state. `sessions` are the ids of the session of the state and of that of the preferred call, and
-    `agents` their principals. `ended`: end of the later one, in Unix seconds. `prompt`: the chat before the call, in
-    the form that TRL reads; `worked` and `failed` are the two messages."""
+    """Two calls of one state.
+
+    `sessions` are the ids of the session of the state and of that of the preferred call, and `agents` their principals.
+
+    Attributes:
+        ended: end of the later one, in Unix seconds.
+        prompt: the chat before the call, in the form that TRL reads; `worked` and `failed` are the two messages.
+    """
 
     sessions: tuple[str, str]
     agents: tuple[str, str]
@@ -63,7 +68,9 @@ _WaysOut = dict[_State, dict[str, list[_WayOut]]]
 
 def preference_pairs(judgments: Sequence[Judgment], quorum: int) -> list[Pair]:
     """Return the pairs of usable sessions, in the order in which their sessions ended: a function of their set.
-    `quorum`: principals that must have used a word; 1 if all agents have one owner (`Settings.quorum`)."""
+
+    `quorum`: principals that must have used a word; 1 if all agents have one owner (`Settings.quorum`).
+    """
     kept = sorted(filter(usable, judgments), key=lambda each: (each.trajectory.ended, each.trajectory.id))
     ways, users = _ways_out(kept, quorum), defaultdict[str, set[str]](set)
     for judgment in kept:

@@ -34,8 +34,13 @@ _WORDS = {
 
 
 class Explained(NamedTuple):
-    """A hint at a call. `call`: the number of its event. `path`: its page in the console, or "". `then`: what the agent
-    did next."""
+    """A hint at a call.
+
+    Attributes:
+        call: the number of its event.
+        path: its page in the console, or "".
+        then: what the agent did next.
+    """
 
     call: int
     tool: str

@@ -48,9 +48,12 @@ _LOOK_SECONDS = 0.5
 
 
 class WindowTrainer(ABC, Generic[Manifest]):
-    """Learns one tenant's adapter from its newest sessions, and publishes what passes the gate. `name`: topic of its
-    sessions; `verdicts`: of their judgments. `new_sessions`: after so many it learns, or when
-    the first of them has waited for `patience_seconds`."""
+    """Learns one tenant's adapter from its newest sessions, and publishes what passes the gate.
+
+    Attributes:
+        name: topic of its sessions; `verdicts`: of their judgments.
+        new_sessions: after so many it learns, or when the first of them has waited for `patience_seconds`.
+    """
 
     new_sessions = 20
     patience_seconds = 5.0
@@ -126,8 +129,10 @@ class WindowTrainer(ABC, Generic[Manifest]):
         return enough or (self._new > 0 and waited >= self.patience_seconds) or self._is_behind()
 
     async def learn(self) -> None:
-        """Learn a version of the window, and publish it if it passes the gate. Raises BrokerUnavailable; the sessions
-        then still wait."""
+        """Learn a version of the window, and publish it if it passes the gate.
+
+        Raises BrokerUnavailable; the sessions then still wait.
+        """
         new, self._new = self._new, 0  # sessions that come from now on are of the next version
         try:
             await self._learn()
@@ -186,8 +191,11 @@ class WindowTrainer(ABC, Generic[Manifest]):
 
 
 def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
-    """The judgments, or the sessions, of a record. Other values of the topic are passed over, and so are unreadable
-    ones: a trainer must not stop for a fault of the stage before."""
+    """The judgments, or the sessions, of a record.
+
+    Other values of the topic are passed over, and so are unreadable ones: a trainer must not stop for a fault of the
+    stage before.
+    """
     found: list[_Value] = []
     try:
         for part in split(record.value or b""):
@@ -216,9 +224,11 @@ async def train(
     budget: CpuBudget,
     *groups: Sequence[WindowTrainer[Any]],
 ) -> None:
-    """Feed trainers with their sessions and let them learn, until cancelled, across outages of the broker. The sessions
-    read at the start are bounded: of each partition the newest records, in all as many as a window has sessions.
-    `groups`: trainers; those of one group learn one after the other."""
+    """Feed trainers with their sessions and let them learn, until cancelled, across outages of the broker.
+
+    The sessions read at the start are bounded: of each partition the newest records, in all as many as a window has
+    sessions. `groups`: trainers; those of one group learn one after the other.
+    """
     trainers = [trainer for group in groups for trainer in group]
     metrics = {trainer.publication.metrics for trainer in trainers}
     for trainer in trainers:

@@ -274,9 +274,11 @@ class OpenSession(msgspec.Struct):
         return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
 
     def covered_by(self, known: Trajectory) -> int | None:
-        """Return the sequence up to which a stored judgment covers it, or None if it may become a separate session. If
-        the store knows that a session ended but misses some of its events, any event may be a missing one. The judgment
-        then covers no event."""
+        """Return the sequence up to which a stored judgment covers it, or None if it may become a separate session.
+
+        If the store knows that a session ended but misses some of its events, any event may be a missing one. The
+        judgment then covers no event.
+        """
         if known.is_open:
             return None  # the log has more of an open session
         if known.missing == 0 and max(self.sequences) < self.first + known.events:
@@ -284,8 +286,10 @@ class OpenSession(msgspec.Struct):
         return None if known.ending == "continued" else self.first
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
-        """Make the trajectory, and the dead letters of events that came out of order and follow its end. A lost event
-        costs only itself: `missing` and `gaps` of the trajectory say which are lost."""
+        """Make the trajectory, and the dead letters of events that came out of order and follow its end.
+
+        A lost event costs only itself: `missing` and `gaps` of the trajectory say which are lost.
+        """
         self.has_way_out, self._ways_out = False, _MOST_WAYS_OUT
         last = max(self.sequences) if self.ended_at is None else self.ended_at
         return self._trajectory(last), [
