@@ -25,11 +25,11 @@ PYTHON = "3.12"
 
 # What is installed for what the images run: extras of the agents' distribution and of the server's. Weights in an
 # object store are a setting, so each image can reach one. A judge by an LLM (`llm`) is rare, so `openai` is left out.
-ROLES = (("cli", "adapters", "personal", "s3"), ("console",))
+ROLES = (("cli", "adapters", "personal", "relay", "s3"), ("console",))
 LOCKS = {
     "requirements.txt": ROLES,
     "requirements-trainer.txt": (ROLES[0], (*ROLES[1], "policy")),
-    "requirements-box.txt": ((*ROLES[0], "relay"), (*ROLES[1], "embedded")),
+    "requirements-box.txt": (ROLES[0], (*ROLES[1], "embedded")),
 }
 
 

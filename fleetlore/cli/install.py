@@ -32,7 +32,10 @@ class _Settings(NamedTuple):
 _CLAUDES = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
 _SETTINGS = {
     "claude-code": _Settings(
-        ".claude", "CLAUDE_CONFIG_DIR", "settings.json", (*_CLAUDES, "PostToolUseFailure", "SessionEnd")
+        ".claude",
+        "CLAUDE_CONFIG_DIR",
+        "settings.json",
+        (*_CLAUDES, "PostToolUseFailure", "SubagentStart", "SessionEnd"),
     ),
     "codex": _Settings(".codex", "CODEX_HOME", "hooks.json", _CLAUDES),
     "cursor": _Settings(

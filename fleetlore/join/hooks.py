@@ -87,6 +87,8 @@ class HookCalls:
             case "SessionStart":  # what was said may be in the conversation no more
                 self._is_introduced = False
                 return self._introduced() if begins(given) else ""
+            case "SubagentStart":  # it has a context of its own, without what its parent was told
+                return prompt_prefix(self._session, tuple(self._tools))
             case "UserPromptSubmit":
                 self.close()
                 self._session.message("user", given["prompt"])

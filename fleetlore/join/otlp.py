@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -27,13 +28,16 @@ from fleetlore.wire.decode import inflated, unpacked_zstd
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
+    from starlette.responses import Response
 
-__all__ = ["Traces", "receiving_app", "serving"]
+__all__ = ["MAX_SPANS", "OTLP_PATHS", "Traces", "closing_silent", "receiving_app", "serving", "take_export"]
+
+OTLP_PATHS = ("/v1/traces", "/v1/logs")
 
 # Bytes of one export.
 _MAX_BODY = 16 * 1024 * 1024
-_MAX_SPANS = 50_000
-# A span takes at least one of the places for `_MAX_SPANS`, so that 100 MB of an export's bytes are held at most.
+MAX_SPANS = 50_000
+# A span takes at least one of the places for `MAX_SPANS`, so that 100 MB of an export's bytes are held at most.
 _PLACE_BYTES = 2_000
 # Ids of a run's spans that are kept for a later evaluation.
 _MAX_RUNS = 16
@@ -55,8 +59,8 @@ _SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 class Traces:
     """Spans under way, by trace."""
 
-    def __init__(self, fleet: Fleet, *, max_spans: int = _MAX_SPANS) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, agent: str = "", *, max_spans: int = MAX_SPANS) -> None:
+        self._fleet, self._agent = fleet, agent
         self._max_spans = max_spans
         self._held = 0
         self._reading = asyncio.Lock()
@@ -113,6 +117,8 @@ class Traces:
         self._held -= places
         try:
             session = session_of(spans)
+            if session is not None and self._agent:
+                session = replace(session, agent=self._agent)
         except MALFORMED as error:
             refused("unreadable_trace", f"trace {trace[:32]!r} with {len(spans)} spans is left out: {error!r}")
             session = None
@@ -133,43 +139,56 @@ class Traces:
 def receiving_app(traces: Traces) -> Starlette:
     """An ASGI application that takes `/v1/traces`, and of `/v1/logs` evaluations; enter their fleet before it runs."""
     from starlette.applications import Starlette  # an agent whose spans are read in its process serves nothing
-    from starlette.responses import Response
     from starlette.routing import Route
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with closing_silent(lambda: [traces]):
+            yield
+
+    routes = [Route(path, partial(take_export, traces), methods=["POST"]) for path in OTLP_PATHS]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+@asynccontextmanager
+async def closing_silent(every: Callable[[], Iterable[Traces]]) -> AsyncIterator[None]:
+    """Close traces that have been silent, and all of them at the end."""
 
     async def close_silent() -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            traces.close_silent(_SILENT_SECONDS)
+            for each in every():
+                each.close_silent(_SILENT_SECONDS)
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        closing = asyncio.create_task(close_silent())
-        yield
-        closing.cancel()
-        traces.close_silent(0.0)
+    closing = asyncio.create_task(close_silent())
+    yield
+    closing.cancel()
+    for each in every():
+        each.close_silent(0.0)
 
-    async def take(request: Request) -> Response:
-        if traces.refuses():
-            return Response("the buffer is full", 429, {"Retry-After": str(_RETRY_SECONDS)})
-        form, logs = request.headers.get("content-type", "").partition(";")[0], request.url.path == "/v1/logs"
-        encoding = request.headers.get("content-encoding", "").strip().lower()
-        if encoding not in _ENCODINGS:
-            refused("unknown_encoding", encoding[:_SHOWN])
-            return Response(f"the encoding {encoding!r} is not read: send gzip, zstd, deflate or none", 415)
-        try:
-            body = await _body(request, encoding)
-            if body is None:
-                refused("too_large", "an export has too many bytes")
-                return Response(f"more than {_MAX_BODY} bytes", 413)
-            malformed = await traces.take(body, form, logs=logs)
-        except _NO_OTLP as error:
-            return Response(_why(error), 400)
-        except ModelUnavailable as error:
-            return Response(str(error), 415)
-        return Response(_answer(malformed, form, logs=logs), media_type=form)
 
-    routes = [Route(path, take, methods=["POST"]) for path in ("/v1/traces", "/v1/logs")]
-    return Starlette(routes=routes, lifespan=lifespan)
+async def take_export(traces: Traces, request: Request) -> Response:
+    """Answer an export to one of `OTLP_PATHS`."""
+    from starlette.responses import Response
+
+    if traces.refuses():
+        return Response("the buffer is full", 429, {"Retry-After": str(_RETRY_SECONDS)})
+    form, logs = request.headers.get("content-type", "").partition(";")[0], request.url.path == "/v1/logs"
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
+        refused("unknown_encoding", encoding[:_SHOWN])
+        return Response(f"the encoding {encoding!r} is not read: send gzip, zstd, deflate or none", 415)
+    try:
+        body = await _body(request, encoding)
+        if body is None:
+            refused("too_large", "an export has too many bytes")
+            return Response(f"more than {_MAX_BODY} bytes", 413)
+        malformed = await traces.take(body, form, logs=logs)
+    except _NO_OTLP as error:
+        return Response(_why(error), 400)
+    except ModelUnavailable as error:
+        return Response(str(error), 415)
+    return Response(_answer(malformed, form, logs=logs), media_type=form)
 
 
 def _why(error: Exception) -> str:

@@ -21,7 +21,9 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.errors import FleetloreError, InvalidEvent
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words
+from fleetlore.join.otlp import MAX_SPANS, OTLP_PATHS, Traces, closing_silent, take_export
 from fleetlore.relay.api import OPERATIONS, Api, Operation, answer, body_of, problem
+from fleetlore.relay.exposition import EXPOSITION, exposition
 from fleetlore.relay.gateway import Gateway
 from fleetlore.relay.openapi import openapi
 from fleetlore.relay.requests import Caller, Tokens, caller_of
@@ -74,6 +76,27 @@ def relay_app(
         client, body = request.path_params["client"], await body_of(request)
         return JSONResponse(hooks.answer(api.fleet(caller), caller, client, body))
 
+    received: dict[tuple[str, str], Traces] = {}
+
+    async def export(request: Request) -> Response:
+        caller = caller_of(request, tokens)
+        # A token's spans are its agent's, whatever their resource claims. Without tokens they name their agents.
+        key = caller.tenant, caller.agent if caller.sure else ""
+        if key not in received:
+            limit = max(1, MAX_SPANS // (len(tokens) if tokens else len(fleets)))
+            received[key] = Traces(api.fleet(caller), key[1], max_spans=limit)
+        return await take_export(received[key], request)
+
+    async def alive(request: Request) -> Response:
+        return Response("alive\n")
+
+    async def ready(request: Request) -> Response:
+        loaded = all(fleet.replica.loaded for fleet in fleets.values())
+        return Response("ready\n" if loaded else "the lore is not here yet\n", 200 if loaded else 503)
+
+    async def metrics(request: Request) -> Response:
+        return Response(exposition(fleets.values(), len(api.sessions)), media_type=EXPOSITION)
+
     async def follow(request: Request) -> Response:
         fleet = api.fleet(caller_of(request, tokens))
         try:
@@ -98,7 +121,8 @@ def relay_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
+        async with closing_silent(lambda: list(received.values())):
+            yield
         api.conversations.leave_all()
         hooks.sessions.leave_all()
         await api.native.close()
@@ -111,8 +135,11 @@ def relay_app(
     # Routes of this package's own agents, which the document omits.
     own = {"/v1/hooks/{client}": hook, "/v1/native/follow": follow, "/v1/native/records/{topic}/{key:path}": record}
     posts = [Route(path, end, methods=["POST"]) for path, end in own.items()]
+    posts += [Route(path, export, methods=["POST"]) for path in OTLP_PATHS]
+    # Probes and scrapers have no token, so these name no tenant and no agent.
+    probes = {"/livez": alive, "/readyz": ready, "/metrics": metrics, "/v1/openapi.json": describe}
     return Starlette(
-        routes=[*named, Route("/v1/openapi.json", describe), *posts],
+        routes=[*named, *(Route(path, end) for path, end in probes.items()), *posts],
         lifespan=lifespan,
         exception_handlers={HTTPException: _refuse, Exception: _refuse, **dict.fromkeys(_MALFORMED, _refuse)},
     )

@@ -16,10 +16,11 @@ import yaml
 from fleetlore.adapters.signatures import load_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings, variables
+from fleetlore.relay.requests import read_tokens
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("worker", "trainer")
-OURS = (*ROLES, "console")
+OURS = (*ROLES, "relay", "console")
 METRICS_PORT = "9464"
 
 
@@ -121,10 +122,34 @@ def test_every_variable_is_a_setting(services: dict[str, Any], name: str) -> Non
     assert settings.metrics_host == "0.0.0.0", "in a container 127.0.0.1 is out of reach for Prometheus"
 
 
+def test_the_relay_makes_one_token_and_serves_on_the_published_port(services: dict[str, Any], tmp_path: Path) -> None:
+    relay = services["relay"]
+    shell, _, script = relay["command"]
+    *_, called = script.partition("exec ")
+    program, name, *options = called.split()
+    file = tmp_path / "tokens"
+    made = []
+    script = script.replace("$$", "$").replace("/var/lib/fleetlore", str(tmp_path)).replace("exec fleetlore", "true")
+    for _ in "12":
+        subprocess.run([shell, "-c", script.replace("python -c", f"{sys.executable} -c")], check=True)
+        made.append(file.read_text())
+    assert made[0] == made[1], "the second start made another token"
+    assert file.stat().st_mode & 0o077 == 0
+    [caller] = read_tokens(file).values()
+    assert caller.agent == "agent"
+    command: Any = typer.main.get_command(build_app()).commands[name]  # type: ignore[attr-defined]
+    with command.make_context(name, [each.replace("=tokens", f"={file}") for each in options]) as context:
+        given = context.params
+    assert (program, given["plain"]) == ("fleetlore", True)
+    host, _, port = given["http"].rpartition(":")
+    assert host == "0.0.0.0" and relay["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert f"http://127.0.0.1:{port}/readyz" in relay["healthcheck"]["test"][-1]
+
+
 def test_one_metrics_port_everywhere(services: dict[str, Any], dockerfile: str) -> None:
     scrapes = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())["scrape_configs"]
     targets = [target for scrape in scrapes for config in scrape["static_configs"] for target in config["targets"]]
-    assert sorted(targets) == sorted(f"{name}:{METRICS_PORT}" for name in ROLES)
+    assert sorted(targets) == sorted(["relay:7411", *(f"{name}:{METRICS_PORT}" for name in ROLES)])
     assert f"EXPOSE {METRICS_PORT}" in dockerfile
     for name in ROLES:
         assert services[name]["environment"]["FLEETLORE_METRICS_PORT"] == METRICS_PORT

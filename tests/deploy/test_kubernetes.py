@@ -37,6 +37,7 @@ EVERYTHING = (
     "--set=secrets.FLEETLORE_MILVUS_TOKEN.name=milvus,secrets.FLEETLORE_MILVUS_TOKEN.key=token",
     "--set=secrets.FLEETLORE_KAFKA_SSL_CA_LOCATION.name=kafka,secrets.FLEETLORE_KAFKA_SSL_CA_LOCATION.key=ca.crt",
     "--set=keda.enabled=true,serviceMonitor.enabled=true,prometheusRule.enabled=true,strimzi.enabled=true",
+    "--set=relay.enabled=true,relay.tls=relay-tls,relay.autoscaling.enabled=true",
     "--set=console.actions=true,imagePullSecrets[0].name=registry",
     "--set=ingress.enabled=true,ingress.className=nginx,ingress.tlsSecret=page,podLabels.team=agents,priorityClassName=high",
     f"--set=extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=http://proxy:3128,image.digest=sha256:{'a' * 64}",
@@ -128,7 +129,8 @@ def test_what_a_platform_asks_of_each_pod_is_on_each_pod() -> None:
     assert all(pod["metadata"]["labels"]["team"] == "agents" for pod in pods)
     images = {each["metadata"]["name"]: container["image"].partition("@")[0] for each, container in roles(everything)}
     assert {name.rpartition("-")[2]: image for name, image in images.items()} == {
-        "worker": "fleetlore-worker", "trainer": "fleetlore-trainer", "console": "fleetlore-worker"
+        "worker": "fleetlore-worker", "trainer": "fleetlore-trainer", "console": "fleetlore-worker",
+        "relay": "fleetlore-worker",
     }  # fmt: skip
     (worker,) = [pod["spec"] for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"]
     (spread,) = worker["topologySpreadConstraints"]
@@ -186,15 +188,18 @@ def _schema_name(each: Object) -> str:
 # --- the commands and settings of the project ---
 
 
-def test_the_roles_are_commands_with_options_that_exist(manifests: list[Object]) -> None:
+def test_the_roles_are_commands_with_options_that_exist(manifests: list[Object], tmp_path: Path) -> None:
     group: Any = typer.main.get_command(build_app())
     found = {}
     for workload, container in roles(manifests):
-        program, name, *arguments = container["args"]
+        (tmp_path / "file").touch()
+        args = [re.sub("/run/secrets/relay/.*", str(tmp_path / "file"), each) for each in container["args"]]
+        program, name, *arguments = args
         assert program == "fleetlore"
         context = group.commands[name].make_context(name, arguments)
         found[name] = workload["kind"]
         context.close()
+    assert found.pop("relay", "Deployment") == "Deployment"
     assert found == {"worker": "StatefulSet", "trainer": "StatefulSet", "console": "Deployment"}
 
 
@@ -266,7 +271,7 @@ def test_what_selects_pods_finds_them_and_names_their_ports(manifests: list[Obje
         found = [container for of, container in pods if selector.items() <= of.items()]
         assert found, each["metadata"]["name"]
         for container in found:
-            if each["kind"] == "NetworkPolicy" and container["args"][1] == "console":
+            if each["kind"] == "NetworkPolicy" and container["args"][1] in ("console", "relay"):
                 continue  # the expression beside these labels leaves it out
             assert {*ports} <= {port["name"] for port in container["ports"]}
 
@@ -282,6 +287,40 @@ def test_the_console_asks_each_process_by_its_name(manifests: list[Object]) -> N
         count = workload["spec"].get("replicas") or scaled[0]
         names += [f"http://{name}-{number}.{service}:9464" for number in range(count)]
     assert asked == names
+
+
+@needs_helm
+@pytest.mark.parametrize("tls", ["", "relay-tls"])
+def test_a_relay_has_tokens_probes_a_budget_and_replicas_by_load(tls: str) -> None:
+    given = ("--set=relay.enabled=true,relay.autoscaling.enabled=true", f"--set=relay.tls={tls}")
+    everything = objects(rendered(*given, "--set=settings.FLEETLORE_TENANTS=shop\\,billing"))
+    mine = [each for each in everything if each["metadata"]["name"] == "fleetlore-relay"]
+    of = {each["kind"]: each["spec"] for each in mine}
+    assert {*of} == {
+        "Service", "Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy"
+    }  # fmt: skip
+    assert "replicas" not in of["Deployment"], "a rollout would undo what the autoscaler chose"
+    pod = of["Deployment"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"--tokens=/run/secrets/relay/tokens", "--tenant=shop", "--tenant=billing"} <= {*container["args"]}
+    assert ("--plain" in container["args"]) == (not tls)
+    for probe, path in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        scheme = "HTTPS" if tls else "HTTP"
+        assert container[probe]["httpGet"] == {"path": path, "port": "relay", "scheme": scheme}
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "relay"]
+    files = {item["path"] for each in volume["projected"]["sources"] for item in each["secret"]["items"]}
+    assert files == ({"tokens", "tls.crt", "tls.key"} if tls else {"tokens"})
+    assert container["resources"]["limits"]["memory"]
+    assert of["HorizontalPodAutoscaler"]["scaleTargetRef"]["name"] == "fleetlore-relay"
+
+
+@needs_helm
+@pytest.mark.parametrize("base", ["", "https://docs.example/"])
+def test_alerts_lead_to_an_address_that_a_pager_opens(base: str) -> None:
+    given = ("--set=prometheusRule.enabled=true", f"--set=prometheusRule.runbookBase={base}")
+    (rules,) = [each["spec"] for each in objects(rendered(*given)) if each["kind"] == "PrometheusRule"]
+    urls = {rule["annotations"]["runbook_url"] for group in rules["groups"] for rule in group["rules"]}
+    assert urls and all(each.startswith(f"{base}docs/guide/runbook.md#") for each in urls)
 
 
 # --- bad values ---
@@ -308,7 +347,7 @@ def test_a_bad_value_is_refused_with_its_name(value: str, said: str) -> None:
     assert said in done.stderr
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 2])
 def test_the_values_of_the_guide_are_taken(number: int, tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guide" / "kubernetes.md").read_text()
     values = re.findall(r"^```yaml\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)[number]

@@ -65,6 +65,16 @@ def test_claude_code_is_told_at_its_prompt_and_again_once_its_context_was_made_s
     assert again == {**prompt, "hookEventName": "SessionStart"}
 
 
+def test_a_subagent_is_told_in_its_own_context_what_its_parent_was(send: Send) -> None:
+    session = {"session_id": "c1"}
+    [parent] = send("claude-code", **session, hook_event_name="UserPromptSubmit", prompt="read it").values()
+    about = {"agent_id": "a1", "agent_type": "Explore"}
+    for _ in "12":
+        [told] = send("claude-code", **session, **about, hook_event_name="SubagentStart").values()
+        assert told == {**parent, "hookEventName": "SubagentStart"}
+    assert send("claude-code", **session, hook_event_name="UserPromptSubmit", prompt="and that") == {}
+
+
 def test_codex_says_failures_as_texts(send: Send, recorder: Recorder) -> None:
     def call(id: str, response: Any, tool: str = "Bash", command: str = "cat /etc/shadow") -> dict[str, Any]:
         about = {"session_id": "c1", "turn_id": "t", "model": "m", "permission_mode": "default", "cwd": "/"}
