@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECTS := pyproject.toml deploy/server/pyproject.toml deploy/encoder/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-long test-slow security cluster cluster-short chaos chaos-short fuzz lint format types check wheels release bench docs site lock sbom audit newest upgrade clean
+.PHONY: help install demo test test-all test-long test-slow security cluster cluster-short chaos chaos-short fuzz lint format types check wheels release bench docs site lock sbom licenses audit newest upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -126,6 +126,9 @@ sbom: $(STAMP)  ## Write build/sbom.json: what the image installs beside PyTorch
 	mkdir -p build
 	$(BIN)/cyclonedx-py requirements deploy/requirements.txt --pyproject deploy/server/pyproject.toml \
 		--output-reproducible --output-file build/sbom.json
+
+licenses: $(STAMP)  ## Write THIRD_PARTY.md: the licenses of what the images install
+	$(BIN)/python deploy/third_party.py
 
 audit: $(STAMP)  ## Ask PyPI for known vulnerabilities of what the image installs
 	$(BIN)/python -m pip_audit --disable-pip --require-hashes --strict --requirement deploy/requirements.txt
