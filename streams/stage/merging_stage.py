@@ -23,6 +23,7 @@ __all__ = ["Key", "MergingStage"]
 
 _State = TypeVar("_State")
 _Value = TypeVar("_Value")
+_Made = TypeVar("_Made")
 Key = tuple[str, str]  # tenant, id
 # Seconds a batch spends on rows while another may wait. With 1,500 busy states, all rows take 0.3 s.
 _SLICE_SECONDS = 0.01
@@ -64,6 +65,8 @@ class MergingStage(Stage, Generic[_State, _Value]):
         self._restore = restore
         self._states: StateCache[_State] = StateCache(store, collection, restore, self.weigh, self.most_bytes)
         self._changes: WriteBuffer[_State] = WriteBuffer(clock, self.write_seconds, self.most_waiting)
+        # The newest record that changed a waiting state, without its bytes.
+        self._records: dict[Key, Record] = {}
 
     @abstractmethod
     def id_of(self, value: _Value) -> str:
@@ -114,24 +117,22 @@ class MergingStage(Stage, Generic[_State, _Value]):
         effects = Effects()
         # Most of a batch concerns a few states, so look each up once.
         came: defaultdict[Key, list[_Value]] = defaultdict(list)
-        records: dict[Key, Record] = {}
         forgets: dict[Key, tuple[int, ...]] = {}
         adopted: defaultdict[Key, list[Adopt]] = defaultdict(list)
         for record, value in self._values.read(batch, effects):
             tenant = tenant_of(record.topic)
+            key = tenant, value.id if isinstance(value, Forget | Reconsider | Adopt) else self.id_of(value)
+            self._records[key] = record._replace(value=b"", headers={})
             if isinstance(value, Forget):
                 self._erased.add_sessions(tenant, value.sessions)
-                forgets[tenant, value.id] = (*forgets.get((tenant, value.id), ()), *value.sessions)
+                forgets[key] = (*forgets.get(key, ()), *value.sessions)
             elif isinstance(value, Reconsider):
                 self._distrusted.add(tenant, value.decision)
-                forgets.setdefault((tenant, value.id), ())
+                forgets.setdefault(key, ())
             elif isinstance(value, Adopt):
-                adopted[tenant, value.id].append(value)
-                records[tenant, value.id] = record
+                adopted[key].append(value)
             else:
-                key = tenant, self.id_of(value)
                 came[key].append(value)
-                records[key] = record
         if self._erased.count:
             for (tenant, _), found in came.items():
                 found[:] = [value for value in found if not self._erased.has(tenant, self.session_of(value))]
@@ -157,7 +158,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
                 state, changed, urgent = self.merge(key[0], merged, values, effects)
             except Exception as error:
                 bad = [encode(value) for value in (*values, *others)]
-                effects.dead_letters += [dead_letter(records[key], error, value) for value in bad]
+                effects.dead_letters += [dead_letter(self._records[key], error, value) for value in bad]
                 continue
             changed, urgent = changed or gone or bool(others), urgent or gone
             if known is None:
@@ -173,9 +174,25 @@ class MergingStage(Stage, Generic[_State, _Value]):
             self._changes.begin(at_once)
         else:
             for key, state in at_once.items():
-                self.publish(key, state, effects)
+                self._tried(self.publish, key, state, effects)
         await self._write(at_once, effects, whole=overdue or not batch)
+        if effects.acknowledged is not None or len(self._records) > 2 * self.most_waiting:
+            changed = self._changes.waiting.keys() | self._changes.left.keys()
+            self._records = {key: record for key, record in self._records.items() if key in changed}
         return effects
+
+    def _tried(
+        self, make: Callable[[Key, _State, Effects], _Made], key: Key, state: _State, effects: Effects
+    ) -> _Made | None:
+        """Make the public part of a state, or its row. A state of which none can be made must not stop the worker: it
+        stays as it is stored, and a dead letter names the record that changed it."""
+        outgoing = len(effects.outgoing)
+        try:
+            return make(key, state, effects)
+        except Exception as error:
+            del effects.outgoing[outgoing:]
+            effects.dead_letters.append(dead_letter(self._records[key], error, encode(key)))
+            return None
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
         return self._changes.committable(tp, next_offset)
@@ -201,7 +218,8 @@ class MergingStage(Stage, Generic[_State, _Value]):
         whole = whole or len(changes.left) > self.most_waiting
         until = self._clock.monotonic() + _SLICE_SECONDS
         async for key in yielding(list(changes.left)):
-            changes.rows[key] = self.row(key, changes.left.pop(key), effects)
+            if (row := self._tried(self.row, key, changes.left.pop(key), effects)) is not None:
+                changes.rows[key] = row
             if not whole and changes.left and key not in urgent and self._clock.monotonic() >= until:
                 return
         effects.rows[self._states.source] = list(changes.rows.values())

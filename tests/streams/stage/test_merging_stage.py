@@ -16,9 +16,10 @@ from models.memory.bottom_k import SessionCounts
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
+from sinks.milvus import row_id
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition, yielding
-from streams.stage.merging_stage import StateCache, WriteBuffer
+from streams.stage.merging_stage import Key, StateCache, WriteBuffer
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import ItemsStage, _Item
 from tests.candidates import candidate
@@ -263,3 +264,31 @@ async def test_all_come_in_order_and_others_get_a_turn_now_and_then() -> None:
     await asyncio.gather(work(), others())
     assert seen == list(range(3 * YIELD_EVERY))
     assert turns == [YIELD_EVERY, 2 * YIELD_EVERY]
+
+
+class OddStage(PatternsStage):
+    """Makes no row of one state, whose record passed every check."""
+
+    def publish(self, key: Key, state: PatternState, effects: Effects) -> bytes | None:
+        super().publish(key, state, effects)
+        if key[1] == "odd":
+            raise OverflowError("int too large to convert to float")
+        return b"{}"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 6.0])
+async def test_a_state_of_which_no_row_can_be_made_is_a_dead_letter_and_the_others_are_written(seconds: float) -> None:
+    clock = FakeClock()
+    stage = OddStage(MemoryStore(), clock, Metrics("worker"))
+    effects = [await stage.process([seen(0, "fine", "odd", "good")])]
+    clock.advance(seconds)
+    effects += [await stage.process([seen(1, "fine", session=2)]), await stage.process([])]
+    letters = [letter for each in effects for letter in each.dead_letters]
+    assert {(each.reason, each.record.offset, b"odd" in each.value) for each in letters} == {("unreadable", 0, True)}
+    assert {key for each in effects for key in published(each)} == {"fine", "good"}
+    rows = [row["id"] for each in effects for found in each.rows.values() for row in found]
+    assert set(rows) == {row_id("default", "fine"), row_id("default", "good")}
+    for each in effects:
+        if each.acknowledged is not None:
+            each.acknowledged()
+    assert not stage.holds and stage.committable(OBSERVED, 2) == 2
