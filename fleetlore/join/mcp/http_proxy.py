@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
-from fleetlore.join.mcp.proxy import McpCalls
+from fleetlore.join.mcp.proxy import MAX_MESSAGE, McpCalls
 from fleetlore.wire.decode import read_json
 
 __all__ = ["forwarding_app", "upstream_client"]
@@ -93,8 +93,14 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         told = _told(request, answer)
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             return StreamingResponse(_events(answer, calls, over), answer.status_code, told)
+        parts, size = [], 0
         try:
-            body = calls.from_server(await answer.aread())
+            async for part in answer.aiter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > MAX_MESSAGE:
+                    return Response(f"{url} answers with more than {MAX_MESSAGE} bytes", 502)
+            body = calls.from_server(b"".join(parts))
         except httpx2.HTTPError as error:
             return Response(f"{url} cut off its answer: {error}", 502)
         finally:
@@ -163,15 +169,19 @@ async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], N
         line = line.rstrip(b"\r")
         return b"data: " + calls.from_server(line[5:].strip()) if line.startswith(b"data:") else line
 
-    rest = b""
+    rest, is_whole = b"", True
     try:
         async for part in answer.aiter_bytes():
             # Not `aiter_lines`, which ends a line where JSON has a U+2028 in a text.
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
-                yield told(line) + b"\n"
+                yield (told(line) if is_whole else line) + b"\n"
+                is_whole = True
+            if len(rest) > MAX_MESSAGE:
+                yield rest
+                rest, is_whole = b"", False
         if rest:
-            yield told(rest)
+            yield told(rest) if is_whole else rest
     finally:
         over()
         await answer.aclose()

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
@@ -26,7 +26,10 @@ from fleetlore.errors import ConfigError
 from fleetlore.transcripts.calls import OpenCalls, text_of_content, verdict_of
 from fleetlore.wire.decode import read_json, rewritten
 
-__all__ = ["McpCalls", "run_command", "server_of"]
+__all__ = ["MAX_MESSAGE", "McpCalls", "lines_of", "run_command", "server_of"]
+
+# Bytes of a message that is read. A longer one passes in pieces and unread, so it cannot fill the memory.
+MAX_MESSAGE = 64 * 1024 * 1024
 
 # Words of a command that do not name its server: options, settings, code, and programs that start another.
 _STARTERS = re.compile(
@@ -226,13 +229,22 @@ def run_command(command: Sequence[str], session: Session) -> int:
     threading.Thread(target=_from_client, args=(server, calls, to_client), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: server.terminate())
     try:
-        for line in server.stdout:
-            to_client(calls.from_server(line))
+        for line, is_whole in lines_of(server.stdout.readline):
+            to_client(calls.from_server(line) if is_whole else line)
     except (BrokenPipeError, KeyboardInterrupt):  # the client has gone
         server.terminate()
     finally:
         calls.close()
     return server.wait()
+
+
+def lines_of(read: Callable[[int], bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Yield lines, and whether each is whole: one of more than `MAX_MESSAGE` bytes comes in pieces."""
+    begins = True
+    while line := read(MAX_MESSAGE):
+        ends = line.endswith(b"\n") or len(line) < MAX_MESSAGE
+        yield line, begins and ends
+        begins = ends
 
 
 def _from_client(server: subprocess.Popen[bytes], calls: McpCalls, to_client: Callable[[bytes], None]) -> None:
@@ -241,8 +253,8 @@ def _from_client(server: subprocess.Popen[bytes], calls: McpCalls, to_client: Ca
     with suppress(OSError):
         # Open a separate file: the process's end would wait for a thread that reads `sys.stdin`.
         with open(0, "rb", closefd=False) as client:
-            for line in client:
-                onward, answer = calls.from_client(line)
+            for line, is_whole in lines_of(client.readline):
+                onward, answer = calls.from_client(line) if is_whole else (line, b"")
                 if answer:
                     to_client(answer)
                 else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -30,6 +31,7 @@ from typer.testing import CliRunner
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
 from fleetlore.cli.app import build_app
+from fleetlore.join.mcp import http_proxy, proxy
 from fleetlore.join.mcp.http_proxy import forwarding_app
 from fleetlore.join.mcp.server import lore_server
 from fleetlore.kafka.read import read_to_end
@@ -478,3 +480,36 @@ async def test_the_lore_is_served_on_stdin_and_stdout(unused_address: str) -> No
     async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
         result = await client.call_tool("advise", {"session": "s", "goal": "g"})
         assert getattr(result.content[0], "text", "") == "Nothing is known of it."
+
+
+def test_a_line_longer_than_a_message_passes_in_pieces_and_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "MAX_MESSAGE", 4)
+    read = io.BytesIO(b"ab\nabcdefghij\nabc\nabcd\nabcde\nx").readline
+    lines = [(b"ab\n", True), (b"abcd", False), (b"efgh", False), (b"ij\n", False), (b"abc\n", True)]
+    lines += [(b"abcd", False), (b"\n", False), (b"abcd", False), (b"e\n", False), (b"x", True)]
+    assert list(proxy.lines_of(read)) == lines
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_an_endless_answer_fills_no_memory(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(http_proxy, "MAX_MESSAGE", 1_000)
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b"data: "
+        for _ in range(200):
+            sent += 500
+            yield b"x" * 500
+        yield b"\ndata: " + orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}) + b"\n\n"
+
+    async def answer(request: Request) -> Response:
+        return StreamingResponse(endless(), media_type=kind)
+
+    async with proxied(fleet, Starlette(routes=[Route("/mcp", answer, methods=["POST"])])) as (address, http):
+        got = await http.post(address, json=CALL)
+    if kind == "application/json":
+        assert got.status_code == 502 and "more than 1000 bytes" in got.text
+    else:
+        assert got.status_code == 200 and len(got.content) > 100_000
+        assert got.content.endswith(b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n\n')
