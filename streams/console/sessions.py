@@ -4,55 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from sys import getsizeof
 from typing import NamedTuple
-
-import msgspec
 
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.read import records_of
-from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
-from fleetlore.wire.trajectory import Moment
-from fleetlore.wire.trajectory import Sequence as Number
+from fleetlore.wire.trajectory import Judgment
 from models.uplift import Trial
 from streams.stage.base import split
 from streams.stage.operators import Erased
 
 __all__ = ["SeenSession", "SeenSessions", "agents_of", "seen_sessions", "trials_of"]
 
-# Some 500 bytes each.
 _MOST_SESSIONS = 20_000
+# Bytes of all sessions: agents choose the names in them.
+_MOST_BYTES = 32 * 2**20
 _MAX_GOAL = 200
-
-
-class _Step(msgspec.Struct, frozen=True, gc=False):
-    role: str
-    tool: str = ""
-    pattern: str | None = None
-    advice: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
-
-
-class _Trajectory(msgspec.Struct, frozen=True, gc=False):
-    session: str
-    agent: str
-    task: str
-    goal: str
-    started: Moment
-    ended: Moment
-    part: Number = 0
-    steps: tuple[_Step, ...] = ()
-
-
-class _Verdict(msgspec.Struct, frozen=True, gc=False):
-    label: str
-
-
-class _Judged(msgspec.Struct, frozen=True, gc=False):
-    trajectory: _Trajectory
-    verdict: _Verdict
 
 
 class SeenSession(NamedTuple):
@@ -69,6 +39,12 @@ class SeenSession(NamedTuple):
     failed: int
     trials: tuple[Trial, ...] = ()
     key: str = ""
+
+    @property
+    def size(self) -> int:
+        """Estimate of its bytes."""
+        texts = [each for trial in self.trials for each in (trial.hint, trial.tool)]
+        return 600 + 300 * len(self.trials) + sum(map(getsizeof, (self.id, self.agent, self.task, self.goal, *texts)))
 
     @property
     def hints(self) -> int:
@@ -93,6 +69,7 @@ class SeenSessions:
 
     def __init__(self) -> None:
         self._sessions: dict[str, SeenSession] = {}
+        self._bytes = 0
         self._taken = 0
         self._sorted: tuple[tuple[int, int], tuple[SeenSession, ...]] = (-1, -1), ()
 
@@ -102,11 +79,16 @@ class SeenSessions:
         with contextlib.suppress(InvalidEvent):
             for part in split(value):
                 with contextlib.suppress(ValueError):
-                    seen = _seen(json_reader(_Judged)(part))
-                    self._sessions.pop(seen.key, None)
+                    seen = _seen(Judgment.from_json(part))
+                    self._drop(seen.key)
                     self._sessions[seen.key] = seen
-        while len(self._sessions) > _MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+                    self._bytes += seen.size
+        while self._sessions and (len(self._sessions) > _MOST_SESSIONS or self._bytes > _MOST_BYTES):
+            self._drop(next(iter(self._sessions)))
+
+    def _drop(self, key: str) -> None:
+        if (known := self._sessions.pop(key, None)) is not None:
+            self._bytes -= known.size
 
     def newest(self, erasures: int, is_erased: Callable[[SeenSession], bool]) -> tuple[SeenSession, ...]:
         """Return those that are not erased, the newest first.
@@ -120,16 +102,15 @@ class SeenSessions:
         return self._sorted[1]
 
 
-def _seen(judged: _Judged) -> SeenSession:
+def _seen(judged: Judgment) -> SeenSession:
     of = judged.trajectory
-    calls = [step for step in of.steps if step.role == "tool"]
+    calls = of.calls
     key, success = session_key(of.agent, of.session), {"success": True, "failure": False}.get(judged.verdict.label)
     drawn: dict[str, Trial] = {}
     for step in calls:
         for ids, shown in ((step.advice, True), (step.withheld, False)):
             for id in ids:
-                failed = step.pattern is not None
-                drawn.setdefault(id, Trial(key, id, step.tool, of.task, shown, failed, len(calls), success))
+                drawn.setdefault(id, Trial(key, id, step.tool, of.task, shown, step.failed, len(calls), success))
     return SeenSession(
         of.session if not of.part else f"{of.session}#{of.part}",
         of.agent,
@@ -139,9 +120,9 @@ def _seen(judged: _Judged) -> SeenSession:
         of.ended,
         judged.verdict.label,
         len(calls),
-        sum(step.pattern is not None for step in calls),
+        sum(step.failed for step in calls),
         tuple(drawn.values()),
-        session_key(of.agent, of.session, of.part),
+        of.id,
     )
 
 

@@ -12,7 +12,7 @@ import urllib.request
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -316,7 +316,7 @@ class Sources:
             for record in records:
                 letter = read_dead_letter(record)
                 if isinstance(letter, DeadLetterRecord):
-                    self._letters.append(letter)
+                    self._letters.append(replace(letter, key=None, value=b"", headers=()))  # the page lists reasons
 
     async def _take_judgments(self, fetched: Fetched) -> None:
         for records in fetched.values():

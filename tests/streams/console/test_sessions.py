@@ -79,3 +79,13 @@ def test_as_many_sessions_as_are_said_to_be_needed_are_enough() -> None:
     assert f"takes about {few.needed:,} more sessions" in few.answer
     times = (200 + few.needed) // 200 + 1
     assert uplift(trials((190 * times, 28 * times), (10 * times, 3 * times))).answer.startswith("Yes")
+
+
+def test_sessions_with_long_names_fill_no_more_memory_than_others() -> None:
+    """An agent chooses its name, and those of its sessions and tasks."""
+    seen = SeenSessions()
+    for number in range(100):
+        long = f"{number}".ljust(50_000, "\U0001f600")
+        seen.take(judgment(call("sql"), session=long, agent=long, task=long, ended=float(number)).to_json())
+    kept = seen.newest(0, nobody)
+    assert kept[0].id.startswith("99") and len(kept) * 600_000 < 40e6
