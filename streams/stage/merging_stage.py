@@ -177,8 +177,8 @@ class MergingStage(Stage, Generic[_State, _Value]):
                 self._tried(self.publish, key, state, effects)
         await self._write(at_once, effects, whole=overdue or not batch)
         if effects.acknowledged is not None or len(self._records) > 2 * self.most_waiting:
-            changed = self._changes.waiting.keys() | self._changes.left.keys()
-            self._records = {key: record for key, record in self._records.items() if key in changed}
+            unwritten = self._changes.waiting.keys() | self._changes.left.keys()
+            self._records = {key: record for key, record in self._records.items() if key in unwritten}
         return effects
 
     def _tried(
