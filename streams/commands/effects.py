@@ -40,11 +40,11 @@ def uplift(
     since: Annotated[str, typer.Option("--since", help="Sessions that ended in this time.", callback=_since)] = "7d",
     limit: Limit = 20,
 ) -> None:
-    """Show whether hints help, compared with hints withheld at random.
+    """Show whether hints help.
 
-    A call counts for a hint if it is the session's first one for which the hint was drawn. Intervals (95 %) are of the
-    difference with a hint and without, and take calls of one session as alike. Of 20 rows without any effect, one will
-    seem to have one.
+    It compares calls with a hint and calls from which the hint was withheld at random. A call counts for a hint if it
+    is the session's first one for which the hint was drawn. Intervals (95 %) are of the difference with a hint and
+    without, and take calls of one session as alike. Of 20 rows without any effect, one will seem to have one.
     """
     from models.uplift import uplift as effect
     from streams.console.hints import HintNames
@@ -120,7 +120,9 @@ def why(
     timeout: Timeout = 10.0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show which hints a session was shown, from which evidence, and what its agent did next.
+    """Show why a session was shown its hints.
+
+    These are the hints, their evidence, those withheld at random, and what the agent did next.
 
     A trace names the session (`fleetlore.session`) and the hints (`fleetlore.advice`, `fleetlore.withheld`).
     """
