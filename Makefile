@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECTS := pyproject.toml deploy/server/pyproject.toml deploy/encoder/pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-long test-slow security cluster cluster-short chaos chaos-short fuzz lint format types check wheels release bench docs site lock sbom licenses audit newest upgrade clean
+.PHONY: help install demo test test-all test-long test-slow security cluster cluster-short chaos chaos-short fuzz lint format types check wheels release verify-release bench docs site lock sbom licenses audit newest upgrade clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
@@ -116,8 +116,11 @@ docs: $(STAMP)  ## Write the pages and tables that are made from the code, and t
 site: $(STAMP)  ## Build the documentation's site in build/site; a dead link or a warning fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-release: $(STAMP)  ## Build what a release consists of into dist/: wheels, image context, chart, client, checksums
-	$(BIN)/python deploy/release.py
+release: $(STAMP)  ## Build what a release consists of into dist/: wheels, image context, chart, client, checksums (KEY=release.pem signs them)
+	$(BIN)/python deploy/release.py $(KEY:%=--key %)
+
+verify-release: $(STAMP)  ## Check the checksums, signature, provenance and SBOM of dist/ (FINGERPRINT=… of the release key)
+	PYTHONPATH=. $(BIN)/python deploy/verify_release.py $(ARGS) --fingerprint $(FINGERPRINT)
 
 lock: $(STAMP)  ## Write deploy/requirements*.txt: what the images install, each file by its hash
 	$(BIN)/python deploy/lock.py

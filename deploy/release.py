@@ -2,11 +2,12 @@
 
 Wheels and source distributions, the context that the image is built from, the chart, the npm package of the TypeScript
 client, a bill of materials, a provenance statement, and the SHA-256 of each. It builds what is committed, and nothing
-else: a changed file is an error. Nothing is uploaded.
+else: a changed file is an error. With `--key FILE` (an Ed25519 key, PEM) the checksums are signed. Nothing is uploaded.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import shutil
@@ -18,8 +19,12 @@ import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
+SUMS, SIGNATURE, PUBLIC_KEY = "SHA256SUMS", "SHA256SUMS.sig", "release.pub"
 # The folder of each distribution, and whether it has a source distribution: the server's packages lie beside its
 # folder, which such an archive would not reach.
 PROJECTS = {".": True, "deploy/encoder": True, "deploy/server": False}
@@ -74,12 +79,28 @@ def release() -> list[Path]:
     provenance = DIST / f"fleetlore-provenance-{version}.json"
     provenance.write_text(json.dumps(_provenance(files), indent=2) + "\n")
     files.append(provenance)
-    (DIST / "SHA256SUMS").write_text("".join(f"{_sha256(file)}  {file.name}\n" for file in files))
+    (DIST / SUMS).write_text("".join(f"{_sha256(file)}  {file.name}\n" for file in files))
     return files
 
 
+def sign(key: Path) -> str:
+    """Write the signature of the checksums and the public key beside them. Return the key's fingerprint."""
+    private = load_pem_private_key(key.read_bytes(), None)
+    if not isinstance(private, Ed25519PrivateKey):
+        raise SystemExit(f"{key} holds no Ed25519 key: openssl genpkey -algorithm ed25519 -out {key}")
+    public = private.public_key()
+    (DIST / SIGNATURE).write_bytes(private.sign((DIST / SUMS).read_bytes()))
+    (DIST / PUBLIC_KEY).write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return fingerprint(public)
+
+
+def fingerprint(public: Ed25519PublicKey) -> str:
+    """Return the SHA-256 of the key's 32 bytes in hex."""
+    return hashlib.sha256(public.public_bytes_raw()).hexdigest()
+
+
 def _provenance(files: list[Path]) -> dict[str, object]:
-    """A statement after in-toto and SLSA 1.0, not signed: who publishes signs it."""
+    """Return a statement in the form of in-toto and SLSA 1.0. The checksums cover it, and their signature both."""
     material = {"uri": "git+file:fleetlore", "digest": {"gitCommit": _git("rev-parse", "HEAD")}}
     started = datetime.fromtimestamp(int(_git("log", "-1", "--format=%ct")), UTC).isoformat()
     return {
@@ -111,5 +132,12 @@ def _run(*command: object, cwd: Path = ROOT) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Build a release into dist/.")
+    parser.add_argument("--key", type=Path, help="Ed25519 key (PEM) to sign the checksums with")
+    options = parser.parse_args()
     for file in release():
         print(f"{file.stat().st_size / 1e6:8.2f} MB  {file.relative_to(ROOT)}")
+    if options.key:
+        print(f"signed by the key with the fingerprint {sign(options.key)}")
+    else:
+        print("not signed: give --key FILE")

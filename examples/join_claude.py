@@ -1,6 +1,6 @@
 """Use the hooks of the Claude Agent SDK in a fleet, called as Claude Code calls them, without starting it.
 
-    pip install 'fleetlore[claude]'
+    pip install 'fleetlore[claude]'  # from your index
     fleetlore up --data ./lore        # in another terminal
     python examples/join_claude.py ./lore
 

@@ -1,6 +1,6 @@
 """Run a LangChain agent in a fleet. The model is scripted, so no key is needed; it shows what it was told.
 
-    pip install 'fleetlore[langchain]'
+    pip install 'fleetlore[langchain]'  # from your index
     fleetlore up --data ./lore        # in another terminal
     python examples/join_langchain.py ./lore
 

@@ -1,6 +1,6 @@
 """Call a tool server behind `fleetlore mcp-proxy` from an MCP client. Neither knows of fleetlore.
 
-    pip install 'fleetlore[mcp]'
+    pip install 'fleetlore[mcp]'  # from your index
     fleetlore up --data ./lore        # in another terminal
     python examples/join_mcp.py ./lore
 

@@ -1,7 +1,7 @@
 """Run an agent of the OpenAI Agents SDK in a fleet. The model is scripted, so no key is needed; it shows what it was
 told.
 
-    pip install 'fleetlore[openai-agents]'
+    pip install 'fleetlore[openai-agents]'  # from your index
     fleetlore up --data ./lore        # in another terminal
     python examples/join_openai_agents.py ./lore
 

@@ -1,6 +1,6 @@
 """Run a pydantic-ai agent in a fleet. The model is scripted, so no key is needed; it shows what it was told.
 
-    pip install 'fleetlore[pydantic-ai]'
+    pip install 'fleetlore[pydantic-ai]'  # from your index
     fleetlore up --data ./lore        # in another terminal
     python examples/join_pydantic_ai.py ./lore
 

@@ -120,7 +120,7 @@ class Relay:
         if not (self.socket or (url.scheme in ("http", "https") and url.hostname)):
             raise ConfigError(f"{self.address!r} is no address of a relay: give unix:PATH or http(s)://HOST:PORT")
         if importlib.util.find_spec("httpx2") is None:
-            raise ModelUnavailable("a relay is asked by httpx2: pip install 'fleetlore[relay]'")
+            raise ModelUnavailable("a relay is asked by httpx2: pip install 'fleetlore[relay]' from your index")
 
     def __str__(self) -> str:
         return self.address

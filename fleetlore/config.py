@@ -262,7 +262,7 @@ class Settings:
                     raise ConfigError(f"FLEETLORE_{of_file.upper()} and {variable} are both set")
                 if text:
                     values[of_file] = _read_secret(variable, text)
-            elif unknown_refused:
+            elif unknown_refused and variable not in _REMOVED:
                 raise ConfigError(f"{variable} is not a setting; there are {', '.join(variables())}")
             else:
                 _warn_once(variable)
@@ -347,6 +347,13 @@ def _read_secret(variable: str, file: str) -> str:
         return Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{variable}={file} cannot be read: {error}") from None
+
+
+# Settings of the version before. They warn for one version, so that an upgrade starts before its environment is tidied.
+_REMOVED = {
+    f"FLEETLORE_{name}"
+    for name in ("BREAKER_RATIO", "LLM_DISTILL_SHARE", "LLM_TOKENS_PER_MINUTE", "LONG_CALL_SECONDS", "LORA_DIR")
+}
 
 
 @lru_cache

@@ -131,7 +131,8 @@ def _stand_in(app: typer.Typer, name: str, reason: str) -> None:
 
     def unavailable(rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         raise ModelUnavailable(
-            f"`fleetlore {name.replace('.', ' ')}` is not installed here: {reason}; pip install fleetlore-server"
+            f"`fleetlore {name.replace('.', ' ')}` is not installed here: {reason}; "
+            "pip install fleetlore-server from your index"
         )
 
     parent, _, command = name.rpartition(".")

@@ -19,7 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. It always ends in SystemExit. `arguments`: default: those of the process."""
     for package in ("typer", "rich"):
         if find_spec(package) is None:
-            print(f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'", file=sys.stderr)
+            needed = f"the command line needs {package}: pip install 'fleetlore[cli]' from your index"
+            print(f"fleetlore: {needed}", file=sys.stderr)
             raise SystemExit(1)
     from fleetlore.cli.app import build_app
     from fleetlore.loopback import past_proxies

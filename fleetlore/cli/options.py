@@ -179,7 +179,7 @@ def extra(name: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ModelUnavailable(f"{what} {error.name}: pip install 'fleetlore[{name}]'") from None
+        raise ModelUnavailable(f"{what} {error.name}: pip install 'fleetlore[{name}]' from your index") from None
 
 
 def group(app: typer.Typer, name: str) -> typer.Typer:

@@ -324,7 +324,8 @@ class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
         except _CodecMissing as missing:
             raise ConfigError(
                 f"{self._topic} holds records that are compressed with {missing}, which this installation cannot "
-                "unpack, so it reads nothing behind them. Run `pip install 'fleetlore[codecs]'` and start again"
+                "unpack, so it reads nothing behind them. Run `pip install 'fleetlore[codecs]'` from your index and "
+                "start again"
             ) from None
         self._left -= _RECORD_BYTES + max(0, record.serialized_key_size) + max(0, record.serialized_value_size)
         return Unreadable(**record.__dict__) if isinstance(record.checksum, str) else record

@@ -173,7 +173,9 @@ class PolicyFollower:
         try:
             import safetensors  # noqa: F401 - else the first version that comes ends the subscription, without a word
         except ImportError:
-            raise ModelUnavailable("a LoRA is checked with safetensors: pip install 'fleetlore[adapters]'") from None
+            raise ModelUnavailable(
+                "a LoRA is checked with safetensors: pip install 'fleetlore[adapters]' from your index"
+            ) from None
         settings = (
             Settings.from_env(broker=broker, unknown_refused=False)
             if data is None

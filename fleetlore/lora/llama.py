@@ -43,7 +43,9 @@ def as_gguf(weights: bytes, manifest: LanguageModelManifest) -> bytes:
     try:
         import gguf
     except ImportError:
-        raise ModelUnavailable("llama.cpp loads adapters as GGUF: pip install 'fleetlore[llama]'") from None
+        raise ModelUnavailable(
+            "llama.cpp loads adapters as GGUF: pip install 'fleetlore[llama]' from your index"
+        ) from None
     from safetensors.numpy import load
 
     modules = _MODULES if manifest.architecture == "llama" else _MODULES | _IN_ORDER

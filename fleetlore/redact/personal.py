@@ -25,7 +25,7 @@ try:
     from stdnum.it import codicefiscale
     from stdnum.us import ssn
 except ImportError as error:
-    raise ModelUnavailable("to find personal data needs: pip install 'fleetlore[personal]'") from error
+    raise ModelUnavailable("to find personal data needs: pip install 'fleetlore[personal]' from your index") from error
 
 __all__ = ["PersonalData", "personal_data"]
 

@@ -22,7 +22,7 @@ from fleetlore.errors import ModelUnavailable
 _MAX_CHARACTERS = 1000
 _CACHED_TEXTS = 8192
 _PACKAGE = "fleetlore_encoder"
-_INSTALL = "pip install 'fleetlore[meaning]', from your package index"
+_INSTALL = "pip install 'fleetlore[meaning]' from your index"
 
 Vectors = npt.NDArray[np.float32]
 

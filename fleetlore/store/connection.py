@@ -21,7 +21,9 @@ def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
         from pymilvus import MilvusClient
         from pymilvus.client.utils import SciPyHelper
     except ImportError as error:
-        raise ModelUnavailable("Milvus is reached with pymilvus: pip install 'fleetlore[recall]'") from error
+        raise ModelUnavailable(
+            "Milvus is reached with pymilvus: pip install 'fleetlore[recall]' from your index"
+        ) from error
     # pymilvus logs every failed call with a traceback; the caller logs the error once.
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     # pymilvus imports scipy at its first row, which fails if two threads do so at once.

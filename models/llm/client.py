@@ -149,7 +149,9 @@ class Client:
         try:
             import openai
         except ImportError as error:
-            raise ModelUnavailable(f"FLEETLORE_LLM_URL is set: {error}; pip install 'fleetlore-server[llm]'") from None
+            raise ModelUnavailable(
+                f"FLEETLORE_LLM_URL is set: {error}; pip install 'fleetlore-server[llm]' from your index"
+            ) from None
         self._model, self._prompt, self._schema = settings.llm_model, prompt, schema
         self._told = files("models.llm").joinpath("prompts", f"{prompt}.md").read_text(encoding="utf-8")
         self._prompt_version = f"{prompt}:{blake2b(self._told.encode(), digest_size=4).hexdigest()}"

@@ -248,7 +248,9 @@ def _base(policy: str, settings: Settings) -> Path:
     """Return the folder of the language model, without loading it."""
     missing = [name for name in _LEARNING if importlib.util.find_spec(name) is None]
     if missing:
-        raise ModelUnavailable(f"--policy needs {', '.join(missing)}: pip install 'fleetlore-server[policy]'")
+        raise ModelUnavailable(
+            f"--policy needs {', '.join(missing)}: pip install 'fleetlore-server[policy]' from your index"
+        )
     if not settings.weights_storage:
         raise ConfigError("--policy needs FLEETLORE_WEIGHTS_STORAGE: most LoRAs do not fit in a record of 512 KiB")
     from models.policy.learn import snapshot

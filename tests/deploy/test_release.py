@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.verify_release import verify
 from streams.embedded.broker import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +27,11 @@ FROM = "fleetlore-server[embedded]"
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clone = tmp_path_factory.mktemp("release") / "fleetlore"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-    subprocess.run([sys.executable, "deploy/release.py"], cwd=clone, check=True)
+    key = clone.parent / "release.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+    release = [sys.executable, "deploy/release.py", "--key", key]
+    done = subprocess.run(release, cwd=clone, check=True, capture_output=True, text=True)
+    (clone.parent / "fingerprint").write_text(done.stdout.split()[-1])
     return clone / "dist"
 
 
@@ -53,7 +59,9 @@ def clean(folder: Path) -> dict[str, str]:
 def test_every_file_has_its_checksum_and_its_place_in_the_provenance(dist: Path) -> None:
     said = dict(line.split("  ")[::-1] for line in (dist / "SHA256SUMS").read_text().splitlines())
     files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in dist.iterdir()}
-    assert files.pop("SHA256SUMS") and files == said
+    signed = [files.pop(name) for name in ("SHA256SUMS", "SHA256SUMS.sig", "release.pub")]
+    assert len(signed) == 3 and files == said
+    assert verify(dist, (dist.parents[1] / "fingerprint").read_text()) == len(files)
     (provenance,) = dist.glob("fleetlore-provenance-*.json")
     stated = json.loads(provenance.read_text())
     assert {each["name"]: each["digest"]["sha256"] for each in stated["subject"]} == {
@@ -104,6 +112,16 @@ def test_uvx_runs_the_stack_with_a_relay(box: tuple[Path, int, subprocess.Popen[
         except OSError:
             signal.sigtimedwait([], 0.2)
     pytest.fail("the relay does not answer")
+
+
+def test_the_page_leads_to_the_first_hint(box: tuple[Path, int, subprocess.Popen[str]]) -> None:
+    folder, port, _ = box
+    page = (ROOT / "docs" / "guide" / "host.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    script = folder / "first_hint.py"
+    script.write_text(program.replace("127.0.0.1:7411", f"127.0.0.1:{port}"))
+    done = subprocess.run([sys.executable, script], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert "products-eu" in done.stdout, done.stdout + done.stderr
 
 
 def test_pipx_installs_the_command(dist: Path, tmp_path: Path) -> None:

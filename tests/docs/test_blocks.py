@@ -36,7 +36,8 @@ from streams.embedded.stack import Stack
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/guide/**/*.md")))
-GUIDES = tuple(page for page in PAGES[2:] if "```python\n" in page.read_text())
+# `host.md` asks a stack of installed wheels: tests/deploy/test_release.py.
+GUIDES = tuple(page for page in PAGES[2:] if "```python\n" in page.read_text() and page.name != "host.md")
 MAKE = re.compile(r"^([a-z-]+):", re.MULTILINE)
 BLOCK = re.compile(r"(?:^<!-- (.+?) -->\n)?^```(?:console|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"(?<!`)`((?:fleetlore|docker|make) [^`]+)`(?!`)")
@@ -148,6 +149,7 @@ def check_fleetlore(arguments: list[str], folder: Path) -> None:
 def check_pip(arguments: list[str]) -> None:
     """The folders exist and have the extras; PyTorch's index is the only one named."""
     projects = {".": ROOT / "pyproject.toml", "./deploy/server": ROOT / "deploy" / "server" / "pyproject.toml"}
+    projects |= {"fleetlore": projects["."], "fleetlore-server": projects["./deploy/server"]}
     projects["./deploy/encoder"] = ROOT / "deploy" / "encoder" / "pyproject.toml"
     for target in arguments:
         if target.startswith("https:"):
@@ -166,11 +168,13 @@ def check_module(arguments: list[str]) -> None:
 
 def check_secret(arguments: list[str]) -> None:
     """The chart looks for a Secret of this name, with this key."""
-    *create, name, source = arguments
-    assert create == ["create", "secret", "generic"]
-    key = source.partition("=")[2].partition("=")[0]
+    _, _, kind, name, *sources = arguments
     values = yaml.safe_load((ROOT / "deploy" / "helm" / "fleetlore" / "values.yaml").read_text())
-    assert {"name": name, "key": key} in (values["trainer"]["signingKey"], values["console"]["token"])
+    assert arguments[:2] == ["create", "secret"] and kind in ("generic", "tls")
+    if kind == "generic":
+        key = sources[0].partition("=")[2].partition("=")[0]
+        named = (values["trainer"]["signingKey"], values["console"]["token"], values["relay"]["tokens"])
+        assert {"name": name, "key": key} in named
 
 
 def check_docker(arguments: list[str]) -> None:
@@ -310,6 +314,8 @@ def test_a_command_of_the_pages_is_one(page: Path, line: str, tmp_path: Path, mo
             assert arguments == [".venv/bin/activate"]
         case "docker":
             check_docker(arguments)
+        case "uvx":
+            check_fleetlore(arguments[arguments.index("fleetlore") + 1 :], tmp_path)
         case "openssl":
             pass  # run by tests/deploy/test_compose.py
         case "helm":

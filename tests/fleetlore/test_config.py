@@ -153,6 +153,13 @@ def test_a_secret_is_given_once_and_its_file_must_be_there(tmp_path: Path) -> No
         Settings.from_env({"FLEETLORE_BROKER_FILE": "/b"})
 
 
+def test_a_worker_starts_with_a_setting_of_the_version_before_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert Settings.from_env({"FLEETLORE_BREAKER_RATIO": "0.5", "FLEETLORE_PARTITIONS": "7"}).partitions == 7
+    assert "FLEETLORE_BREAKER_RATIO is not a setting of fleetlore and has no effect" in caplog.text
+    with pytest.raises(ConfigError, match="FLEETLORE_BREAKER_RATE is not a setting"):
+        Settings.from_env({"FLEETLORE_BREAKER_RATE": "0.5"})
+
+
 def test_an_agent_says_once_what_it_does_not_know_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

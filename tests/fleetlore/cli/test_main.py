@@ -100,7 +100,7 @@ def test_without_the_extra_the_command_says_how_to_get_it(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from fleetlore.cli.main import main; main(['health'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]'\n"
+    assert done.stderr == f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]' from your index\n"
 
 
 # Imports that take longer than an answer may take. The command line imports pydantic only for a wrong value.
