@@ -86,6 +86,7 @@ FRAMES = tuple(
         ("strip", r"(?:\w+: )?\[(?:emerg|alert|crit)\] (?:\d+#\d+: )?|\(node:\d+\) (?:Unhandled\w+: )?",
          "nginx: [emerg] host not found"),
         ("strip", r"[a-z][\w.-]*\d +\| ", "worker_1     | jq: not found"),
+        ("strip", r"\[(?=\w*Error(?: \[\w+\])?: )", "[Error: boom] {\n  errno: -2\n}"),
         ("strip", r"npm (?:ERR!|error)(?: |$)", 'npm ERR! Missing script: "x"'),
         ("strip", r"(?:ERROR: )?(?:target \S+: )?failed to solve: |docker: (?=Error)", "docker: Error: no such image"),
         ("strip", r"psql:\S+:\d+: ", 'psql:/tmp/q.sql:3: ERROR:  column "x" does not exist'),
@@ -122,7 +123,8 @@ FRAMES = tuple(
          "a.c: In function 'f':\nboom"),
         ("drop", r"Auto-merging |Unable to find image ", "Auto-merging a.py\nboom"),
         ("drop", r"[=_-]{2,} .* [=_-]{2,}$", "==== FAILURES ====\nboom"),
-        ("drop", r"make(?:\[\d+\])?: ", "make: *** [all] Error 2\nboom"),
+        ("drop", r"make(?:\[\d+\])?: (?!\*\*\* No rule)", "make: *** [all] Error 2\nboom"),
+        ("drop", r"(?:ERROR: )?[Uu]sage: |\[-", "usage: x [-h]\n         [-v] FILE\nx: no such option: -q"),
         ("drop", r"# [\w./-]+$", "# example.com/app\nboom"),
         ("drop", r"\[?(?:INFO|DEBUG)\b|COMPILATION ERROR|Tests run: ", "[INFO] Compiling 3 files\nboom"),
         ("drop", r"-- |==+> |== Comp", "-- Detecting a compiler\nboom"),
@@ -151,6 +153,8 @@ FRAMES = tuple(
         ("drop", r"(?:ERROR: )?(?:Command errored out|python setup\.py|Encountered error while|See above for)",
          "Command errored out with exit status 1:\nboom"),
         ("drop", r"(?i:(?:error:? )?command failed\b)", "Error: command failed: jq\njq: not found"),
+        ("drop", r"(?:[\w.]+: )?Cmd\('\w+'\) failed due to|cmdline: ",
+         "git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\nstderr: 'boom'"),
         ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nInvalid object name 'x'."),
         ("drop", r"\[(?:\d+ lines of|end of) output\]", "[6 lines of output]\nboom"),
         ("drop", r"fatal: Could not read from remote repository",
@@ -167,6 +171,7 @@ FRAMES = tuple(
         ("sums", r"! \[(?:remote )?rejected\]", "error: x\n! [rejected] main -> main (fetch first)"),
         ("names", r"(?:(?:[A-Z]:)?[^\s:(]++[:(]\d+(?:[:,]\d+)?\)?:? (?:- )?)?(?:fatal )?error(?:\[\w+\]| [A-Z]+\d+)?: ",
          "boom\na.c:5:3: error: expected ';'"),
+        ("names", r"[\w.-]+: error: ", "usage: x [-h]\n  FILE\nx: error: unrecognized arguments: -q"),
         ("names", r"E: ", "boom\nE: Unable to locate package gpg"),
         ("names", r"(?:ERR_)[A-Z_\d]+ +(?=\w)", "boom\nERR_PNPM_FETCH_404  GET x: Not Found"),
         ("mark", r"\d+:\d+ +error +", "/a.js\n9:8  error  'x' is not used  no-unused-vars"),
@@ -178,6 +183,8 @@ FRAMES = tuple(
         ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
         # Lines that lead to others.
         ("cause", r"\* What went wrong:", "FAILURE: Build failed.\n* What went wrong:\nboom"),
+        ("cause", r"(?:HTTP )?(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said): ?",
+         "x.ApiException: (404)\nReason: Not Found\nHTTP response body: no such pod"),
         ("cause", r"\w+InjectorError: (?=No provider)", "Error: A -> B:\nNullInjectorError: No provider for B!"),
         ("cause", r"ERROR at Row:\d+:Column:\d+$", "Id, Naem\nERROR at Row:1:Column:9\nNo such column 'Naem'"),
         ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
@@ -255,7 +262,7 @@ class FrameReader:
             raw = raw[:_MAX_LINES] + raw[-_MAX_LINES:]
         lines = [line for each in raw if (line := self._stripped(each))]
         if len(lines) < 2:
-            return self._joined(lines, 0) if lines else ""
+            return self._joined(lines, 0) if lines else " ".join(text.split())
         found = [
             (match.lastgroup, place)
             for place, line in enumerate(lines)

@@ -42,10 +42,13 @@ WRAPPERS = frozenset(
 ) | {""}
 # Codes in front of a sentence of four words or more that says the same. Only some senders write them.
 CODES_BEFORE = re.compile(
-    r"(?:(?:[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
+    # A part that failed, a code of letters and digits, a file with a line, a tag or a host.
+    r"(?:(?>[A-Z]{4,}(?: [A-Z]{4,}){1,2}(?=: )|[A-Z]+\d{3,5}(?=: )"
+    r"|[\w./-]{1,100}:\d+(?::\d+)?(?=: )|\[[a-z]\w*\](?::? FAILED! =>)?"
+    r"|[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
     r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
     r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
-    r"(?: error)?|\d{1,4}(?=: )|ERR|(?i:error|fatal)(?=:)|\d{1,2} (?=[A-Z_]+: ))[: ]+(?:- )?)+"
+    r"(?: error)?|\d{1,4}(?=: )|(?i:error|fatal)(?=:)|ERR(?=[: ])|\d{1,2} (?=[A-Z_]+: ))[: ]++(?:- )?)+"
     r"(?=(?:\S+ +){3}\S)"
 )
 # Words of frameworks in front of the tool's own. Quoted arguments take at most 400 characters.
@@ -137,6 +140,12 @@ NOISE: tuple[Rule, ...] = (
     (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
     (("][",), re.compile(r"^(?:\('\w{5}', \")?(?:\[[\w .]+\] ?){2,}"), ""),
     (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
+    (
+        ("full error", "[recovered]", "(http ", "] {"),
+        re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] \{$", re.I),
+        "",
+    ),
+    (("syntax error",), re.compile(r"\bnear \"([^\"]{1,60})\": (syntax error)"), r'\2 near "\1"'),
     # A shell names the script and the line; neither says what is wrong.
     (
         (": ",),
@@ -144,6 +153,18 @@ NOISE: tuple[Rule, ...] = (
         "sh: ",
     ),
     (("bash: ",), re.compile(r"^bash: "), "sh: "),
+    # Each shell has its own words for a command that is not installed.
+    (
+        ("not found", "unknown command", "not recognized as"),
+        re.compile(
+            r"^(?:(?:-?sh|-?zsh|fish|k?sh|ash|nu): )?(?:(?:(?:line )?\d+: )?)(?:command not found|Unknown command):? "
+            r"['\"`]?([^\s'\"`:]+)['\"`]?$"
+            r"|^(?:sh|zsh|ash): (?:\d+: )?([^\s:]+): (?:command )?not found$"
+            r"|^([^\s:]+): command not found$"
+            r"|^(?:\S+ : )?(?:The term )?'([^\s']+)' is not recognized as (?:the name of|an internal or) .*"
+        ),
+        lambda match: f"sh: {next(filter(None, match.groups()))}: command not found",
+    ),
     (
         ("_id", "requestid", "traceid"),
         re.compile(r",? ?['\"]?(?:(?<!\w)\w+_id|requestId|traceId)['\"]?: ?['\"][^'\"]*['\"]", re.I),

@@ -9,7 +9,7 @@ import warnings
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
@@ -50,6 +50,7 @@ def test_what_surrounds_a_failure_does_not_change_it(
 
 
 @given(any_text)
+@example("|")
 def test_a_line_is_found_in_any_text(text: str) -> None:
     assert bool(head_line(text)) == bool(text.replace("\ufeff", "").strip()) or not text.isprintable()
 
@@ -140,6 +141,40 @@ SAME = {
         ("", "ORA-00904: \"PRISE\": invalid identifier"),
         ("", "ORA-00904: \"PRISE\": 标识符无效"),
     ),
+    "a command that no shell knows": (
+        ("", "bash: line 1: kubctl: command not found"),
+        ("", "/bin/sh: 1: kubctl: not found"),
+        ("", "zsh: command not found: kubctl"),
+        ("", "fish: Unknown command: kubctl"),
+        ("", "'kubctl' is not recognized as an internal or external command,\r\noperable program or batch file."),
+        ("", "kubctl : The term 'kubctl' is not recognized as the name of a cmdlet, function, script file"),
+    ),
+    "with its usage and without": (
+        ("", "mypy: error: unrecognized arguments: --strictt"),
+        ("", "usage: mypy [-h]\n            [-m MODULE] [files ...]\nmypy: error: unrecognized arguments: --strictt"),
+    ),
+    "git and what calls it": (
+        ("", "fatal: not a git repository (or any of the parent directories): .git"),
+        ("", "git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\n  cmdline: git status\n"
+             "  stderr: 'fatal: not a git repository (or any of the parent directories): .git'"),
+    ),
+    "make, with its folders and without": (
+        ("", "make: *** No rule to make target 'tset'.  Stop."),
+        ("", "make: Entering directory '/srv/x'\nmake: *** No rule to make target 'tset'.  Stop.\n"
+             "make: Leaving directory '/srv/x'"),
+    ),
+    "a panic that was caught": (
+        ("", "panic: runtime error: index out of range [3] with length 3\n\ngoroutine 1 [running]:"),
+        ("", "panic: runtime error: index out of range [5] with length 2 [recovered]"),
+    ),
+    "an error as node prints it": (
+        ("", "Error: ENOENT: no such file or directory, open 'cfg.json'"),
+        ("", "[Error: ENOENT: no such file or directory, open 'cfg.json'] {\n  errno: -2,\n  code: 'ENOENT'\n}"),
+    ),
+    "a code in front of it, and its class": (
+        ("", "Error: P1001: Can't reach database server at `db`:`5432`"),
+        ("", "PrismaClientInitializationError: Can't reach database server at `db`:`5432`"),
+    ),
     "a compiler in one language and another": (
         ("", "Program.cs(3,9): error CS0103: The name 'foo' does not exist in the current context"),
         ("", "Program.cs(7,1): error CS0103: Der Name \"foo\" ist im aktuellen Kontext nicht vorhanden."),
@@ -153,6 +188,10 @@ def test_one_failure_is_one_pattern_in_each_of_its_wrappings(texts: tuple[tuple[
     assert len(found) == 1, found
 
 
+_API = (
+    "kubernetes.client.exceptions.ApiException: ({0})\nReason: x\nHTTP response headers: HTTPHeaderDict({{'A': 'x'}})\n"
+    'HTTP response body: {{"kind":"Status","status":"Failure","message":"{1}","code":{0}}}'
+)
 DIFFERENT = (
     ("Exit code 1\nls: cannot access 'src': No such file or directory", "Exit code 1\ngrep: Unmatched [ or [^"),
     ("ORA-00904: \"PRISE\": invalid identifier", "ORA-00904: \"COST\": invalid identifier"),
@@ -193,6 +232,10 @@ DIFFERENT = (
         "requests.exceptions.ConnectionError: HTTPConnectionPool(host='a.example', port=80): Max retries exceeded with "
         "url: /x (Caused by NewConnectionError('<urllib3.C object at 0x7f1c>: Failed: [Errno -2] Name not known'))",
     ),
+    (_API.format(404, "pods not found"), _API.format(403, "pods is forbidden: no rights")),
+    (_API.format(404, "pods not found"), _API.format(404, "services not found")),
+    ("zsh: command not found: kubctl", "zsh: command not found: hlem"),
+    ("mypy: error: unrecognized arguments: --strictt", "mypy: error: unrecognized arguments: --jsn"),
 )  # fmt: skip
 
 
