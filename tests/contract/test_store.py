@@ -100,7 +100,7 @@ async def test_an_id_that_closes_its_quotes_reads_and_deletes_no_other_row(both:
         assert await everything(store, "judgments", victim, label='x" or tenant != "') == {}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(odd_ids, st.sampled_from(["", "judge", "it's", 'a"b', "\\"])), max_size=12),
     asked=st.lists(odd_ids, max_size=5),

@@ -49,13 +49,6 @@ def test_the_services_are_there(services: dict[str, Any]) -> None:
         assert service["restart"] == "unless-stopped", name
 
 
-def test_images_are_pinned(services: dict[str, Any]) -> None:
-    foreign = {name: service["image"] for name, service in services.items() if "build" not in service}
-    for name, image in foreign.items():
-        tag = image.rpartition(":")[2]
-        assert re.search(r"\d", tag), f"{name}: {image} has no version"
-
-
 @pytest.mark.parametrize("role", ["worker", "trainer"])
 def test_a_role_is_a_command(services: dict[str, Any], dockerfile: str, role: str) -> None:
     assert " ".join(services[role]["command"]).endswith(f"fleetlore {role}")
@@ -185,8 +178,3 @@ def test_the_image_takes_the_pytorch_that_the_package_allows(dockerfile: str) ->
     assert f'"{torch}"' in dockerfile
     pinned = (ROOT / "constraints.txt").read_text().splitlines()
     assert [pin for pin in pinned if re.match(r"torch|nvidia|cuda|triton", pin)] == [torch]
-
-
-def test_the_image_does_not_run_as_root(dockerfile: str) -> None:
-    last_stage = dockerfile.rpartition("\nFROM ")[2]
-    assert re.search(r"^USER (?!root|0\b)\w+$", last_stage, re.MULTILINE)

@@ -84,7 +84,7 @@ def test_a_workers_image_has_no_pytorch() -> None:
     assert "COPY --from=build /opt/fleetlore" in stages["worker"] and "torch" not in stages["build"]
 
 
-def test_the_image_runs_as_nobody_special_and_copies_what_is_there() -> None:
+def test_the_image_runs_as_nobody_special() -> None:
     """No engine builds it here: this is what can be told from its text."""
     text = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
@@ -93,10 +93,6 @@ def test_the_image_runs_as_nobody_special_and_copies_what_is_there() -> None:
     stages = [dict(lines[first:last]) for first, last in pairwise([*starts(lines), len(lines)])]
     assert "--uid 10001" in stages[-4]["RUN"]
     assert [stage.get("USER") for stage in stages[-3:]] == ["fleetlore"] * 3
-    for word, rest in lines:
-        *sources, _ = rest.split()
-        if word == "COPY" and not rest.startswith("--from="):
-            assert all((ROOT / each).exists() for each in sources), rest
 
 
 def starts(lines: list[list[str]]) -> list[int]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -44,7 +43,7 @@ def test_overrides_win_unless_they_are_none() -> None:
         ({"FLEETLORE_PARTITIONS": "many"}, "FLEETLORE_PARTITIONS"),
         ({"FLEETLORE_PARTITIONS": "0"}, "FLEETLORE_PARTITIONS"),
         ({"FLEETLORE_REPLICATION": "-1"}, "FLEETLORE_REPLICATION"),
-        ({"FLEETLORE_SILENT_SECONDS": "0"}, "FLEETLORE_SILENT_SECONDS"),
+        *(({"FLEETLORE_SILENT_SECONDS": each}, "FLEETLORE_SILENT_SECONDS") for each in ("0", "nan", "inf")),
         ({"FLEETLORE_SESSION_TIMEOUT_SECONDS": "x"}, "FLEETLORE_SESSION_TIMEOUT_SECONDS"),
         ({"FLEETLORE_FETCH_WAIT_MS": "1.5"}, "FLEETLORE_FETCH_WAIT_MS"),
         ({"FLEETLORE_HOLDOUT_SHARE": "50"}, "FLEETLORE_HOLDOUT_SHARE"),
@@ -64,12 +63,6 @@ def test_a_bad_setting_is_refused_by_name(environ: dict[str, str], named: str) -
         Settings.from_env(environ)
 
 
-@pytest.mark.parametrize("value", ["nan", "inf"])
-def test_a_time_that_is_no_time_is_refused(value: str) -> None:
-    with pytest.raises(ConfigError, match="FLEETLORE_SILENT_SECONDS"):
-        Settings.from_env({"FLEETLORE_SILENT_SECONDS": value})
-
-
 def test_several_tenants_are_separated_by_commas() -> None:
     assert Settings.from_env({"FLEETLORE_TENANTS": "a, b,,c"}).tenants == ("a", "b", "c")
 
@@ -77,20 +70,15 @@ def test_several_tenants_are_separated_by_commas() -> None:
 def test_a_folder_with_a_stack_gives_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in variables():
         monkeypatch.delenv(variable, raising=False)
-    stack: dict[str, Any] = {"broker": "127.0.0.1:1", "milvus": "http://127.0.0.1:2", "public_key": "k", "metrics": {}}
+    stack = {"broker": "127.0.0.1:1", "milvus": "http://127.0.0.1:2", "public_key": "k", "partitions": 1, "metrics": {}}
     (tmp_path / STACK_FILE).write_bytes(orjson.dumps(stack))
+    assert Settings.from_data_dir(tmp_path).partitions == 1, "its own topics would be said to differ"
     settings = Settings.from_data_dir(tmp_path, partitions=2, broker=None)
     assert (settings.broker, settings.milvus, settings.public_key) == ("127.0.0.1:1", "http://127.0.0.1:2", "k")
     assert settings.partitions == 2
     assert Path(settings.state_dir) == tmp_path / "agents", "the epochs of another stack would be written over"
     monkeypatch.setenv("FLEETLORE_STATE_DIR", "/elsewhere")
     assert Settings.from_data_dir(tmp_path).state_dir == "/elsewhere"
-
-
-def test_a_folder_with_a_stack_says_how_many_partitions_its_topics_have(tmp_path: Path) -> None:
-    stack = {"broker": "127.0.0.1:1", "milvus": "http://127.0.0.1:2", "public_key": "k", "partitions": 1}
-    (tmp_path / STACK_FILE).write_bytes(orjson.dumps(stack))
-    assert Settings.from_data_dir(tmp_path).partitions == 1, "its own topics would be said to differ"
 
 
 @pytest.mark.parametrize("content", [b"{", b"{}", b"[]", b"7", b'{"broker": "a:1"}'])

@@ -75,7 +75,7 @@ def expected_hash() -> dict[int, Knowledge]:
     return {}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 3),
     batch_records=st.integers(1, 9),

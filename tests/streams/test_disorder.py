@@ -30,7 +30,7 @@ async def read_only(pipeline: LogPipeline) -> None:
 
 
 @given(order=st.permutations(range(6)), batch_records=st.integers(1, 6))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_events_in_any_order_are_one_session(
     log_pipeline: MakePipeline, order: list[int], batch_records: int
 ) -> None:
@@ -215,7 +215,7 @@ async def test_an_outage_of_the_store_only_puts_it_off(log_pipeline: MakePipelin
     batch_records=st.integers(1, 5),
 )
 @example(upto=14, repeats=[(True, 0, 3)], batch_records=1)  # its end is read again before its beginning comes again
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 async def test_the_end_is_the_same_with_and_without_what_is_sent_again(
     log_pipeline: MakePipeline, upto: int, repeats: list[tuple[bool, int, int]], batch_records: int
 ) -> None:

@@ -135,7 +135,7 @@ def read_as(key: bytes | None, value: bytes | None, headers: Any, timestamp: Any
     return Record.of(Read(EVENTS, 0, 7, key, value, tuple(headers), timestamp))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.none() | st.binary(max_size=5), _values, _headers, _times, st.sampled_from([None, KNOWN]))
 @example(None, b"{}", [*BINARY.items(), ("ce_session", None)], 0, None)
 @example(None, b"{}", [*BINARY.items(), ("ce_sequence", b"9" * 5_000)], 0, None)
@@ -177,7 +177,7 @@ def record_of(record: Record, value: bytes, reason: str, detail: str) -> RawReco
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from([*GOOD, *_DATA]), _json), min_size=1, max_size=8), st.data())
 async def test_no_event_stops_the_pipeline_and_the_session_beside_it_is_judged(
     log_pipeline: Callable[..., LogPipeline], changes: list[tuple[str, str]], data: st.DataObject

@@ -74,7 +74,7 @@ def remembered() -> dict[Any, Any]:
     return {}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     order=st.lists(st.integers(0, 3), max_size=6),
     last=st.permutations([0, 1, 2, 3]),

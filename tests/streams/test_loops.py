@@ -76,7 +76,7 @@ async def test_others_hear_of_a_loop_while_the_session_is_still_open(log_pipelin
 
 
 @given(order=st.permutations(range(8)), batch_records=st.integers(1, 8), again=st.integers(0, 7))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_any_order_and_repetition_counts_the_same(
     log_pipeline: MakePipeline, order: list[int], batch_records: int, again: int
 ) -> None:

@@ -85,15 +85,6 @@ async def test_the_interleaving_of_agents_and_the_size_of_records_leave_no_trace
     assert sum(events for _, _, events in known.judgments) == sum(len(session) for session in story.fleet())
 
 
-async def test_records_out_of_order_within_a_session_leave_no_trace(pipeline: Pipeline, reference: Reference) -> None:
-    fleet = pipeline.story.fleet()
-    # The end stays last: what happens after it is another test.
-    await pipeline.send([event for session in fleet for event in (*reversed(session[:-1]), session[-1])])
-    await pipeline.drain()
-    assert await pipeline.knowledge() == await reference(pipeline.tenant, [each for s in fleet for each in s])
-    assert await pipeline.dead_letters() == []
-
-
 async def test_an_event_after_the_end_is_still_worked_in(pipeline: Pipeline, reference: Reference) -> None:
     [first, wrong, right, ended] = pipeline.story.session("s", WRONG, RIGHT)
     await pipeline.send([first, wrong, ended, right])

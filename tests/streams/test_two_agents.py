@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire import events as ev
@@ -54,7 +54,6 @@ def fleet() -> tuple[list[Event], list[Event], list[Event]]:
     return alice, bob, carl
 
 
-@settings(max_examples=25, deadline=None)
 @given(turns=st.permutations([0] * 4 + [1] * 5), restarts=st.lists(st.integers(0, 9), max_size=2))
 def test_both_count_in_every_order(turns: list[int], restarts: list[int]) -> None:
     alice, bob, carl = fleet()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.demo.advisers import FleetAdviser, Journal, _remedy
@@ -204,16 +203,6 @@ async def test_a_memory_shared_by_all_avoids_most_of_what_private_ones_repeat(se
     shared, together = await total(world, dict.fromkeys(names, one), 3)
     assert shared < private / 3
     assert together > alone
-
-
-@given(seed=st.integers(0, 500), session=st.integers(0, 500))
-@settings(max_examples=40, deadline=None)
-def test_a_run_is_the_same_every_time(seed: int, session: int) -> None:
-    def run() -> object:
-        world = World(seed)
-        return asyncio.run(attend("a", world.open(world.tasks[session % 24], session), Journal()))
-
-    assert run() == run()
 
 
 async def test_the_weather_is_not_counted_as_a_fault() -> None:

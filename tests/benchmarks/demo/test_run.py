@@ -79,11 +79,6 @@ async def test_the_isolated_arm_repeats_itself_to_the_letter_and_its_failures_of
     assert compare_repeats(runs, runs).isolated > faults / 2
 
 
-async def test_no_fault_of_the_weather_is_counted() -> None:
-    runs = await isolated_arm(Plan(agents=6, sessions=3, seed=4), lambda: None)
-    assert "network" not in {fault for run in runs for fault in run.faults}
-
-
 @dataclass
 class Known:
     name: str

@@ -4,7 +4,7 @@ import json
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.demo.catalogue import CATALOGUE, Job
@@ -37,25 +37,7 @@ def working_call(environment: Environment, job: Job) -> Call:
     return next(call for call in environment.step.attempts if call.arguments[job.choice] == value)
 
 
-@given(seed=SEEDS, session=SEEDS, choices=st.lists(st.integers(0, 99), min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
-def test_the_same_calls_in_the_same_session_give_the_same_replies(seed: int, session: int, choices: list[int]) -> None:
-    def play() -> list[Reply]:
-        world = World(seed)
-        environment = world.open(world.tasks[session % len(world.tasks)], session)
-        replies = []
-        for choice in choices:
-            if environment.done:
-                break
-            pool = environment.step.attempts + environment.step.preparations
-            replies.append(environment.perform(pool[choice % len(pool)]))
-        return replies
-
-    assert play() == play()
-
-
 @given(seed=SEEDS, number=st.integers(0, 23), session=SEEDS)
-@settings(max_examples=80, deadline=None)
 def test_every_task_can_be_solved_within_its_budget_and_in_still_weather_without_an_error(
     seed: int, number: int, session: int
 ) -> None:
@@ -67,7 +49,6 @@ def test_every_task_can_be_solved_within_its_budget_and_in_still_weather_without
 
 
 @given(seed=SEEDS, session=SEEDS)
-@settings(max_examples=60, deadline=None)
 def test_weather_depends_on_the_place_in_the_session_and_not_on_what_was_done_before(seed: int, session: int) -> None:
     def storms(call_first: bool) -> list[bool | None]:
         world = World(seed, domains=["api"], flakiness=0.5)

@@ -1,6 +1,6 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.random_adapters import pointer_to, version_of
@@ -43,7 +43,6 @@ def made(request: pytest.FixtureRequest) -> Made:
 
 
 @given(st.permutations(range(7)), st.integers(0, 3), st.sampled_from(sorted(MADE)))
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_any_order_of_arrival_ends_at_the_newest_pointer(order: list[int], repeats: int, name: str) -> None:
     """Weights that came before their manifest are read again, as a reader of the topics does."""
     made = MADE[name]

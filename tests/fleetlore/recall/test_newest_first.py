@@ -134,7 +134,7 @@ def weight(entry: Pattern | MemoryItem) -> int:
     return (backing_of_pattern if isinstance(entry, Pattern) else backing_of_item)(entry.to_json()).bytes
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     before=st.lists(CHANGE, max_size=60),
     compacted=st.integers(0, 60),

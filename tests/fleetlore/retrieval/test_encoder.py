@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.errors import ModelUnavailable
@@ -75,7 +75,6 @@ def test_it_needs_no_torch() -> None:
 
 
 @given(st.text(st.sampled_from("ab1 _.-é数\n[SEP]"), max_size=40) | st.text(max_size=60))
-@settings(deadline=None)
 def test_a_text_is_the_sum_of_its_tokens(text: str) -> None:
     encoder = shared_encoder()
     clean = text.encode("utf-8", "replace").decode()

@@ -197,9 +197,10 @@ def drawn_sessions(seed: int) -> list[Judgment]:
 def test_each_way_was_made_by_a_session_that_it_cites_for_that_very_goal() -> None:
     """Title and calls were agreed upon apart, so a goal was given the calls of another one."""
     found = 0
-    for seed in range(2_000):
-        judgments = {each.trajectory.id: each.trajectory for each in drawn_sessions(seed)}
-        for item in items(drawn_sessions(seed)).values():
+    for seed in range(1_000):
+        drawn = drawn_sessions(seed)
+        judgments = {each.trajectory.id: each.trajectory for each in drawn}
+        for item in items(drawn).values():
             found += 1
             calls: list[str] = []
             for line in item.content.splitlines()[1:]:
@@ -211,4 +212,4 @@ def test_each_way_was_made_by_a_session_that_it_cites_for_that_very_goal() -> No
             assert item.title in {f"How to: {each.goal}" for each in cited}
             made = [[f"{step.tool}({step.arguments})" for step in each.calls if not step.failed] for each in cited]
             assert calls in made, (seed, item)
-    assert found > 500
+    assert found > 250

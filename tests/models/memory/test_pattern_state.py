@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -60,7 +60,6 @@ def add(made: PatternState, row: tuple[Any, ...]) -> bool:
     return made.add(*seen, words)
 
 
-@settings(max_examples=50)
 @given(levels, st.booleans(), st.lists(row, max_size=12), st.randoms(use_true_random=False))
 def test_order_and_repetition_leave_no_trace(
     level: Level, transient: bool, rows: list[Row], rng: random.Random
@@ -73,7 +72,6 @@ def test_order_and_repetition_leave_no_trace(
     assert not any([add(once, row) for row in rows])
 
 
-@settings(max_examples=50)
 @given(levels, st.booleans(), st.lists(row, min_size=1, max_size=12))
 def test_a_state_reads_back_and_goes_on(level: Level, transient: bool, rows: list[Row]) -> None:
     half = len(rows) // 2
@@ -88,7 +86,6 @@ def test_a_state_reads_back_and_goes_on(level: Level, transient: bool, rows: lis
     hash(Pattern.from_json(pattern.to_json()))
 
 
-@settings(max_examples=50)
 @given(levels, st.booleans(), st.lists(row, max_size=12), st.lists(row, max_size=12))
 def test_two_states_join_to_that_of_all_observations(
     level: Level, transient: bool, some: list[Row], others: list[Row]

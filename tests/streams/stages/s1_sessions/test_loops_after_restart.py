@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetlore.wire.events import Event
@@ -114,7 +114,6 @@ def _paused(session: OpenSession, merged: dict[str, int], *, restart: bool) -> O
     return OpenSession.restored(Trajectory.from_json(stored), 0)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     calls=st.lists(parts, min_size=1, max_size=5).map(lambda some: [name for part in some for name in part][:500]),
     pauses=st.lists(st.integers(1, 500), min_size=1, max_size=3),
