@@ -177,7 +177,18 @@ class Settings:
         "revoke those after it; empty: an agent runs without the call model",
     )
     console_token: str = _setting(
-        "", "what `fleetlore console` asks for off loopback; empty: a new one at each start, printed", secret=True
+        "",
+        "who may open the console off loopback, comma-separated as `NAME:ROLE:TOKEN`; the role is `viewer` or "
+        "`operator`, and a token alone is a viewer's; empty: a new viewer's token at each start, printed",
+        secret=True,
+    )
+    console_proxies: tuple[str, ...] = _setting(
+        (),
+        "addresses or networks of proxies that authenticate, comma-separated: the console takes the user from their "
+        "header `X-Forwarded-User`, and from nobody else's",
+    )
+    console_operators: tuple[str, ...] = _setting(
+        (), "users of these proxies who may act on the console, comma-separated; all others may only look"
     )
     principal_key: str = _setting(
         "",

@@ -354,6 +354,7 @@ def server(
         _without_disconnects(app),
         http=partial(_Connection, gate),  # type: ignore[arg-type]  # uvicorn calls it and does nothing else with it
         ws="none",
+        proxy_headers=False,  # a client could name any address as its own
         access_log=False,
         backlog=BACKLOG,
         log_config=None,

@@ -22,13 +22,25 @@ from fleetlore.redact.redact import redact
 from fleetlore.wire.lore import Decision, Hint, MemoryItem, Pattern
 from fleetlore.words import WORD
 
-__all__ = ["MAX_WHY", "Draft", "Judgment", "Reviews", "draft_of", "judged", "proposed", "words_of", "write"]
+__all__ = [
+    "HINT_PREFIX",
+    "MAX_TEXT",
+    "MAX_WHY",
+    "Draft",
+    "Judgment",
+    "Reviews",
+    "draft_of",
+    "judged",
+    "proposed",
+    "words_of",
+    "write",
+]
 
 MAX_TEXT, MAX_WHY, _MAX_NAME, _MAX_WORDS = 400, 500, 256, 8
 Judgment = Literal["approve", "reject", "expire"]
 JUDGMENTS: tuple[Judgment, ...] = get_args(Judgment)
 # Digits as in `fingerprint`. Mined items begin with `item`.
-_PREFIX, _DIGITS = "hint", 28
+HINT_PREFIX, _DIGITS = "hint", 28
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _Name = Annotated[str, Meta(max_length=_MAX_NAME)]
@@ -184,7 +196,7 @@ def _item(index: LoreIndex, id: str) -> MemoryItem | None:
 
 
 def _id(*parts: str) -> str:
-    return _PREFIX + pattern_id("hint", *parts)[:_DIGITS]
+    return HINT_PREFIX + pattern_id("hint", *parts)[:_DIGITS]
 
 
 def _scope(hint: Hint) -> tuple[str, ...]:

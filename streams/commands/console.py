@@ -27,7 +27,7 @@ def console(
             "--metrics", metavar="URL", help="Metrics endpoint of a worker or trainer; repeat. Default: the stack's."
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to serve on; beyond loopback a token is required.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to serve on; beyond loopback it asks who you are.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 picks a free one.")] = DEFAULT_PORT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show no actions.")] = False,
 ) -> None:
@@ -37,25 +37,26 @@ def console(
     """
     settings = stack.settings.with_key(stack.data)
     from fleetlore.http_server import listen, serve_http
-    from fleetlore.loopback import is_loopback
     from streams.console.actions import Actions
     from streams.console.pages import Console
+    from streams.console.people import People
     from streams.console.sources import Sources
     from streams.offline.doctor import roles_of
 
-    token = None if is_loopback(host) else settings.console_token or secrets.token_urlsafe(24)
+    token = secrets.token_urlsafe(24)
+    people = People.of(settings, host, token)
     actions = None if read_only else Actions(settings, tenant)
     endpoints = metrics or ([] if stack.data is None else list(roles_of(stack.data).values()))
 
     async def serve() -> None:
         async with Sources(settings, tenant, endpoints) as sources:
-            page = Console(sources, token, actions)
+            page = Console(sources, people, actions)
             listening = listen(host, port)
             number = listening[0].getsockname()[1]
             # A server on every address also listens on loopback, which a browser can open.
             shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host) or (f"[{host}]" if ":" in host else host)
-            # Print only a generated token: others may read the log.
-            printed = f"?token={token}" if token and not settings.console_token else ""
+            # Print only a generated token, a viewer's: others may read the log.
+            printed = f"?token={token}" if people.by_token(token) else ""
             typer.echo(f"console http://{shown}:{number}/{printed}")
             await serve_http(page.app, listening)
             if actions is not None:

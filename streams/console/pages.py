@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 from collections.abc import AsyncIterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote, urlencode
 
 import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -23,6 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from fleetlore.adapters.listing import Listed
+from fleetlore.advice.decide import MAX_WHY
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
 from fleetlore.stats.health import failed_of, figure, tools_of
@@ -30,9 +30,12 @@ from fleetlore.wire.lore import PATTERN_LEVELS, Decision
 from fleetlore.words import count
 from models.uplift import Uplift
 from streams.console import blocks
-from streams.console.actions import LIVE, Access, Actions
+from streams.console.actions import Actions
 from streams.console.charts import effect_chart, line_chart
+from streams.console.forms import ROWS_PER_PAGE, choice, form, holds, slice_of, words
+from streams.console.hint_pages import HintPages
 from streams.console.hints import HintNames, explained
+from streams.console.people import LIVE, Access, People, who
 from streams.console.sessions import SeenSession, agents_of
 from streams.console.sources import EVERY_SECONDS, Snapshot, Sources
 
@@ -42,11 +45,6 @@ _FOLDER = Path(__file__).parent
 _BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
 # Seconds between updates of the blocks while a browser watches.
 _EVERY_SECONDS = 1.0
-_ROWS_PER_PAGE = 100
-# Characters of a reason (as in `fleetlore revoke --why`) and of a name; bytes of their form.
-_MAX_WHY = 500
-_MAX_BY = 100
-_MAX_FORM = 16_384
 # Seconds that a page waits to read a decision back from the log.
 _HEARD_SECONDS = 3.0
 # Time ranges of a list, by their names in an address.
@@ -58,11 +56,11 @@ class Console:
     """The application.
 
     Attributes:
-        token: the required token, or None on loopback.
+        people: who may see it and act.
         actions: the actions of the page, or None if it is read-only.
     """
 
-    def __init__(self, source: Sources, token: str | None = None, actions: Actions | None = None) -> None:
+    def __init__(self, source: Sources, people: People, actions: Actions | None = None) -> None:
         self._source = source
         self._actions = actions
         self._templates = Environment(
@@ -82,11 +80,11 @@ class Console:
             deciding=deciding,
             figure=figure,
             failed_of=failed_of,
+            who=who,
         )
         # Sessions, until when their effect is kept, and the effect.
         self._helped: tuple[Sequence[SeenSession], float, Uplift | None] = (), 0.0, None
-        # Without a token, the page's user is the one who started it.
-        self._by = _user() if token is None else ""
+        hints = HintPages(source, self._page, actions, self._heard)
         self.app = Starlette(
             routes=[
                 Route("/", self._overview),
@@ -102,10 +100,12 @@ class Console:
                 Route("/agents", self._agents),
                 Route("/agents/{id:path}", self._agent),
                 Route("/decisions", self._decisions),
+                Route("/history", self._history),
+                *hints.routes,
                 Route("/decide/{action}", self._decide, methods=["GET", "POST"]),
                 Mount("/static", StaticFiles(directory=_FOLDER / "static")),
             ],
-            middleware=[Middleware(BaseHTTPMiddleware, dispatch=Access(token))],
+            middleware=[Middleware(BaseHTTPMiddleware, dispatch=Access(people))],
             exception_handlers={HTTPException: self._error, FleetloreError: self._error},
         )
 
@@ -163,47 +163,59 @@ class Console:
     # --- details ---
 
     async def _patterns(self, request: Request) -> Response:
-        snapshot, words = self._source.snapshot(), _words(request)
+        snapshot, searched = self._source.snapshot(), words(request)
         found = [
             each
             for each in snapshot.index.patterns.values()
-            if each.level == "class" and _holds(words, each.tool, each.error_class, each.template)
+            if each.level == "class" and holds(searched, each.tool, each.error_class, each.template)
         ]
         found.sort(key=lambda each: (-each.failures, each.id))
         tools = tools_of(snapshot.index.patterns.values())
-        return self._page("patterns", snapshot, tools=tools, **_slice(request, found))
+        return self._page("patterns", snapshot, tools=tools, **slice_of(request, found))
 
     async def _items(self, request: Request) -> Response:
-        snapshot, words = self._source.snapshot(), _words(request)
+        snapshot, searched = self._source.snapshot(), words(request)
         found = [
             each
             for each in snapshot.index.items.values()
-            if _holds(words, each.title, each.content, each.tool, each.task)
+            if holds(searched, each.title, each.content, each.tool, each.task)
         ]
         found.sort(key=lambda each: (-each.standing(), each.id))
-        return self._page("items", snapshot, **_slice(request, found))
+        return self._page("items", snapshot, **slice_of(request, found))
 
     async def _sessions(self, request: Request) -> Response:
-        snapshot, words = self._source.snapshot(), _words(request)
+        snapshot, searched = self._source.snapshot(), words(request)
         found = [
             each
             for each in _since(request, snapshot)
-            if _holds(words, each.id, each.agent, each.task, each.goal, each.label)
+            if holds(searched, each.id, each.agent, each.task, each.goal, each.label)
         ]
         sorts = {"newest": "newest first", "failed": "most failed calls", "calls": "most calls"}
-        sort = _choice(request, "sort", sorts)
+        sort = choice(request, "sort", sorts)
         if sort != "newest":  # a stable sort: of equal ones the newest comes first
             found.sort(key=lambda each: -(each.failed if sort == "failed" else each.calls))
-        return self._page("sessions", snapshot, ranges=_RANGES, sorts=sorts, **_slice(request, found, sort))
+        return self._page(
+            "sessions",
+            snapshot,
+            ranges=_RANGES,
+            sorts=sorts,
+            **slice_of(request, found, since=choice(request, "since", _RANGES), sort=sort),
+        )
 
     async def _agents(self, request: Request) -> Response:
-        snapshot, words = self._source.snapshot(), _words(request)
-        found = [each for each in agents_of(_since(request, snapshot)) if _holds(words, each.name)]
+        snapshot, searched = self._source.snapshot(), words(request)
+        found = [each for each in agents_of(_since(request, snapshot)) if holds(searched, each.name)]
         sorts = {"newest": "newest first", "failed": "most failed calls", "name": "name"}
-        sort = _choice(request, "sort", sorts)
+        sort = choice(request, "sort", sorts)
         if sort != "name":
             found.sort(key=lambda each: -(each.failed if sort == "failed" else each.ended))
-        return self._page("agents", snapshot, ranges=_RANGES, sorts=sorts, **_slice(request, found, sort))
+        return self._page(
+            "agents",
+            snapshot,
+            ranges=_RANGES,
+            sorts=sorts,
+            **slice_of(request, found, since=choice(request, "since", _RANGES), sort=sort),
+        )
 
     async def _pattern(self, request: Request) -> Response:
         snapshot = self._source.snapshot()
@@ -218,7 +230,7 @@ class Console:
             pattern=pattern,
             tool=tools_of(snapshot.index.patterns.values()).get(pattern.tool),
             coarser=snapshot.index.patterns.get(pattern.parent or ""),
-            finer=finer[:_ROWS_PER_PAGE],
+            finer=finer[:ROWS_PER_PAGE],
             items=items,
             hint=blocks.hint(snapshot, pattern) if pattern.level in PATTERN_LEVELS else "",
         )
@@ -257,13 +269,18 @@ class Console:
     # --- decisions ---
 
     def _offered(self, kind: str) -> Mapping[str, str]:
-        return {} if self._actions is None else self._actions.offered(kind)
+        return {} if self._actions is None or not who().is_operator else self._actions.offered(kind)
 
     async def _decisions(self, request: Request) -> Response:
         snapshot = self._source.snapshot()
         found = sorted(snapshot.decisions.values(), key=lambda each: (-each.time, each.key))
         progress = {} if self._actions is None else self._actions.progress
         return self._page("decisions", snapshot, decisions=found, progress=progress)
+
+    async def _history(self, request: Request) -> Response:
+        snapshot, searched = self._source.snapshot(), words(request)
+        found = [each for each in snapshot.history if holds(searched, each.kind, each.id, each.by, each.why)]
+        return self._page("history", snapshot, **slice_of(request, found))
 
     async def _decide(self, request: Request) -> Response:
         action, kind = request.path_params["action"], request.query_params.get("kind", "")
@@ -275,14 +292,11 @@ class Console:
         if request.method == "GET":
             what = self._offered(kind)[action]
             return self._page("confirm", snapshot, action=action, kind=kind, id=id, title=title, what=what, back=back,
-                              by=self._by, max_why=_MAX_WHY, max_by=_MAX_BY)  # fmt: skip
-        given = await _form(request)
-        by, why = given.get("by", "").strip(), given.get("why", "").strip()
-        if not 0 < len(why) <= _MAX_WHY or not 0 < len(by) <= _MAX_BY:
-            raise HTTPException(
-                400, f"say why, in at most {_MAX_WHY} characters, and who decides, in at most {_MAX_BY}"
-            )
-        await self._actions.decide(action, kind, id, by=by, why=why)
+                              max_why=MAX_WHY)  # fmt: skip
+        why = " ".join((await form(request)).get("why", [])).strip()
+        if not 0 < len(why) <= MAX_WHY:
+            raise HTTPException(400, f"say why, in at most {MAX_WHY} characters")
+        await self._actions.decide(action, kind, id, by=who().name, why=why)
         if back.startswith("/versions/"):
             return RedirectResponse(back, 303)
         await self._heard(f"{kind}/{id}", snapshot.decisions.get(f"{kind}/{id}"))
@@ -297,6 +311,8 @@ class Console:
     def _named(self, snapshot: Snapshot, kind: str, id: str) -> tuple[str, str]:
         if kind == "agent":
             return id, f"/agents/{quote(id)}"
+        if kind == "hint" and (known := snapshot.decisions.get(f"hint/{id}")) and known.hint is not None:
+            return known.hint.text, f"/hints/{quote(id)}"
         if kind in ("item", "pattern"):
             entries: Mapping[str, Any] = snapshot.index.items if kind == "item" else snapshot.index.patterns
             if id in entries:
@@ -313,25 +329,6 @@ def deciding(action: str, kind: str, id: str) -> str:
     return f"/decide/{action}?{urlencode({'kind': kind, 'id': id})}"
 
 
-async def _form(request: Request) -> dict[str, str]:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_FORM:
-            raise HTTPException(413, "the form is too long")
-    try:
-        return dict(parse_qsl(body.decode(), max_num_fields=8))
-    except ValueError:
-        raise HTTPException(400, "the form cannot be read") from None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user id may have no name
-        return ""
-
-
 def _known(entries: Mapping[str, Any], request: Request, what: str) -> Any:
     id = request.path_params["id"]
     if id not in entries:
@@ -346,41 +343,10 @@ def _published(snapshot: Snapshot, adapter: str, version: str) -> Listed:
     raise HTTPException(404, f"no version {version!r} of {adapter!r} is published")
 
 
-def _words(request: Request) -> list[str]:
-    return request.query_params.get("q", "").casefold().split()
-
-
-def _holds(words: list[str], *texts: str) -> bool:
-    text = "\n".join(texts).casefold() if words else ""
-    return all(word in text for word in words)
-
-
-def _choice(request: Request, name: str, values: Mapping[str, str]) -> str:
-    given = request.query_params.get(name, "")
-    return given if given in values else next(iter(values))
-
-
 def _since(request: Request, snapshot: Snapshot) -> list[SeenSession]:
-    seconds = _RANGE_SECONDS[_choice(request, "since", _RANGES)]
+    seconds = _RANGE_SECONDS[choice(request, "since", _RANGES)]
     return [each for each in snapshot.sessions if each.ended >= snapshot.now - seconds]
 
 
 def _names_of_versions(snapshot: Snapshot) -> set[tuple[str, str]]:
     return {(each.adapter, each.version) for each in blocks.versions(snapshot)}
-
-
-def _slice(request: Request, found: Sequence[Any], sort: str = "") -> dict[str, Any]:
-    page = request.query_params.get("page", "1")
-    number = min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1
-    start = (max(number, 1) - 1) * _ROWS_PER_PAGE
-    return {
-        "rows": found[start : start + _ROWS_PER_PAGE],
-        "total": len(found),
-        "page": max(number, 1),
-        "pages": -(-len(found) // _ROWS_PER_PAGE),
-        "query": request.query_params.get("q", ""),
-        "params": {
-            "q": request.query_params.get("q", ""),
-            **({"since": _choice(request, "since", _RANGES), "sort": sort} if sort else {}),
-        },
-    }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from sys import getsizeof
+from sys import getsizeof, intern
 from typing import NamedTuple
 
+from fleetlore.advice.decide import HINT_PREFIX
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.read import records_of
@@ -26,7 +27,8 @@ _MAX_GOAL = 200
 
 
 class SeenSession(NamedTuple):
-    """One judged session. `trials`: the first call for each hint that was drawn. `key`: see `session_key`."""
+    """One judged session. `trials`: the first call for each hint that was drawn. `key`: see `session_key`. `met`:
+    class-level ids of its failures. `worked`: ids of persons' hints that it was shown for calls that worked."""
 
     id: str
     agent: str
@@ -39,12 +41,20 @@ class SeenSession(NamedTuple):
     failed: int
     trials: tuple[Trial, ...] = ()
     key: str = ""
+    met: tuple[str, ...] = ()
+    worked: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
         """Estimate of its bytes."""
         texts = [each for trial in self.trials for each in (trial.hint, trial.tool)]
-        return 600 + 300 * len(self.trials) + sum(map(getsizeof, (self.id, self.agent, self.task, self.goal, *texts)))
+        return (
+            600
+            + 300 * len(self.trials)
+            + 8 * len(self.met)
+            + 90 * len(self.worked)
+            + sum(map(getsizeof, (self.id, self.agent, self.task, self.goal, *texts)))
+        )
 
     @property
     def hints(self) -> int:
@@ -123,6 +133,8 @@ def _seen(judged: Judgment) -> SeenSession:
         sum(step.failed for step in calls),
         tuple(drawn.values()),
         of.id,
+        tuple([intern(step.pattern) for step in calls if step.pattern is not None]),
+        tuple([id for step in calls if not step.failed for id in step.advice if id.startswith(HINT_PREFIX)]),
     )
 
 

@@ -21,19 +21,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable, StoreUnavailable
+from fleetlore.errors import BrokerUnavailable, InvalidEvent, StoreUnavailable
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.store.search import quoted
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
-from fleetlore.wire.lore import DECISIONS, Decision
+from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import Principals, principal_of
 from fleetlore.wire.topics import topic
 from models.judge import SessionState
 from sinks.milvus import row_id
 from streams.console.sessions import SeenSession, SeenSessions
+from streams.stage.base import split
 from streams.stage.operators import Erased
 
 __all__ = ["Sources"]
@@ -43,6 +44,7 @@ _LETTERS_KEPT = 200
 _SESSIONS_OF_AN_AGENT = 100
 # Newest records read of each partition of `judgments`.
 _JUDGMENTS_READ = 5_000
+_HISTORY_KEPT = 20_000
 _STORE_SECONDS = 5.0
 _FETCH_WAIT_MS = 5_000
 
@@ -206,6 +208,7 @@ class Snapshot:
     left_out: int = 0
     self_declared: bool = True
     quorum: int = 2
+    history: Sequence[Decision] = ()
 
     @property
     def one_voice(self) -> str:
@@ -244,6 +247,8 @@ class Sources:
         self._dead_letters = self._follower("dead-letters", self._take_letters, newest=_LETTERS_KEPT)
         self._decisions: dict[str, Decision] = {}
         self._decided = self._follower(DECISIONS, self._take_decisions)
+        self._history: deque[Decision] = deque(maxlen=_HISTORY_KEPT)
+        self._recorded = self._follower(HISTORY, self._take_history, newest=_HISTORY_KEPT)
         self._sessions = SeenSessions()
         self._judgments = self._follower("judgments", self._take_judgments, newest=_JUDGMENTS_READ)
         self._erased = Erased()
@@ -259,7 +264,13 @@ class Sources:
     async def __aenter__(self) -> Sources:
         await self._replica.start()
         erasures = self._erased.follow(self._settings.cluster, [self._tenant], self._clock, _FETCH_WAIT_MS)
-        followed = (self._dead_letters.run(), self._decided.run(), self._judgments.run(), erasures)
+        followed = (
+            self._dead_letters.run(),
+            self._decided.run(),
+            self._judgments.run(),
+            self._recorded.run(),
+            erasures,
+        )
         running = (self._scraper.run(), *followed, self._watch_adapters())
         self._tasks = [asyncio.create_task(each) for each in running]
         return self
@@ -285,6 +296,7 @@ class Sources:
             self._replica.left_out,
             Principals.of(self._settings.principal_key) is None,
             self._settings.quorum,
+            tuple(reversed(self._history)),
         )
 
     async def session(self, id: str) -> SessionState | None:
@@ -324,11 +336,19 @@ class Sources:
                 self._sessions.take(record.value or b"")
 
     async def _take_decisions(self, fetched: Fetched) -> None:
-        for records in fetched.values():
-            for record in records:
-                with contextlib.suppress(ValueError):  # another release's format
-                    taken = Decision.from_json(record.value or b"")
-                    self._decisions[taken.key] = taken
+        for record in (each for records in fetched.values() for each in records):
+            with contextlib.suppress(ValueError):  # another release's format
+                taken = Decision.from_json(record.value or b"")
+                self._decisions[taken.key] = taken
+            if record.value is None:
+                self._decisions.pop((record.key or b"").decode("utf-8", "replace"), None)
+
+    async def _take_history(self, fetched: Fetched) -> None:
+        for record in (each for records in fetched.values() for each in records):
+            with contextlib.suppress(InvalidEvent):
+                for part in split(record.value or b""):
+                    with contextlib.suppress(ValueError):
+                        self._history.append(Decision.from_json(part))
 
     async def _watch_adapters(self) -> None:
         while True:

@@ -1,0 +1,57 @@
+"""Read a request: its form, the words it searches for, and the page of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+__all__ = ["ROWS_PER_PAGE", "choice", "form", "holds", "slice_of", "words"]
+
+ROWS_PER_PAGE = 100
+_MAX_FORM_BYTES, _MAX_FIELDS = 16_384, 256
+
+
+async def form(request: Request) -> dict[str, list[str]]:
+    """Return the values of each field. Raises HTTPException: it is too long (413), or malformed (400)."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_FORM_BYTES:
+            raise HTTPException(413, "the form is too long")
+    try:
+        return parse_qs(body.decode(), max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise HTTPException(400, "the form cannot be read") from None
+
+
+def words(request: Request) -> list[str]:
+    return request.query_params.get("q", "").casefold().split()
+
+
+def holds(words: list[str], *texts: str) -> bool:
+    text = "\n".join(texts).casefold() if words else ""
+    return all(word in text for word in words)
+
+
+def choice(request: Request, name: str, values: Mapping[str, str]) -> str:
+    given = request.query_params.get(name, "")
+    return given if given in values else next(iter(values))
+
+
+def slice_of(request: Request, found: Sequence[Any], **params: str) -> dict[str, Any]:
+    """Return what a list's page needs: the rows of the page that the request names, and `params` for its links."""
+    page = request.query_params.get("page", "1")
+    number = max(min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1, 1)
+    query = request.query_params.get("q", "")
+    return {
+        "rows": found[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE],
+        "total": len(found),
+        "page": number,
+        "pages": -(-len(found) // ROWS_PER_PAGE),
+        "query": query,
+        "params": {"q": query, **params},
+    }
