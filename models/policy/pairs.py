@@ -54,6 +54,11 @@ class Pair(NamedTuple):
     worked: dict[str, Any]
     failed: dict[str, Any]
 
+    def row(self) -> dict[str, Any]:
+        """The pair as TRL's preference trainers read it."""
+        stated = {"sessions": self.sessions, "agents": self.agents, "task": self.task}
+        return {**stated, "prompt": self.prompt, "chosen": [self.worked], "rejected": [self.failed]}
+
 
 class _WayOut(NamedTuple):
     session: Trajectory

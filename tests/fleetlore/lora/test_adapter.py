@@ -38,6 +38,20 @@ def test_a_kept_version_answers_as_the_adapter_that_was_trained(
     assert not torch.equal(answers[0], language_model(base_folder).eval()(WORDS).logits)
 
 
+def test_the_folder_is_what_the_documentation_of_vllms_filesystem_resolver_asks_for(
+    base_folder: Path, make_lora: MakeLora, tmp_path: Path
+) -> None:
+    """It takes CACHE_DIR/NAME if `adapter_config.json` there is of a LoRA over the model that is served."""
+    base = base_of(base_folder)
+    lora = read_lora(make_lora(), base)
+    manifest = manifest_of(lora, base.sha256, base="served-name")
+    kept = LoraSlot(tmp_path / "cache").prepare(lora.weights, manifest).value
+    assert kept == tmp_path / "cache" / manifest.version
+    config = orjson.loads((kept / CONFIG).read_bytes())
+    assert (config["peft_type"], config["base_model_name_or_path"]) == ("LORA", "served-name")
+    assert {each.name for each in kept.iterdir()} == {CONFIG, WEIGHTS}
+
+
 def test_the_same_weights_at_another_scale_are_another_version(base_folder: Path, make_lora: MakeLora) -> None:
     base = base_of(base_folder)
     one, other = (read_lora(make_lora(lora_alpha=alpha), base).weights for alpha in (8, 16))

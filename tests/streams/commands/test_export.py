@@ -55,15 +55,17 @@ async def test_sessions_come_whole_from_the_log_and_erased_ones_do_not(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
 ) -> None:
     await make_topics(broker.address, tenant, "judgments", "trajectories", "erasures", partitions=2)
-    kept, erased = recovery("kept", "ships"), recovery("erased", "planes")
-    await publish(broker.address, tenant, [kept, erased], ["erased"])
+    kept, other, erased = (recovery(each, "ships") for each in ("kept", "other", "erased"))
+    other = replace(other, trajectory=replace(other.trajectory, agent="another"))
+    await publish(broker.address, tenant, [kept, other, erased], ["erased"])
     out = tmp_path / "pairs"
     done = await _in_thread("--broker", broker.address, "--tenant", tenant, "--out", str(out))
     assert done.exit_code == 0, done.output
-    (row,), (session,) = rows(out, "pairs"), rows(out, "sessions")
-    assert row["prompt"][-1]["content"] == kept.trajectory.steps[0].result  # and not the digest's first characters
-    assert (session["session"], session["label"]) == ("kept", True)
-    assert orjson.loads(done.output) == {"sessions": 1, "pairs": 1}
+    pairs, sessions = rows(out, "pairs"), rows(out, "sessions")
+    whole = kept.trajectory.steps[0].result  # and not the digest's first characters
+    assert all(whole in [message["content"] for message in row["prompt"]] for row in pairs)
+    assert [(each["session"], each["label"]) for each in sessions] == [("kept", True), ("other", True)]
+    assert orjson.loads(done.output) == {"sessions": 2, "pairs": len(pairs)} and pairs
 
 
 async def _in_thread(*arguments: str) -> Result:
