@@ -23,7 +23,7 @@ from fleetlore.advice.changes import (
     substituted,
 )
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
-from fleetlore.advice.situation import Situation
+from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall
 from fleetlore.calls.context import warning_id
 from fleetlore.calls.document import LookUp, Need
@@ -43,6 +43,11 @@ _LIKELIER = 0.5
 # Members of an owner that are listed after its name.
 _MOST_MEMBERS = 12
 _MAX_NAMES = 3
+# Bounds of the share of sessions in which a failed call worked when it was sent again unchanged (Wilson, 95 %): below
+# the first it never works, above the second it works. From so many sessions on a wider kind of failure is not asked.
+_NEVER_WORKS, _MOSTLY_WORKS = 0.2, 0.5
+_ENOUGH_RESENDS = 8
+_LONGEST_WAIT_SECONDS = 600
 _NAME_MASK = "<name>"
 # The host of a URL in the shape of a call.
 _HOST = re.compile(r"\burl\(([^)]+)\)")
@@ -81,6 +86,41 @@ def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     need = moment.known.model.need(moment.asked.call.tool, moment.met.context.objects.marks(moment.asked.call.json))
     if need is not None:
         yield need_tip(need)
+
+
+def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
+    """What came of sending such a failed call again unchanged, where that is sure: it never works, or after a wait."""
+    failed = moment.met.unchanged
+    if failed is None:
+        return
+    known = (index.health(id) for id in (failed.failure.class_, failed.failure.family))
+    for sessions, worked, agents, seconds in (each.again for each in known if each is not None and each.again):
+        if agents < moment.known.quorum:
+            continue
+        low, high = wilson(worked, sessions)
+        id = pattern_id("sent again", failed.failure.class_)
+        shown = "This exact call failed a moment ago", f"{id}\x1f{failed.call.key('')}"
+        if high < _NEVER_WORKS:
+            yield _change_it(id, *shown, moment, failed, sessions - worked, sessions)
+        elif low > _MOSTLY_WORKS and seconds <= _LONGEST_WAIT_SECONDS:
+            worked_then = f"after such a wait it worked in {worked} of {sessions} sessions"
+            wait = f"Wait {max(seconds, 1)} s and send it again, or use another way"
+            yield Tip(id, "sent again", (f"{shown[0]}. {wait}: {worked_then}.",), shown[1], agents=agents)
+        if high < _NEVER_WORKS or sessions >= _ENOUGH_RESENDS:
+            return  # the wider kind of failure would hide what is known of this one
+
+
+def _change_it(id: str, lead: str, key: str, moment: Situation, failed: FailedCall, again: int, sessions: int) -> Tip:
+    named = ", ".join(f"`{spelled(name, failed.call.text)}`" for name in failed.kind.names[:_MAX_NAMES])
+    parts: tuple[Part, ...] = (
+        f"{lead}; sent again unchanged it failed in {again} of {sessions} sessions. Change {named or 'it'}",
+    )
+    if (look_up := moment.look_up(failed.kind.kind)) is not None:
+        parts = (*parts, ", or look up what there is: ", look_up_quote(look_up))
+    fails = (again + 0.5) / (sessions + 1.0)
+    return Tip(
+        id, "sent again", (*parts, "."), key, failed.kind.kind, failed.kind.names, chance=fails, sure=fails >= _SURE
+    )
 
 
 def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -129,25 +169,34 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield a transient fault of a tool at hand: of the host that the call names, or else of the whole tool."""
+    """Yield a transient fault: of this kind of call or of the host that it names, or at the start of a whole tool."""
     call, time = moment.asked.call, moment.known.now
     host = _HOST.search(call.shape) if call is not None else None
-    if host is not None and call is not None:
-        health, met = index.health(call.id), index.transient_of_call(call.id)
-        now = sorted(
-            (each for each in met if _transient_weight(each, time)), key=lambda each: (-each.last_seen, each.id)
+    groups: Iterable[tuple[str, Pattern | None, Iterable[Pattern]]]
+    if call is not None:
+        what = f"call `{host[1]}` again" if host is not None else f"send this {call.tool} call again"
+        met = sorted(index.transient_of_call(call.id), key=lambda each: (-each.last_seen, each.id))
+        groups = ((what, index.health(call.id), met),)
+    else:
+        groups = (
+            (f"send {tool} calls again", index.health(tool_id(tool)), index.transient_of_tool(tool))
+            for tool in moment.asked.tools
         )
+    for what, health, faults in groups:
+        now = [each for each in faults if _transient_weight(each, time)]
         if now and _are_most(health, now):
-            parts = (f"Wait and call `{host[1]}` again: it has a passing fault (", *_error_parts(now[0]), ").")
-            id = now[0].parent or now[0].id
-            yield Tip(id, "passing", parts, key=f"{id}\x1f{host[1]}", pattern=id, tried=False)
-        return
-    for tool in (call.tool,) if call is not None else moment.asked.tools:
-        now = [each for each in index.transient_of_tool(tool) if _transient_weight(each, time)]
-        if now and _are_most(index.health(tool_id(tool)), now):
-            fault, id = _error_parts(now[0]), now[0].id
-            parts = (f"Wait and send {tool} calls again: it has a passing fault (", *fault, ").")
-            yield Tip(id, "passing", parts, key=id, pattern=id, tried=False)
+            id = (now[0].parent or now[0].id) if call is not None else now[0].id
+            wait, figures = _after_a_wait(index.health(id))
+            parts = (f"{wait} and {what}: it has a passing fault (", *_error_parts(now[0]), f").{figures}")
+            yield Tip(id, "passing", parts, key=f"{id}\x1f{host[1]}" if host else id, pattern=id, tried=False)
+
+
+def _after_a_wait(failure: Pattern | None) -> tuple[str, str]:
+    """How long to wait, and in how many sessions the call then worked, if that is sure."""
+    sessions, worked, _, seconds = (failure.again if failure is not None else ()) or (0, 0, 0, 0)
+    if not sessions or wilson(worked, sessions)[0] <= _MOSTLY_WORKS or seconds > _LONGEST_WAIT_SECONDS:
+        return "Wait", ""
+    return f"Wait {max(seconds, 1)} s", f" After such a wait it worked in {worked} of {sessions} sessions."
 
 
 def _are_most(health: Pattern | None, passing: Collection[Pattern]) -> bool:

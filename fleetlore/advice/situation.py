@@ -65,6 +65,7 @@ class Met:
         led_out: a way out of that failure was shown. One is enough until the next failure.
         shown: keys of the tips that are not shown again.
         context: the session's input to the call model.
+        unchanged: the call that is asked about, if it failed before and no call has worked since.
         key: its key (`session_key`). Lore that only this session contributed is left out.
     """
 
@@ -78,6 +79,7 @@ class Met:
     shown: Collection[str] = ()
     context: CallContext | None = None
     key: str = ""
+    unchanged: FailedCall | None = None
 
 
 @dataclass(frozen=True, slots=True)

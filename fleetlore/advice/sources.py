@@ -230,6 +230,7 @@ class Source(NamedTuple):
 _ASKED = (
     Source("changed", "before", before_call.changed),
     Source("needed", "before", before_call.needed),
+    Source("sent again", "before", before_call.sent_again),
     Source("foreseen", "before", before_call.foreseen),
     Source("counted", "before", before_call.counted),
     Source("needed", "after", needs),

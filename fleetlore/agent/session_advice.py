@@ -40,6 +40,7 @@ class CallHistory:
         errors: number of these that failed.
         failures: ids of the exact patterns that were met.
         failed: the call that failed last, as long as no call of its tool has worked since.
+        unchanged: calls that failed since the last one that worked, by tool and arguments.
         expected: the failures, as the call model names them.
     """
 
@@ -47,6 +48,7 @@ class CallHistory:
         self.calls = self.errors = 0
         self.failures: set[str] = set()
         self.failed: FailedCall | None = None
+        self.unchanged: dict[tuple[str, str], FailedCall] = {}
         self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
         self.context = CallContext(goal)
 
@@ -68,7 +70,10 @@ class CallHistory:
             context = self.context
             marks = tuple(context.objects.marks(call.json))
             self.failed = FailedCall(call, said, failure, kind, context.seen | context.worked, marks)
-        elif self.failed is not None and self.failed.call.tool == call.tool:
+            self.unchanged[call.tool, call.json] = self.failed
+            return
+        self.unchanged.clear()
+        if self.failed is not None and self.failed.call.tool == call.tool:
             self.failed = None
 
 
@@ -122,6 +127,7 @@ class SessionAdvice:
             shown=self._ledger.shown if unseen else {key for key in self._ledger.shown if key.startswith(PERSON)},
             context=history.context,
             key=session_key(fleet.agent, self._session),
+            unchanged=history.unchanged.get((call.tool, call.json)) if call is not None else None,
         )
         return Situation(asked, met, self._known())
 

@@ -55,6 +55,8 @@ class Pattern:
         other_words: number of agents, as far as is known, that met it in other words than these. An error with a code
             is the same one in any words.
         agents_lately: number of agents that met a transient pattern in the two minutes before `last_seen`.
+        again: sessions that sent a call that had failed so again unchanged, with no call that worked between: how many,
+            in how many it worked, of how many agents, median seconds after which it worked. Empty if there are none.
         estimated: figures that are estimates, because more sessions were met than are kept: `all` (calls, failures and
             sessions), `hours`, `days` (and `by_agent`). The others are exact.
         hours, days: (number of the hour or day since the epoch, calls, failures) of a tool or a family, newest first.
@@ -83,6 +85,7 @@ class Pattern:
     last_seen: Moment = 0.0
     other_words: Count = 0
     agents_lately: Count = 0
+    again: tuple[Count, ...] = ()
     estimated: tuple[Figures, ...] = ()
     hours: tuple[tuple[int, Count, Count], ...] = ()
     days: tuple[tuple[int, Count, Count], ...] = ()

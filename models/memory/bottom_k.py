@@ -36,6 +36,8 @@ K = 256
 AgentHash = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
 # Sessions of an agent that are kept before another has more of them.
 TURN = 4
+# Sessions of one agent that count for what comes of sending a call again.
+AGENT_RESENDS = 10
 WELL, BADLY = 1, 2
 
 
@@ -235,16 +237,28 @@ class LatestSample(_BottomK[_Ordered]):
 
 class SessionCounts(NamedTuple):
     """Cumulative counts of one session: joining takes the maximum of each figure. `ended`: how the session ended: 0
-    unknown, 1 well, 2 badly."""
+    unknown, 1 well, 2 badly. `again`: whether a failed call was sent again unchanged with no call that worked between:
+    0 no, 1 it failed each time, 2 and more it worked, so many seconds and 2 after it had failed."""
 
     agent: int
     calls: int
     failures: int
     ended: int = 0
+    again: int = 0
 
     @property
     def failed(self) -> bool:
         return self.ended == BADLY
+
+
+class Resends(NamedTuple):
+    """Sessions that sent a failed call again unchanged: how many, in how many it worked, of how many agents, and the
+    median of the seconds after which it worked. An agent counts for at most `AGENT_RESENDS` sessions."""
+
+    sessions: int
+    worked: int
+    agents: int
+    seconds: int
 
 
 class SampleTotals(NamedTuple):
@@ -283,9 +297,21 @@ class CountSample(_BottomK[SessionCounts]):
         known = self.seen
         if not known:
             return SampleTotals(0, 0, 0, 0, 0, 0)
-        agents, _, _, ended = zip(*known, strict=True)
+        agents, _, _, ended, _ = zip(*known, strict=True)
         sessions, calls, failures = self._sums(known)
         return SampleTotals(sessions, len(set(agents)), calls, failures, *self._ends(zip(agents, ended, strict=True)))
+
+    @property
+    def resends(self) -> Resends | None:
+        """What came of calls that were sent again, or None if none was."""
+        counted = Counter[int]()
+        found: list[int] = []
+        for _, seen in self.sorted() if any(seen.again for seen in self.kept.values()) else ():
+            if seen.again and counted[seen.agent] < AGENT_RESENDS:
+                counted[seen.agent] += 1
+                found.append(seen.again)
+        worked = [again - 2 for again in found if again > 1]
+        return Resends(len(found), len(worked), len(counted), median_high(worked or (0,))) if found else None
 
     @property
     def calls_and_failures(self) -> tuple[int, int]:
@@ -308,8 +334,9 @@ class CountSample(_BottomK[SessionCounts]):
         return round(counted[WELL] + counted[BADLY]), round(counted[BADLY])
 
     def to_rows(self) -> list[list[Any]]:
-        """Rows (session, agent, calls, failures, ended), sorted: equal samples give equal rows."""
-        return [[session, *seen] for session, seen in self.sorted()]
+        """Rows (session, agent, calls, failures, ended, and `again` if it is not 0), sorted: equal samples give equal
+        rows."""
+        return [[session, *(seen if seen.again else seen[:-1])] for session, seen in self.sorted()]
 
     @classmethod
     def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> CountSample:

@@ -90,6 +90,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ended: Annotated[int, Meta(ge=0, le=2)] = 0
     agent_name: str = ""
     arrived: Moment = 0.0
+    again: Count = 0
 
     def __post_init__(self) -> None:
         if self.failures > self.calls:
@@ -266,6 +267,7 @@ class PatternState:
             first_seen=self.first_seen.moment,
             last_seen=self.last,
             other_words=self.wordings.others(self.subject.words),
+            again=tuple(self.sample.resends or ()),
             agents_lately=len({seen.agent for seen in lately}),
             hours=timelines["hours"].periods if "hours" in timelines else (),
             days=timelines["days"].periods if "days" in timelines else (),

@@ -70,7 +70,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             state = PatternState(values[0].subject)
         changed = False
         for seen in values:
-            counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended)
+            counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended, seen.again)
             moments = seen.first, seen.last
             changed |= state.add(seen.session, counts, *moments, seen.agent_name, seen.subject, seen.arrived)
             if seen.last > effects.newest:

@@ -59,6 +59,7 @@ class _SubjectCounts(msgspec.Struct, gc=False):
     failures: int = 0
     reported: bool = False
     ended: int = 0
+    again: int = 0
 
 
 class OpenSession(msgspec.Struct):
@@ -84,6 +85,7 @@ class OpenSession(msgspec.Struct):
         _failed_tools: tools that failed for a lasting reason, and whether a call of each has worked, without a result.
         _ways_out: how often the session was handed on for a way out. It is `_MOST_WAYS_OUT` after it was closed.
         _next: the first sequence that has not arrived. Calls before it were checked for loops.
+        _unchanged: calls that failed since one worked: the ids of their failures, and when they ended.
         _waiting: calls after `_next`, by sequence, with the time of their end and their arguments.
     """
 
@@ -114,6 +116,7 @@ class OpenSession(msgspec.Struct):
     _counts: dict[str, _SubjectCounts] = {}
     _failed_tools: dict[str, bool] = {}
     _ways_out: int = 0
+    _unchanged: dict[tuple[str, str], tuple[tuple[str | None, ...], float]] = {}
     _waiting: dict[int, tuple[float, str]] = {}
     _next: int = 0
     _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
@@ -198,7 +201,7 @@ class OpenSession(msgspec.Struct):
             whole = stable_hash(f"{arguments}\x1f{result}")
             arguments = f"{arguments[:MAX_TEXT]}\x1f{whole:013x}"
         if sequence == self._next:
-            self._detect_loop(sequence, time, arguments)
+            self._compare(sequence, time, arguments)
         else:
             self._waiting[sequence] = time, arguments
 
@@ -241,8 +244,22 @@ class OpenSession(msgspec.Struct):
         self._next += 1
         while self._next in self.sequences:
             if (call := self._waiting.pop(self._next, None)) is not None:
-                self._detect_loop(self._next, *call)
+                self._compare(self._next, *call)
             self._next += 1
+
+    def _compare(self, sequence: int, time: float, arguments: str) -> None:
+        """Compare a call with those before it, all of which are known."""
+        self._detect_loop(sequence, time, arguments)
+        call = (step := self.steps[sequence]).tool, arguments
+        failures, failed_at = self._unchanged.get(call, ((), time))
+        again = 1 if step.failed else 2 + max(0, round(time - failed_at))
+        for id in failures:
+            if id is not None and (counts := self._counts.get(id)) is not None and again > counts.again:
+                counts.again, counts.reported = again, False
+        if step.failed:
+            self._unchanged[call] = (step.family, step.pattern), time
+        else:
+            self._unchanged.clear()
 
     def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
         """Count a loop as a separate pattern. It is no failure, because its failed calls are already counted."""
@@ -266,7 +283,8 @@ class OpenSession(msgspec.Struct):
                 each.reported, each.ended = True, ended
                 name = principal if each.subject.level == "tool" else ""
                 counts = each.calls, each.failures, each.first, each.last
-                observations.append(Observation(each.subject, session, agent, *counts, ended, name, each.arrived))
+                more = name, each.arrived, each.again
+                observations.append(Observation(each.subject, session, agent, *counts, ended, *more))
         return observations
 
     def follows(self, sequence: int) -> bool:

@@ -18,7 +18,7 @@ from fleetlore.calls.document import LookUp, Need, Threshold
 from fleetlore.calls.model import Expected, Outlook
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.recall.index import LoreIndex
-from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.lore import MemoryItem, Pattern
 from tests.build import failed_call, memory_item, met, situation
 
 GOOD = "SELECT name FROM singer"
@@ -102,6 +102,13 @@ def counted() -> Tip:
     return first(before_call.counted(index, asked()))
 
 
+def sent_again() -> Tip:
+    index, call = LoreIndex(), failed_call("sql", WRONG, "", MISSING)
+    known = Pattern(id=call.failure.class_, level="class", tenant="default", tool="sql", again=(20, 0, 9, 0))
+    index.put_pattern(known)
+    return first(before_call.sent_again(index, asked(unchanged=call)))
+
+
 NEED = Need("sql", "id", "status", "open", "locked", 8, 8, 3)
 NAME_LOST = Expected("no such table: <name>", ("singers",), 8, 8, 3)
 STRATEGY = {"kind": "strategy", "content": "What worked:\n1. sql(SHOW TABLES)\n2. sql(SELECT name FROM singer)"}
@@ -145,6 +152,8 @@ READ: dict[str, tuple[Callable[[], Tip], set[str], set[str], dict[str, object]]]
         set(),
         {"look_up": "SHOW TABLES"},
     ),
+    "person": (lambda: Tip("h", "person", (Quote("use `age`, it worked", 1, "person"),)), set(), set(), {}),
+    "sent again": (sent_again, set(), {"singers"}, {"chance": 20.5 / 21}),
     "recoveries": (lambda: change_tip(recovery(), "recoveries"), {"singer"}, {"singers"}, {}),
     "passing": (lambda: Tip("p", "passing", ("Wait: `singer` has a passing fault.",)), set(), set(), {}),
 }  # fmt: skip

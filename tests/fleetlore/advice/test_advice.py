@@ -291,7 +291,7 @@ def test_a_passing_fault_is_shown_for_minutes_with_its_status_alone() -> None:
     transient(index, NOW - 10, agents=1)
     health(index, 50, 100)
     advice = ask(index)
-    assert texts(advice) == ["Wait and send sql calls again: it has a passing fault (http_503)."]
+    assert texts(advice) == ["Wait and send this sql call again: it has a passing fault (http_503)."]
     assert advice.risk == pytest.approx(0.5 / 51)
     assert not ask(index, tools=(), shown={TRANSIENT.class_})
     transient(index, NOW - 600)

@@ -8,6 +8,7 @@ from fleetlore import Fleet
 from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.testing import FakeClock
+from fleetlore.wire.lore import Pattern
 from models.calls.training import train
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
@@ -62,3 +63,21 @@ async def test_what_an_earlier_failure_needs_holds_no_other_call(monkeypatch: py
 async def test_the_setting_decides(hold: str, held: bool) -> None:
     async with a_fleet(hold=hold).session("g") as asking:
         assert (asking.hold("search", FAILING) is not None) == held
+
+
+async def test_a_failed_call_that_never_works_unchanged_is_held_at_its_first_repeat_and_once() -> None:
+    fleet, wrong, error = a_fleet(), {"query": "SELECT 1 FROM singers"}, "no such table: singers"
+    failure = failure_of("sql", "", "", error)
+    known = Pattern(id=failure.class_, level="class", tenant="default", tool="sql", failures=9, again=(99, 0, 9, 0))
+    fleet.replica.index.put_pattern(known)
+    async with fleet.session("g") as asking:
+        assert asking.hold("sql", wrong) is None
+        asking.record("sql", wrong, error_text=error)
+        assert asking.hold("sql", {"query": "SELECT 2 FROM singers"}) is None, "a new argument"
+        held = asking.hold("sql", wrong)
+        assert held is not None and "99 of 99" in held.text
+        assert asking.hold("sql", wrong) is None
+    async with fleet.session("g") as asking:
+        asking.record("sql", wrong, error_text=error)
+        asking.record("edit", {"file": "a"}, result="saved")
+        assert asking.hold("sql", wrong) is None, "a call that worked between may have changed something"

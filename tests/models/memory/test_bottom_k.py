@@ -11,19 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.stats.hashing import stable_hash
-from models.memory.bottom_k import BADLY, TURN, WELL, CountSample, SampleTotals, SessionCounts
+from models.memory.bottom_k import (
+    AGENT_RESENDS,
+    BADLY,
+    TURN,
+    WELL,
+    CountSample,
+    Resends,
+    SampleTotals,
+    SessionCounts,
+)
 
 K = 8
 
 sessions = st.integers(1, 2**52 - 1) | st.integers(1, 30)
 
 
-def seen_by(session: int, calls: int, failures: int, ended: int) -> tuple[int, SessionCounts]:
+def seen_by(session: int, calls: int, failures: int, ended: int, again: int) -> tuple[int, SessionCounts]:
     """A session is of one agent; half of them are of the first."""
-    return session, SessionCounts(max(0, session % 8 - 4), calls, failures, ended)
+    return session, SessionCounts(max(0, session % 8 - 4), calls, failures, ended, again)
 
 
-entry = st.builds(seen_by, sessions, st.integers(1, 20), st.integers(0, 20), st.integers(0, 2))
+entry = st.builds(seen_by, sessions, st.integers(1, 20), st.integers(0, 20), st.integers(0, 2), st.integers(0, 9))
 entries = st.lists(entry, max_size=40)
 
 
@@ -171,3 +180,20 @@ def test_sessions_of_many_agents_are_estimated_without_bias(agents: int, each: i
         assert made.totals.calls == pytest.approx(2 * made.totals.sessions, abs=2)
     assert abs(sum(errors) / len(errors)) < 0.12
     assert sum(map(abs, errors)) / len(errors) < 0.25
+
+
+def test_no_agent_alone_says_what_comes_of_sending_a_call_again() -> None:
+    rows = [(n + 1, SessionCounts(1, 2, 2, 0, 1)) for n in range(100)]
+    rows += [(n + 1_000, SessionCounts(2, 2, 1, 0, 2 + seconds)) for n, seconds in enumerate((5, 30, 9))]
+    rows += [(n + 2_000, SessionCounts(3, 2, 1)) for n in range(5)]
+    assert sample(rows, 256).resends == Resends(AGENT_RESENDS + 3, 3, 2, 9)
+    assert sample(rows[-5:], 256).resends is None
+
+
+@given(entries, st.randoms(use_true_random=False))
+def test_what_comes_of_sending_again_is_a_function_of_the_set(
+    rows: list[tuple[int, SessionCounts]], rng: random.Random
+) -> None:
+    shuffled = rows + rows[:3]
+    rng.shuffle(shuffled)
+    assert sample(rows, 256).resends == sample(shuffled, 256).resends
