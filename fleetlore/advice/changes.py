@@ -20,8 +20,16 @@ __all__ = [
 # P(the call fails) by Jeffreys' estimate, of one call that failed, from which a call may be held.
 SURE_ONCE = 0.75
 _WORD = re.compile(r"[\w.-]+")
+_QUOTES = "'\""
 _QUOTED = re.compile(r"`([^`]+)`")
 # `Table 'shop.cars'` names its database. `Unknown column 'type'` may come from any table.
+# The error is about the names of a language, a library or a program, which are the same at every place.
+_OF_LANGUAGE = re.compile(
+    r"no attribute|unexpected keyword|was removed|no such (?:function|module|option|command)|command not found|"
+    r"(?:unrecogni[sz]ed|unknown|invalid|illegal) (?:argument|option|flag|command|subcommand|function|choice|frequency|"
+    r"value|keyword|parameter)|is not an? [\w-]+ (?:command|option)|has been (?:removed|renamed)|deprecated",
+    re.I,
+)
 _QUALIFIED = re.compile(r"\w[./:]\w")
 
 
@@ -101,9 +109,9 @@ def is_of_argument(item: MemoryItem) -> bool:
 
 
 def is_rename(item: MemoryItem) -> bool:
-    rejected = frozenset(_WORD.findall(item.when.lower()))
-    words = all(_WORD.fullmatch(part) for part in item.now)
-    return words and bool(item.was and item.now) and all(part.lower() in rejected for part in item.was)
+    rejected = {part for word in _WORD.findall(item.when.lower()) for part in (word, word.strip("."), *word.split("."))}
+    words = all(_WORD.fullmatch(part.strip(_QUOTES)) for part in item.now)
+    return words and bool(item.was and item.now) and all(part.strip(_QUOTES).lower() in rejected for part in item.was)
 
 
 def is_of_tool(item: MemoryItem) -> bool:
@@ -112,10 +120,10 @@ def is_of_tool(item: MemoryItem) -> bool:
 
 
 def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
-    """Whether the names that a change brings may be used at a place: it has them, or the error says itself where it was
-    met, or several agents needed them.
+    """Whether the names that a change brings may be used at a place: it has them, the error says itself where it was
+    met or is about no place, or several agents needed them.
     """
-    if not is_rename(item):
+    if not is_rename(item) or _OF_LANGUAGE.search(item.when):
         return True
     if place is not None and place.members:
         return all(name.lower() in place.names for name in item.now)

@@ -7,7 +7,6 @@ choice. Sources after a failure say what leads past it. Those before a call are 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -25,14 +24,14 @@ from fleetlore.advice.changes import (
 )
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.advice.persons import PERSON
+from fleetlore.advice.proposed import proposed
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, values_of
-from fleetlore.calls.context import ERROR_CHARACTERS
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
-from fleetlore.fingerprint.names import spelled
+from fleetlore.fingerprint.names import missing_name, spelled
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import names_of
@@ -44,9 +43,6 @@ _MOST_RECOVERIES = 2
 _MOST_NAMED = 3
 # Rejected names of one call. Each is compared with all names of the place, so their number is bounded.
 _MOST_REJECTED = 6
-# Python's errors for a missing attribute or parameter, and its name. Names in other errors are files, programs and
-# types, or lack a definition; and other names in these errors, those of the module or type, exist.
-_NO_SUCH_NAME = re.compile(r"\b(?:no attribute|unexpected keyword(?: argument)?)\W{1,4}(\w+)")
 
 
 def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -179,8 +175,8 @@ def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     failed = moment.met.failed
     if failed is None:
         return
-    rejected = [name.lower() for name in _NO_SUCH_NAME.findall(failed.error[-ERROR_CHARACTERS:])[-1:]]
-    if names := [spelled(name, failed.call.text) for name in rejected if name in failed.kind.names]:
+    rejected = missing_name(failed.error)
+    if names := [spelled(name, failed.call.text) for name in failed.kind.names if name == rejected]:
         id = pattern_id("forbidden", failed.failure.class_)
         parts, key = (f"Do not use {_quoted(names)} again.",), f"{id}\x1f{' '.join(names)}"
         yield Tip(id, "forbidden", parts, key=key, rejected=_folded(names))
@@ -237,6 +233,7 @@ _ASKED = (
     Source("worked instead", "after", worked_instead, repeats=True),
     Source("renamed", "after", renamed, repeats=True),
     Source("got past", "after", got_past),
+    Source("proposed", "after", proposed, repeats=True),
     Source("known here", "after", known_here, repeats=True),
     Source("looked up", "after", looked_up),
     Source("forbidden", "after", forbidden, repeats=True),

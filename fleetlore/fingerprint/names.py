@@ -20,6 +20,7 @@ from fleetlore.words import names_of
 MAX_KIND = 90
 _MAX_ERROR = 400
 _MAX_CALL = 4_000
+_MAX_MISSING = 600
 
 _QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
@@ -33,6 +34,9 @@ _BARE = re.compile(
     r" ([\w.$-]{2,64})",
     re.I,
 )
+# Python's errors for a missing attribute or parameter. Names in other errors are files, programs and types, or lack a
+# definition; and other names in these errors, those of the module or type, exist.
+_NO_SUCH_NAME = re.compile(r"\b(?:no attribute|unexpected keyword(?: argument)?)\W{1,4}(\w+)")
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
 # A word in the text of a kind of failure, where each name is a mask.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
@@ -61,6 +65,12 @@ def kind_of(failed: Step) -> FailureKind:
     if not failed.template:
         return failure_kind(error_class, normal_form(error_class, excerpt(error)).template, error, failed.arguments)
     return FailureKind(_kind_text(error_class, failed.template, frozenset(failed.about)), failed.about)
+
+
+def missing_name(error: str) -> str | None:
+    """The attribute or parameter, in lower case, that the error says does not exist."""
+    found = _NO_SUCH_NAME.findall(error[-_MAX_MISSING:])
+    return found[-1].lower() if found else None
 
 
 def spelled(name: str, call: str) -> str:

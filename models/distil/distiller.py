@@ -9,6 +9,7 @@ id is made of its content, so contributions of many sessions meet in one item in
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -22,7 +23,7 @@ from fleetlore.advice.changes import says_where
 from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of
 from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.fingerprint.fingerprint import arguments_text, object_of, parsed, strategy_id
-from fleetlore.fingerprint.names import kind_of
+from fleetlore.fingerprint.names import kind_of, missing_name
 from fleetlore.watch.harm import is_harmful
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
@@ -51,6 +52,7 @@ _MAX_OUTLINE_BYTES = 3_000
 THOUGHT = "thought"
 # Finds a thought in arguments that cannot be parsed, because they are cut or written as Python.
 _THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
+_CALLED = re.compile(r"\b([A-Za-z_]\w+)(?=\()")
 # Names read of the later calls of a session that looked a name up.
 _MAX_NAMES = 12
 # Names read of an error, and names shown with each.
@@ -137,13 +139,24 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
         if not any(is_shown_to_work(judgment, call) for call in later):
             continue  # asked first: most errors are met to the end
         rejected = kind_of(failed).names
-        if rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
+        missing = missing_name(said(failed))
+        if missing is not None and missing in rejected:
+            names = _called_instead(calls, place, calls[next(worked_after(calls, place, failed.tool))])
+            found += [_candidate(judgment, failed, (missing,), name, "") for name in names]
+        elif rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
             beside = [""]
             if not says_where(said(failed)):
                 beside = [name for name in _beside(judgment, calls, place) if name not in rejected] or beside
             for name, next_to in product(names[:MAX_TOLD], beside[:MAX_BESIDE]):
                 found.append(_candidate(judgment, failed, rejected, name, next_to))
     return found
+
+
+def _called_instead(calls: Calls, place: int, by: Step) -> list[str]:
+    """Names that a call which worked calls, and that no call before it held: `concat` after `append` was rejected."""
+    before = {name for call in calls[: place + 1] for name in _names(call)}
+    called = dict.fromkeys(_CALLED.findall(text_of(by.arguments)[:CALL_CHARACTERS]))
+    return [name for name in called if name.lower() not in before and not hasattr(builtins, name)][:MAX_TOLD]
 
 
 def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:

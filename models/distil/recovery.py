@@ -47,6 +47,13 @@ _UNDEFINED = re.compile(
 _GONE = re.compile(r"\b(?:410|301|308|gone|moved|retired|deprecated|sunset)\b|no such (?:route|endpoint)", re.I)
 _FAILED_CHECK = "AssertionError"
 _CHECK = re.compile(r"\bassert\b")
+# An error about an option of a tool, and a quoted word that may be one.
+_OF_OPTION = re.compile(
+    r"\b(?:alias|axis|choice|data type|dtype|encoding|engine|format|freq(?:uency)?|interpolation|level|method|mode|"
+    r"option|orient|parser|strategy|style|unit)s?\b|must be one of|allowed values|not supported",
+    re.I,
+)
+_OPTION = re.compile(r"(?<![\w\\])\\?['\"]((?:[a-z]{1,12}(?:[_-][a-z]{1,12})?|[A-Z]{1,4}))\\?['\"]")
 
 
 class _Way(NamedTuple):
@@ -117,13 +124,25 @@ def _change(
     # Asked first: to compare two texts takes as long as all else does, and most attempts meet the error again.
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
         return None
-    change = masked_difference(failed.arguments, by.arguments, known_of(failed), named_by(failed))
+    known = known_of(failed) | _options(failed, by)
+    change = masked_difference(failed.arguments, by.arguments, known, named_by(failed))
     if change is None or (helped and (_is_less(failed, by, change) or _is_authors(failed, change))):
         return None
     if of_value_alone and change.value is None:
         return None
     tried = _Tried(failed, by, change, past=int(helped), again=int(not helped))
     return _Way(failed.pattern or "", error_text(failed), change.text), tried
+
+
+def _options(failed: Step, by: Step) -> frozenset[str]:
+    """The literal that took the place of an option which the error rejects by name: `ME` for `M`. It is the tool's and
+    nobody's own, so it is not masked, and the gate shows it where a quorum used it."""
+    if not _OF_OPTION.search(said(failed)):
+        return frozenset()
+    was, now = (set(_OPTION.findall(step.arguments)) for step in (failed, by))
+    rejected = [each for each in was - now if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", said(failed))]
+    brought = [each.lower() for each in now - was]
+    return frozenset(brought if len(rejected) == len(brought) == 1 else ())
 
 
 def _tries_the_same(call: Step, other: Step) -> bool:

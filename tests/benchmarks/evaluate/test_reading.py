@@ -11,6 +11,7 @@ from benchmarks.evaluate.recall import Note, Recall, Story
 from fleetlore.advice import before_call, sources
 from fleetlore.advice.changes import change_tip, item_tip
 from fleetlore.advice.gate import Quote, Tip, tell
+from fleetlore.advice.proposed import proposed
 from fleetlore.advice.situation import Situation
 from fleetlore.advice.sources import SOURCES
 from fleetlore.calls.context import CallContext
@@ -131,6 +132,12 @@ READ: dict[str, tuple[Callable[[], Tip], set[str], set[str], dict[str, object]]]
         lambda: first(sources.known_here(LoreIndex(), failed("no such table: planes", NOWHERE))),
         {"singer", "name", "age"},
         {"height", "planes"},
+        {},
+    ),
+    "proposed": (
+        lambda: first(proposed(LoreIndex(), failed("no such table: singers; did you mean `singer`?"))),
+        {"singer"},
+        {"singers"},
         {},
     ),
     "looked up": (lambda: first(sources.looked_up(LoreIndex(), failed())), set(), set(), {"look_up": "DESC NAME"}),
