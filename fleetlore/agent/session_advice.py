@@ -40,7 +40,7 @@ class CallHistory:
         errors: number of these that failed.
         failures: ids of the exact patterns that were met.
         failed: the call that failed last, as long as no call of its tool has worked since.
-        unchanged: calls that failed since the last one that worked, by tool and arguments.
+        unchanged: calls that failed since the last one that worked, by tool and arguments; the newest few.
         expected: the failures, as the call model names them.
     """
 
@@ -70,7 +70,10 @@ class CallHistory:
             context = self.context
             marks = tuple(context.objects.marks(call.json))
             self.failed = FailedCall(call, said, failure, kind, context.seen | context.worked, marks)
+            self.unchanged.pop((call.tool, call.json), None)
             self.unchanged[call.tool, call.json] = self.failed
+            if len(self.unchanged) > _KEPT_CALLS:
+                del self.unchanged[next(iter(self.unchanged))]
             return
         self.unchanged.clear()
         if self.failed is not None and self.failed.call.tool == call.tool:

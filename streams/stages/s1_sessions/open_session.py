@@ -41,6 +41,8 @@ _EVENT_BYTES = 900
 _SESSION_BYTES = 2_500
 # Each way out is handed on with the whole session so far, so one that fails in ever new ways hands on only the first.
 _MOST_WAYS_OUT = 8
+# Failed calls that are remembered to see whether one is sent again: their arguments are kept.
+_MOST_UNCHANGED = 32
 
 
 def after_end() -> InvalidEvent:
@@ -251,15 +253,17 @@ class OpenSession(msgspec.Struct):
         """Compare a call with those before it, all of which are known."""
         self._detect_loop(sequence, time, arguments)
         call = (step := self.steps[sequence]).tool, arguments
-        failures, failed_at = self._unchanged.get(call, ((), time))
+        failures, failed_at = self._unchanged.pop(call, ((), time))
         again = 1 if step.failed else 2 + max(0, round(time - failed_at))
         for id in failures:
             if id is not None and (counts := self._counts.get(id)) is not None and again > counts.again:
                 counts.again, counts.reported = again, False
-        if step.failed:
-            self._unchanged[call] = (step.family, step.pattern), time
-        else:
+        if not step.failed:
             self._unchanged.clear()
+            return
+        self._unchanged[call] = (step.family, step.pattern), time
+        if len(self._unchanged) > _MOST_UNCHANGED:
+            del self._unchanged[next(iter(self._unchanged))]
 
     def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
         """Count a loop as a separate pattern. It is no failure, because its failed calls are already counted."""

@@ -81,3 +81,10 @@ async def test_a_failed_call_that_never_works_unchanged_is_held_at_its_first_rep
         asking.record("sql", wrong, error_text=error)
         asking.record("edit", {"file": "a"}, result="saved")
         assert asking.hold("sql", wrong) is None, "a call that worked between may have changed something"
+
+
+async def test_a_session_whose_calls_all_fail_remembers_the_newest_few_of_them() -> None:
+    async with a_fleet().session("g") as asking:
+        for number in range(200):
+            asking.record("sql", {"query": f"SELECT {number}"}, error_text="no such table: singers")
+        assert 0 < len(asking._history.unchanged) <= 32

@@ -46,6 +46,7 @@ A, B, WORKED = ("select a", "no such column: a"), ("select b", "no such column: 
         ([A, WORKED, A], set()),  # something was changed that may help: a test run after an edit
         ([A, ("select a, b", "no such column: a")], set()),  # other arguments
         ([A, ("select a ", "no such column: a")], set()),
+        ([A, *[(f"select {n}", f"no such column: c{n}") for n in range(32)], A], set()),  # too long ago
         ([WORKED, WORKED], set()),
         ([A], set()),
     ],
