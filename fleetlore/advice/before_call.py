@@ -186,15 +186,15 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         now = [each for each in faults if _transient_weight(each, time)]
         if now and _are_most(health, now):
             id = (now[0].parent or now[0].id) if call is not None else now[0].id
-            wait, figures = _after_a_wait(index.health(id))
+            wait, figures = _after_a_wait(index.health(id), moment.known.quorum)
             parts = (f"{wait} and {what}: it has a passing fault (", *_error_parts(now[0]), f").{figures}")
             yield Tip(id, "passing", parts, key=f"{id}\x1f{host[1]}" if host else id, pattern=id, tried=False)
 
 
-def _after_a_wait(failure: Pattern | None) -> tuple[str, str]:
+def _after_a_wait(failure: Pattern | None, quorum: int) -> tuple[str, str]:
     """How long to wait, and in how many sessions the call then worked, if that is sure."""
-    sessions, worked, _, seconds = (failure.again if failure is not None else ()) or (0, 0, 0, 0)
-    if not sessions or wilson(worked, sessions)[0] <= _MOSTLY_WORKS or seconds > _LONGEST_WAIT_SECONDS:
+    sessions, worked, agents, seconds = (failure.again if failure is not None else ()) or (0, 0, 0, 0)
+    if agents < max(1, quorum) or wilson(worked, sessions)[0] <= _MOSTLY_WORKS or seconds > _LONGEST_WAIT_SECONDS:
         return "Wait", ""
     return f"Wait {max(seconds, 1)} s", f" After such a wait it worked in {worked} of {sessions} sessions."
 
