@@ -52,6 +52,7 @@ _MAX_OUTLINE_BYTES = 3_000
 THOUGHT = "thought"
 # Finds a thought in arguments that cannot be parsed, because they are cut or written as Python.
 _THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
+_STRINGS = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _CALLED = re.compile(r"\b([A-Za-z_]\w+)(?=\()")
 # Names read of the later calls of a session that looked a name up.
 _MAX_NAMES = 12
@@ -154,7 +155,8 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
 
 def _called_instead(calls: Calls, place: int, by: Step) -> list[str]:
     """Names that a call which worked calls, and that no call before it held: `concat` after `append` was rejected."""
-    before = {name for call in calls[: place + 1] for name in _names(call)}
+    texts = (_STRINGS.sub(" ", text_of(call.arguments)[:CALL_CHARACTERS]) for call in calls[: place + 1])
+    before = {name for text in texts for name in NAME.findall(text.lower())}
     called = dict.fromkeys(_CALLED.findall(text_of(by.arguments)[:CALL_CHARACTERS]))
     return [name for name in called if name.lower() not in before and not hasattr(builtins, name)][:MAX_TOLD]
 

@@ -85,6 +85,16 @@ FREQUENCIES = [
             "best = t.sort_values(columns='score')",
             "Use `by` instead of `columns`",
         ),
+        (
+            "python",
+            "TypeError: fillna() got an unexpected keyword argument 'method'",
+            [
+                ("df = df.fillna(method='ffill')", "df = df.ffill()"),
+                ("s.fillna(method='ffill').sum()", "s.ffill().sum()"),
+            ],
+            "clean = raw.fillna(method='ffill')",
+            "Use `ffill` instead of `method`",
+        ),
         ("python", FREQUENCY, FREQUENCIES, "m = sales.resample('H').mean()", "Use `'h'` instead of `'H'`"),
         (
             "sql",
