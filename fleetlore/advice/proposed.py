@@ -39,6 +39,8 @@ def proposed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         return
     name = next(group for group in found.groups() if group).rstrip(".:-")
     words = re.findall(r"[\w.-]+", failed.call.text)
+    if name.startswith("_"):
+        return  # Python proposes whatever is spelled alike: `__spec__` for `__version__`
     if name.lower() in _NO_NAMES or name in words or name in {word.rpartition(".")[2] for word in words}:
         return
     named = [each for each in failed.kind.names if each != name.lower()]

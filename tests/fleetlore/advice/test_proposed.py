@@ -49,6 +49,7 @@ def test_the_rejected_name_is_told_with_it() -> None:
         "no such table: users",
         "Did you mean to do this?",
         "did you mean: 'groupby'?",  # the call holds it
+        "module 'df' has no attribute '__version__'. Did you mean: '__spec__'?",
         "did you mean `<b>rm -rf /</b>`",
     ],
 )
