@@ -9,11 +9,11 @@ import pytest
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
-from fleetlore.wire.lore import Decision
+from fleetlore.wire.lore import HISTORY, Decision
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from streams.embedded.kept_decisions import KeptDecisions
-from streams.offline.operator_word import decide
+from streams.offline.operator_word import decide, read_decisions
 
 
 def decision(kind: str, id: str, on: bool) -> Decision:
@@ -44,6 +44,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
         await ensure_topics(settings)
         await KeptDecisions(path, settings).restore()
         records = await read_to_end(settings.cluster, [topic(tenant, "decisions") for tenant in tenants], 30)
+        assert await read_decisions(settings, "two", 30, HISTORY) == made, "and every one of the history"
     assert [(record.topic, Decision.from_json(record.value)) for record in records] == [
         (topic("two", "decisions"), each) for each in made[1:]
     ]
