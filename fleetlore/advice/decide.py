@@ -19,24 +19,14 @@ from fleetlore.fingerprint.names import mentioned_names, names_in
 from fleetlore.recall.hints import Written
 from fleetlore.recall.index import LoreIndex
 from fleetlore.redact.redact import redact
-from fleetlore.wire.lore import Decision, Hint, MemoryItem, Pattern
+from fleetlore.wire.lore import MAX_WHY, Decision, Hint, MemoryItem, Pattern
 from fleetlore.words import WORD
 
 __all__ = [
-    "HINT_PREFIX",
-    "MAX_TEXT",
-    "MAX_WHY",
-    "Draft",
-    "Judgment",
-    "Reviews",
-    "draft_of",
-    "judged",
-    "proposed",
-    "words_of",
-    "write",
-]
+    "HINT_PREFIX", "MAX_TEXT", "Draft", "Judgment", "Reviews", "draft_of", "judged", "proposed", "words_of", "write",
+]  # fmt: skip
 
-MAX_TEXT, MAX_WHY, _MAX_NAME, _MAX_WORDS = 400, 500, 256, 8
+MAX_TEXT, _MAX_NAME, _MAX_WORDS = 400, 256, 8
 Judgment = Literal["approve", "reject", "expire"]
 JUDGMENTS: tuple[Judgment, ...] = get_args(Judgment)
 # Digits as in `fingerprint`. Mined items begin with `item`.

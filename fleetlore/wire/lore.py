@@ -233,6 +233,8 @@ DecisionKind = Literal["item", "pattern", "agent", "hint"]
 DECISIONS = "decisions"
 # Every decision for years, where `DECISIONS` keeps the newest one on each thing.
 HISTORY = "decisions.history"
+# Characters of the reason of a decision.
+MAX_WHY = 500
 
 
 class Hint(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from fleetlore.advice.decide import (
     MAX_TEXT,
-    MAX_WHY,
     Draft,
     Judgment,
     Reviews,
@@ -26,7 +25,7 @@ from fleetlore.advice.decide import (
 )
 from fleetlore.errors import ConfigError
 from fleetlore.recall.hints import when_of
-from fleetlore.wire.lore import Decision, MemoryItem
+from fleetlore.wire.lore import MAX_WHY, Decision, MemoryItem
 from streams.console.actions import Actions
 from streams.console.forms import form, holds, slice_of, words
 from streams.console.people import who

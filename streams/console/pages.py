@@ -22,11 +22,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from fleetlore.adapters.listing import Listed
-from fleetlore.advice.decide import MAX_WHY
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
 from fleetlore.stats.health import failed_of, figure, tools_of
-from fleetlore.wire.lore import PATTERN_LEVELS, Decision
+from fleetlore.wire.lore import MAX_WHY, PATTERN_LEVELS, Decision
 from fleetlore.words import count
 from models.uplift import Uplift
 from streams.console import blocks

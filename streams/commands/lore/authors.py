@@ -10,11 +10,10 @@ import typer
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.wire.lore import MAX_WHY
 
 
 def _why(text: str) -> str:
-    from fleetlore.advice.decide import MAX_WHY
-
     if not text.strip() or len(text) > MAX_WHY:
         raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters")
     return text.strip()
