@@ -183,7 +183,7 @@ async def test_in_a_browser_a_pattern_is_revoked_and_an_agent_distrusted_and_bot
 async def decide(shown: Any, axe: Any, action: str, why: str) -> None:
     await clean(shown, axe)
     await shown.get_by_label("Why").fill(why)
-    assert await shown.get_by_label("Who decides").input_value()  # of this machine's user
+    assert await shown.get_by_text("are kept with the decision").is_visible()  # with the name of this machine's user
     await shown.get_by_role("button", name=action).click()
     await shown.wait_for_url("**/decisions")
 
