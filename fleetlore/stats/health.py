@@ -5,7 +5,7 @@ They come from the health rows (`fleetlore.wire.lore.Pattern`) that every agent 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -110,10 +110,10 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
             if each.tool in tools and each.error_class
         ]
     else:
-        found = [
-            _of(name, [tool], [each for each in families if each.tool == name], window, newest)
-            for name, tool in tools.items()
-        ]
+        of_tool = defaultdict[str, list[Pattern]](list)
+        for each in families:
+            of_tool[each.tool].append(each)
+        found = [_of(name, [tool], of_tool[name], window, newest) for name, tool in tools.items()]
     return sorted((each for each in found if each.calls), key=lambda each: (-each.low, each.tool))
 
 

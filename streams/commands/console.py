@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 import typer
 
-from fleetlore.cli.options import Stack, Tenant, command
+from fleetlore.cli.options import Stack, command
+from fleetlore.config import DEFAULT_TENANT, check_tenant
 
 DEFAULT_PORT = 7070
 
@@ -20,7 +22,9 @@ def register(app: typer.Typer) -> None:
 @command
 def console(
     stack: Stack,
-    tenant: Tenant = "default",
+    tenant: Annotated[
+        list[str] | None, typer.Option("--tenant", help="Tenant to show; of several none can be changed.")
+    ] = None,
     metrics: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,16 +45,21 @@ def console(
     from streams.console.pages import Console
     from streams.console.people import People
     from streams.console.sources import Sources
+    from streams.console.tenants import Tenants
     from streams.offline.doctor import roles_of
 
     token = secrets.token_urlsafe(24)
     people = People.of(settings, host, token)
-    actions = None if read_only else Actions(settings, tenant)
+    names = [check_tenant(name) for name in dict.fromkeys(tenant or [DEFAULT_TENANT])]
+    # Another tab of the browser may have chosen another tenant, so a page of several decides nothing.
+    actions = None if read_only or len(names) > 1 else Actions(settings, names[0])
     endpoints = metrics or ([] if stack.data is None else list(roles_of(stack.data).values()))
 
     async def serve() -> None:
-        async with Sources(settings, tenant, endpoints) as sources:
-            page = Console(sources, people, actions)
+        async with AsyncExitStack() as opened:
+            sources = {name: await opened.enter_async_context(Sources(settings, name, endpoints)) for name in names}
+            choices = names if len(names) > 1 else ()
+            app = Tenants({name: Console(sources[name], people, actions, choices).app for name in names})
             listening = listen(host, port)
             number = listening[0].getsockname()[1]
             # A server on every address also listens on loopback, which a browser can open.
@@ -58,7 +67,7 @@ def console(
             # Print only a generated token, a viewer's: others may read the log.
             printed = f"?token={token}" if people.by_token(token) else ""
             typer.echo(f"console http://{shown}:{number}/{printed}")
-            await serve_http(page.app, listening)
+            await serve_http(app, listening)
             if actions is not None:
                 await actions.close()
 

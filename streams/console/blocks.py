@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+from urllib.parse import quote
 
 from fleetlore.adapters.listing import Listed
 from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import all_of
 from fleetlore.stats.health import Window, is_estimated, tools_of, trend
 from fleetlore.stats.intervals import wilson
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.words import count
 from models.uplift import Uplift, uplift
 from streams.console.sessions import trials_of
@@ -127,6 +128,56 @@ def refused(snapshot: Snapshot) -> Refused:
         _most(acks),
         _most(sample.by("junk_items_total", "reason")) if sample is not None else (),
     )
+
+
+class _Changed(NamedTuple):
+    """Something that changed. `path`: its page, or "" if it has none."""
+
+    time: float
+    kind: str
+    text: str
+    path: str
+
+
+def changes(snapshot: Snapshot, since: float) -> list[_Changed]:
+    """Return what changed since a moment, the newest first: failures, items, decisions, versions, dead letters."""
+    index, named = snapshot.index, snapshot.decisions.values()
+    found = [
+        _Changed(each.family.last_seen, f"{each.change} failure", _failure(each.example), f"/patterns/{each.family.id}")
+        for each in failing(snapshot)
+        if each.change in ("rising", "cured") and each.family.last_seen >= since
+    ]
+    found += [
+        _Changed(each.first_seen, "new failure", _failure(each), f"/patterns/{each.id}")
+        for each in index.patterns.values()
+        if each.level == "class" and each.first_seen >= since
+    ]
+    found += [
+        _Changed(each.first_seen, "new item", each.title, f"/items/{each.id}")
+        for each in index.items.values()
+        if each.first_seen >= since
+    ]
+    found += [_Changed(each.time, "decision", _decision(each), "/decisions") for each in named if each.time >= since]
+    found += [
+        _Changed(each.created, "version", f"{each.adapter} {each.ordinal}", _path(each.adapter, each.version))
+        for each in versions(snapshot)
+        if each.created >= since
+    ]
+    letters = [each for each in snapshot.letters if each.time >= since]
+    found += [_Changed(each.time, "dead letter", f"{each.reason}: {each.detail}", "") for each in letters]
+    return sorted(found, key=lambda each: (-each.time, each.kind, each.path))
+
+
+def _failure(pattern: Pattern) -> str:
+    return f"{pattern.tool}: {pattern.template or pattern.error_class}"
+
+
+def _decision(decided: Decision) -> str:
+    return f"{decided.kind} {decided.id} {'revoked' if decided.on else 'shown'} by {decided.by}: {decided.why}"
+
+
+def _path(adapter: str, version: str) -> str:
+    return f"/versions/{quote(adapter)}/{quote(version)}"
 
 
 def _most(counted: Counter[str]) -> tuple[tuple[str, int], ...]:

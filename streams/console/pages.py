@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 from fleetlore.adapters.listing import Listed
 from fleetlore.cli.output import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
-from fleetlore.stats.health import failed_of, figure, tools_of
+from fleetlore.stats.health import Window, failed_of, figure, health, tools_of
 from fleetlore.wire.lore import MAX_WHY, PATTERN_LEVELS, Decision
 from fleetlore.words import count
 from models.uplift import Uplift
@@ -49,6 +49,9 @@ _HEARD_SECONDS = 3.0
 # Time ranges of a list, by their names in an address.
 _RANGES = {"day": "the last day", "hour": "the last hour", "week": "the last week", "all": "all that is kept"}
 _RANGE_SECONDS = {"hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0, "all": inf}
+_LATELY = {"hour": _RANGES["hour"], **_RANGES}
+_WINDOWS = {"hour": Window("hours", 1), "day": Window("hours", 24), "week": Window("days", 7)}
+TENANT_COOKIE = "fleetlore_tenant"
 
 
 class Console:
@@ -57,10 +60,14 @@ class Console:
     Attributes:
         people: who may see it and act.
         actions: the actions of the page, or None if it is read-only.
+        tenants: those to choose from, if there are several.
     """
 
-    def __init__(self, source: Sources, people: People, actions: Actions | None = None) -> None:
+    def __init__(
+        self, source: Sources, people: People, actions: Actions | None = None, tenants: Sequence[str] = ()
+    ) -> None:
         self._source = source
+        self._tenants = tenants
         self._actions = actions
         self._templates = Environment(
             loader=FileSystemLoader(_FOLDER / "templates"),
@@ -77,6 +84,7 @@ class Console:
             rows_of_a_block=blocks.ROWS,
             offered=self._offered,
             deciding=deciding,
+            tenants=tenants,
             figure=figure,
             failed_of=failed_of,
             who=who,
@@ -89,6 +97,9 @@ class Console:
                 Route("/", self._overview),
                 Route("/live", self._live),
                 Route(LIVE, self._alive),
+                Route("/changes", self._changed),
+                Route("/tenant/{name}", self._choose_tenant),
+                Route("/tools", self._tools),
                 Route("/patterns", self._patterns),
                 Route("/patterns/{id}", self._pattern),
                 Route("/items", self._items),
@@ -160,6 +171,35 @@ class Console:
                 await asyncio.sleep(_EVERY_SECONDS)
 
     # --- details ---
+
+    async def _changed(self, request: Request) -> Response:
+        snapshot, searched = self._source.snapshot(), words(request)
+        since = choice(request, "since", _LATELY)
+        found = blocks.changes(snapshot, snapshot.now - _RANGE_SECONDS[since])
+        found = [each for each in found if holds(searched, each.kind, each.text)]
+        return self._page("changes", snapshot, ranges=_LATELY, **slice_of(request, found, since=since))
+
+    async def _tools(self, request: Request) -> Response:
+        snapshot, searched = self._source.snapshot(), words(request)
+        since = choice(request, "since", _RANGES)
+        rows = health(snapshot.index.patterns.values(), "tool", _WINDOWS.get(since))
+        found = [each for each in rows if holds(searched, each.tool)]
+        sorts = {"failed": "surest to fail", "most": "most failed calls", "calls": "most calls", "name": "name"}
+        sort = choice(request, "sort", sorts)
+        if sort == "name":
+            found.sort(key=lambda each: each.tool)
+        elif sort != "failed":
+            found.sort(key=lambda each: -(each.calls if sort == "calls" else each.failures))
+        shown = slice_of(request, found, since=since, sort=sort)
+        return self._page("tools", snapshot, ranges=_RANGES, sorts=sorts, **shown)
+
+    async def _choose_tenant(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._tenants:
+            raise HTTPException(404, f"this console shows no tenant {name!r}")
+        response = RedirectResponse("/", 303)
+        response.set_cookie(TENANT_COOKIE, name, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        return response
 
     async def _patterns(self, request: Request) -> Response:
         snapshot, searched = self._source.snapshot(), words(request)
@@ -274,7 +314,7 @@ class Console:
         snapshot = self._source.snapshot()
         found = sorted(snapshot.decisions.values(), key=lambda each: (-each.time, each.key))
         progress = {} if self._actions is None else self._actions.progress
-        return self._page("decisions", snapshot, decisions=found, progress=progress)
+        return self._page("decisions", snapshot, progress=progress, **slice_of(request, found))
 
     async def _history(self, request: Request) -> Response:
         snapshot, searched = self._source.snapshot(), words(request)

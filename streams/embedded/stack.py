@@ -199,8 +199,9 @@ class Stack:
             await self._launch_measured("trainer", logs, *(("--policy", self._policy) if self._policy else ()))
         self._write_stack_file()
         if self.console:
-            port, tenant = self.console.rstrip("/").rpartition(":")[2], self.settings.tenants[0]
-            await self._launch_role("console", logs, "--data", str(self.data), "--tenant", tenant, "--port", port)
+            port = self.console.rstrip("/").rpartition(":")[2]
+            tenants = [option for name in self.settings.tenants for option in ("--tenant", name)]
+            await self._launch_role("console", logs, "--data", str(self.data), *tenants, "--port", port)
         if self._http:
             await self._launch_relay(logs)
 

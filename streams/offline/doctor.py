@@ -79,7 +79,13 @@ async def examine(
     of_host = partial(_clock, clock or SystemClock())
     found = [await _safely("broker", _broker, settings)]
     if found[0].state != "broken":
-        for name, check in (("topics", _topics), ("replicas", _replicas), ("clock", of_host), ("lag", _lag)):
+        for name, check in (
+            ("topics", _topics),
+            ("replicas", _replicas),
+            ("clock", of_host),
+            ("lag", _lag),
+            ("log", _log),
+        ):
             found.append(await _safely(name, check, settings))
     found.append(await _safely("milvus", _milvus, settings))
     found.append(await _safely("keys", _keys, settings))
@@ -205,6 +211,17 @@ async def _lag(settings: Settings) -> Finding:
     if records > LAG_RECORDS:
         return Finding("lag", "look", f"{said}, {records} of {name}", "start workers, or see why theirs is not ready")
     return Finding("lag", "ok", said)
+
+
+async def _log(settings: Settings) -> Finding:
+    """Say before it is lost what could not be made again from the log."""
+    async with observer(settings.cluster) as consumer:
+        partitions = await partitions_of(consumer, *(topic(tenant, "events") for tenant in settings.tenants))
+        expired = sum((await consumer.beginning_offsets(partitions)).values())
+    if not expired:
+        return Finding("log", "ok", "holds every event: `fleetlore backfill` can make all lore again")
+    said = f"{expired:,} records of events have expired: lore from them is in Milvus and in exports alone"
+    return Finding("log", "ok", f"{said}; `fleetlore export lore` writes one")
 
 
 async def _milvus(settings: Settings) -> Finding:

@@ -49,6 +49,7 @@ REASONS = {
     "needs Docker",
     "needs Docker and a cluster",
     "needs a cluster",
+    "needs a fleet",
     "needs a language model",
     "needs versions of your own",
     "serves until Ctrl-C",
@@ -137,12 +138,14 @@ def check_fleetlore(arguments: list[str], folder: Path) -> None:
     command: Any = typer.main.get_command(build_app())
     context = None
     while hasattr(command, "commands"):
-        name = arguments.pop(0)
+        two = " ".join(arguments[:2])
+        name = two if two in command.commands else arguments[0]
+        arguments = arguments[len(name.split()) :]
         assert name in command.commands, f"fleetlore has no command {name}"
         command = command.commands[name]
-    for file in ("logs", "README.md"):  # arguments that must exist
+    for file in ("logs", "README.md", "lore.jsonl"):  # arguments that must exist
         (folder / file).mkdir() if file == "logs" else (folder / file).touch()
-    context = command.make_context(command.name, arguments)
+    context = command.make_context(command.name, arguments[: arguments.index(">")] if ">" in arguments else arguments)
     context.close()
 
 
@@ -201,7 +204,9 @@ def check_span(words: list[str]) -> None:
         return
     command: Any = typer.main.get_command(build_app())
     while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
-        name = arguments.pop(0)
+        two = " ".join(arguments[:2])
+        name = two if two in command.commands else arguments[0]
+        arguments = arguments[len(name.split()) :]
         assert name in command.commands, f"fleetlore has no command {name}"
         command = command.commands[name]
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}

@@ -60,7 +60,7 @@ async def test_what_is_missing_is_broken_and_what_is_there_is_well(
     store = MilvusStore.from_settings(settings, Metrics("test"))
     await store.open()
     await store.close()
-    checks = ("broker", "topics", "replicas", "clock", "lag", "milvus", "keys", "agents")
+    checks = ("broker", "topics", "replicas", "clock", "lag", "log", "milvus", "keys", "agents")
     assert await states(settings) == dict.fromkeys(checks, "ok")
     other = create_signing_key(tmp_path / "other.pem").public_base64
     assert (await states(settings.with_(public_key=other)))["keys"] == "broken"

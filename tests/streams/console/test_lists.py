@@ -1,0 +1,135 @@
+"""Every list has pages at 100,000 rows, and tools, changes and tenants can be chosen."""
+
+import html
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+from starlette.testclient import TestClient
+
+from fleetlore.adapters.listing import AdapterListing
+from fleetlore.wire.dead_letter import DeadLetterRecord
+from fleetlore.wire.lore import Decision, Pattern
+from streams.console.pages import Console
+from streams.console.people import Identity, People
+from streams.console.sessions import SeenSession
+from streams.console.sources import Snapshot
+from streams.console.tenants import Tenants
+from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool
+from tests.streams.console.test_pages import LOCAL, client
+
+MANY = 100_000
+
+
+@pytest.fixture(scope="module")
+def crowded() -> TestClient:
+    entries: list[Any] = []
+    for number in range(MANY):
+        entries.append(tool(f"tool-{number:06}", (0, 9, 1)))
+        pattern = Pattern(id=f"p{number:06}", level="class", tenant="t", tool="sql", template=f"no {number}",
+                          failures=1, first_seen=NOW - 60, last_seen=NOW)  # fmt: skip
+        entries += [pattern, item(f"i{number:06}")]
+    sessions = tuple(
+        SeenSession(f"s{number}", f"agent-{number:06}", "", "g", NOW - 9, NOW - 5, "success", 4, 1)
+        for number in range(MANY)
+    )
+    decisions = [Decision(kind="item", id=f"d{n:06}", on=True, by="kim", why="w", time=NOW - n) for n in range(MANY)]
+    return client(*entries, index_sessions=sessions, decisions={each.key: each for each in decisions})
+
+
+LISTS = {
+    "/tools": MANY,
+    "/patterns": MANY,
+    "/items": MANY,
+    "/sessions": MANY,
+    "/agents": MANY,
+    "/decisions": MANY,
+    "/changes": 2 * MANY + 3_601,
+}
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_list_of_100_000_rows_has_pages(crowded: TestClient, path: str) -> None:
+    pages = -(-LISTS[path] // 100)
+    first, last = crowded.get(path), crowded.get(f"{path}?page={pages}")
+    assert first.status_code == last.status_code == 200
+    for text in (first.text, last.text):
+        assert f"{LISTS[path]:,} in all, page" in text and len(text) < 150_000
+    rows = [re.findall(r'<th scope="row">(.*?)</th>', each.text, re.DOTALL) for each in (first, last)]
+    assert len(rows[0]) == 100 and 0 < len(rows[1]) <= 100 and rows[0][0] != rows[1][-1]
+    assert 'rel="next"' in first.text and 'rel="prev"' in last.text and 'rel="next"' not in last.text
+
+
+def test_tools_are_listed_by_words_time_and_order() -> None:
+    entries = [
+        tool("sql", (0, 50, 9), (30, 500, 0)), family("sql", "Missing", (0, 9, 9)),
+        tool("bash", (0, 80, 2)), tool("http", (20, 9, 9)),
+    ]  # fmt: skip
+    pages = client(*entries)
+
+    def listed(query: str) -> list[str]:
+        return re.findall(r'<th scope="row"><a href="/patterns\?q=([^"]+)"', pages.get(f"/tools{query}").text)
+
+    assert listed("?since=hour") == ["sql", "bash"]
+    assert listed("?since=day&sort=calls") == ["bash", "sql", "http"]
+    assert listed("?since=all&sort=name") == ["bash", "http", "sql"]
+    assert listed("?since=all&q=SQ") == ["sql"]
+    assert listed("?sort=most&since=day") == ["http", "sql", "bash"]
+    assert "Missing ×9" in pages.get("/tools").text
+
+
+def test_what_changed_in_the_last_hour_is_on_one_page() -> None:
+    of = family("sql", "Missing", (0, 60, 60), (7, 5, 5))
+    fields: dict[str, Any] = {
+        "place": "0:1",
+        "topic": "t",
+        "partition": 0,
+        "offset": 1,
+        "stage": "sessions",
+        "key": None,
+    }
+    fields |= {"value": b"", "headers": (), "size": 0, "sha256": "", "cut": frozenset(), "redriven": 0}
+    letter = DeadLetterRecord(time=NOW - 40, reason="not_json", detail="bad", **fields)
+    decision = Decision(kind="item", id="i9", on=True, by="kim", why="it misleads", time=NOW - 30)
+    version = {"name": "calls", "version": "v2", "ordinal": 2, "created": NOW - 20}
+    pages = client(
+        tool("sql", (0, 80, 60), (7, 80, 5)), of,
+        form(of, "no such table: cars", first_seen=NOW - 50), form(of, "no such table: old", first_seen=NOW - 9_000),
+        item("i1", first_seen=NOW - 10), item("i2", first_seen=NOW - 9_000),
+        letters=[letter], decisions={decision.key: decision}, adapters=AdapterListing((version,), (), ()),
+    )  # fmt: skip
+    text = html.unescape(pages.get("/changes").text)
+    for shown in ("sql: no such table: cars", "title of i1", "item i9 revoked by kim: it misleads", "not_json: bad"):
+        assert shown in text
+    assert "title of i2" not in text and "What changed in the last hour?" in text
+    assert "rising failure" in text
+    assert "title of i2" in pages.get("/changes?since=day").text
+    assert "title of i1" not in pages.get("/changes?q=misleads").text
+
+
+def of_tenant(name: str) -> Snapshot:
+    return replace(snapshot(item(f"of-{name}")), tenant=name)
+
+
+def test_a_browser_switches_the_tenant() -> None:
+    names = ("acme", "other")
+    apps = {
+        name: Console(Still(of_tenant(name)), People(local=Identity("Ann", is_operator=True)), None, names).app  # type: ignore[arg-type]
+        for name in names
+    }
+    pages = TestClient(Tenants(apps), base_url=LOCAL, follow_redirects=False)
+    assert "title of of-acme" in pages.get("/items").text
+    assert 'href="/tenant/other"' in pages.get("/items").text
+    assert pages.get("/tenant/other").headers["location"] == "/"
+    assert "title of of-other" in pages.get("/items").text
+    assert pages.get("/tenant/evil").status_code == 404
+    pages.cookies.clear()
+    pages.cookies.set("fleetlore_tenant", "evil")
+    assert "title of of-acme" in pages.get("/items").text
+
+
+def test_one_tenant_is_no_choice() -> None:
+    assert "/tenant/" not in client().get("/").text
