@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup
 
 from fleetlore.cli import adapters, dead_letters, install, lore, relay, transcripts
 from fleetlore.cli.options import group
@@ -43,6 +43,14 @@ _OTHERS = "Commands"
 _WIDTH = 100
 
 _NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up --data DIR` and give --data DIR"
+
+
+def _choices(argument: TyperArgument, ctx: Any) -> str | None:
+    """Show the choices of an argument, and no `<str>`: its name and its help say what it takes."""
+    return argument.display_type(ctx) if argument.type_descriptor.is_choice else None
+
+
+TyperArgument.display_type_rich = _choices  # type: ignore[method-assign]
 
 
 class _Commands(TyperGroup):
