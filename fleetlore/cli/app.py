@@ -50,7 +50,7 @@ def _choices(argument: TyperArgument, ctx: Any) -> str | None:
     return argument.display_type(ctx) if argument.type_descriptor.is_choice else None
 
 
-TyperArgument.display_type_rich = _choices  # type: ignore[method-assign]
+TyperArgument.display_type_rich = _choices  # type: ignore[assignment, method-assign]
 
 
 class _Commands(TyperGroup):
