@@ -17,7 +17,7 @@ from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.lore import MemoryItem, Pattern
 from sinks.collections import COLLECTIONS
 from sinks.milvus import MilvusStore
-from streams.embedded import kafka
+from streams.embedded.broker import KafkaMissing, java_command
 from streams.embedded.stack import Stack
 from tests.streams.embedded.test_stack import world_sessions
 
@@ -56,8 +56,8 @@ def fleetlore(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 async def test_a_store_that_was_deleted_comes_back_from_the_log(tmp_path: Path) -> None:
     try:
-        kafka.java_command()
-    except kafka.KafkaMissing as missing:
+        java_command()
+    except KafkaMissing as missing:
         pytest.skip(str(missing))
     names = [each.name for each in COLLECTIONS]
     async with Stack(tmp_path, trainer=False, keep_log=True) as stack:
