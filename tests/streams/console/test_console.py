@@ -180,6 +180,71 @@ async def test_in_a_browser_a_pattern_is_revoked_and_an_agent_distrusted_and_bot
         await browser.close()
 
 
+async def get_past(stack: Stack, agent: str, *, asks: bool = False) -> str:
+    """A session in which a call fails and another gets past it; the agent asks for advice between them if `asks`."""
+    async with fleetlore.Fleet(agent, data=stack.data, holdout_share=0.0) as fleet:
+        async with fleet.session(goal="count the makers", task="makers") as session:
+            with pytest.raises(RuntimeError):
+                async with session.action("shell", {"command": "pip instal numpy"}):
+                    raise RuntimeError("ERROR: unknown command 'instal'")
+            if asks:
+                assert session.advise(), "nobody has told how to get past it"
+            async with session.action("shell", {"command": "pip install numpy"}) as action:
+                action.result = "Successfully installed"
+            session.succeed()
+        return session.id
+
+
+@sharing
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+async def test_a_person_finds_what_broke_why_an_agent_was_told_and_how_to_take_it_back(stack: Stack) -> None:
+    """By links and words on the page alone, from its first page, each within a minute."""
+    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed").Axe()
+    for agent in ("ann", "bob", "eve"):
+        await get_past(stack, agent)
+    await until_shown(stack, "unknown command", "items")
+    session = await get_past(stack, "xaver", asks=True)
+    await until_shown(stack, "Told", f"sessions/{session}")
+    await until_shown(stack, "xaver", "agents")
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        shown = await browser.new_page()
+        shown.set_default_timeout(30_000)
+        start = time.monotonic()
+        await shown.goto(stack.console)
+        await shown.get_by_role("link", name="Changes").click()
+        await shown.get_by_role("heading", name="What changed in the last hour?").wait_for()
+        await clean(shown, axe)
+        await shown.get_by_role("link", name="unknown command").first.click()
+        await shown.get_by_text("Seen by").wait_for()
+        assert time.monotonic() - start < 60
+        start = time.monotonic()
+        await shown.goto(stack.console)
+        await shown.get_by_role("link", name="Agents").click()
+        await shown.get_by_role("link", name="xaver").click()
+        await shown.get_by_role("table").get_by_role("link").first.click()
+        await shown.get_by_role("heading", name="Why it was shown what it was shown").wait_for()
+        told = shown.locator(".hint", has_text="Told:").first
+        assert "agents in" in await told.inner_text() and "Next:" in await told.inner_text()
+        await clean(shown, axe)
+        assert time.monotonic() - start < 60
+        start = time.monotonic()
+        await told.get_by_role("link").click()
+        item = shown.url
+        # The keyboard alone is enough.
+        await shown.get_by_role("link", name="Revoke it").focus()
+        await shown.keyboard.press("Enter")
+        await shown.wait_for_url("**/decide/**")
+        await decide(shown, axe, "Revoke", "it misleads")
+        await until_answer(item, 404)
+        assert time.monotonic() - start < 60
+        for path in ("tools", "changes?since=all", "sessions", "agents"):
+            await shown.goto(stack.console + path)
+            await clean(shown, axe)
+        await browser.close()
+
+
 async def decide(shown: Any, axe: Any, action: str, why: str) -> None:
     await clean(shown, axe)
     await shown.get_by_label("Why").fill(why)
