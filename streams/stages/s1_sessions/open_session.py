@@ -29,6 +29,7 @@ from streams.stages.s1_sessions.steps import (
     text_bytes,
     texts,
 )
+from streams.stages.s1_sessions.subject_counts import SubjectCounts
 
 __all__ = ["PART_EVENTS"]
 
@@ -48,20 +49,6 @@ _MOST_UNCHANGED = 32
 def after_end() -> InvalidEvent:
     """The error of an event that follows its session's end; a new one each time, for it keeps what it was raised in."""
     return InvalidEvent("after_end", "its session had ended before it")
-
-
-class _SubjectCounts(msgspec.Struct, gc=False):
-    """Counts of one subject in the session; mutable, because every call changes two to five of them."""
-
-    subject: Subject
-    first: float
-    last: float
-    arrived: float
-    calls: int = 0
-    failures: int = 0
-    reported: bool = False
-    ended: int = 0
-    again: int = 0
 
 
 class OpenSession(msgspec.Struct):
@@ -115,7 +102,7 @@ class OpenSession(msgspec.Struct):
     persisted_up_to: int = 0
     left_out: tuple[LeftOut, ...] = ()
     loops: dict[LoopPattern, int] = {}
-    _counts: dict[str, _SubjectCounts] = {}
+    _counts: dict[str, SubjectCounts] = {}
     _failed_tools: dict[str, bool] = {}
     _ways_out: int = 0
     _unchanged: dict[tuple[str, str], tuple[tuple[str | None, ...], float]] = {}
@@ -227,17 +214,9 @@ class OpenSession(msgspec.Struct):
         for subject in subjects:
             counts = known.get(subject.id)
             if counts is None:
-                counts = known[subject.id] = _SubjectCounts(subject, time, time, self.arrived)
+                counts = known[subject.id] = SubjectCounts(subject, time, time, self.arrived)
                 new = True
-            elif subject is not counts.subject and subject.words < counts.subject.words:
-                counts.subject = subject
-            counts.calls += calls
-            counts.failures += failed * calls
-            counts.reported = False
-            if time > counts.last:
-                counts.last = time
-            if time < counts.first:
-                counts.first = time
+            counts.add(subject, time, calls, failed * calls)
         return new
 
     def _advance(self) -> None:
@@ -285,10 +264,7 @@ class OpenSession(msgspec.Struct):
         for each in self._counts.values():
             if not each.reported or each.ended != ended:
                 each.reported, each.ended = True, ended
-                name = principal if each.subject.level == "tool" else ""
-                counts = each.calls, each.failures, each.first, each.last
-                more = name, each.arrived, each.again
-                observations.append(Observation(each.subject, session, agent, *counts, ended, *more))
+                observations.append(each.observation(session, agent, principal, ended))
         return observations
 
     def follows(self, sequence: int) -> bool:
