@@ -49,7 +49,7 @@ $(STAMP): $(BIN)/python $(PROJECTS)
 # they are first imported: most of what comes never is.
 $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 	@echo "Installing what the demo needs into $(VENV), once"
-	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable deploy/encoder --editable . --editable 'deploy/server[embedded$(if $(WITH),$(COMMA)policy)]'
+	$(PIP) install $(PIP_FLAGS) --no-compile --constraint constraints.txt --editable . --editable 'deploy/server[embedded$(if $(WITH),$(COMMA)policy)]'
 	@touch $@
 
 demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine (WITH=torch, ARGS=--console)
