@@ -153,7 +153,7 @@ class LoopDetector:
     def take(self, arguments: str, last: _Called) -> Loop | None:
         """`add` for a call that is recognised already. `arguments` is their whole text, or the mark in its place."""
         calls, texts, keys = self._calls, self._arguments, self._keys
-        key = last.mark.rpartition("|")[0] or _key(arguments)
+        key = key_of(arguments, last.mark)
         again = key in keys
         if last.pattern is None:
             self._failing = 0
@@ -223,7 +223,10 @@ def _turned(around: tuple[str, ...]) -> tuple[str, ...]:
     return min(around[start:] + around[:start] for start in range(len(around)))
 
 
-def _key(arguments: str) -> str:
+def key_of(arguments: str, mark: str = "") -> str:
+    """Return what equal arguments have in common: the whole text, or a hash of a long one. `mark`: as `mark_of`."""
+    if key := mark.rpartition("|")[0]:
+        return key
     if len(arguments) <= MAX_WHOLE:
         return arguments
     if len(arguments) > 2 * _HASHED_END:
@@ -234,7 +237,7 @@ def _key(arguments: str) -> str:
 def mark_of(arguments: str, result: str) -> str:
     """Return the mark of texts that a store may cut: hashes of arguments and result, or "" if both are short enough."""
     short = len(arguments) <= MAX_WHOLE and len(result) <= MAX_WHOLE
-    return "" if short else f"{_key(arguments)}|{_said_key(result)}"
+    return "" if short else f"{key_of(arguments)}|{_said_key(result)}"
 
 
 def _said_key(result: str) -> str:

@@ -100,6 +100,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
             or None outside of a loop.
         mark: replaces the whole arguments and result for the detection of loops if a session may go on
             (`fleetlore.fingerprint.loops.mark_of`), or "".
+        time: end of a call that is compared with later ones if a session may go on, in seconds since the Unix epoch,
+            or 0.
     """
 
     sequence: Sequence
@@ -122,6 +124,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     withheld: tuple[str, ...] = ()
     loop: str | None = None
     mark: str = ""
+    time: int = 0
 
     @property
     def failed(self) -> bool:

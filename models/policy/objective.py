@@ -1,4 +1,4 @@
-"""The contrastive objective: by how much a batch of pairs is not yet told apart.
+"""Measure by how much a batch of pairs is not yet told apart: the contrastive objective.
 
 `python -m benchmarks.policy` compares it with others on the same pairs.
 """

@@ -42,8 +42,6 @@ _OWNERS = {"patterns": "observations", "items": "candidates"}
 KINDS: dict[str, type[Decision | Erasure]] = {DECISIONS: Decision, ERASURES: Erasure}
 
 _Number = Annotated[int, Meta(ge=0, lt=2**31)]
-_Counts = tuple[Hash, AgentHash, Count, Count, Annotated[int, Meta(ge=0, le=2)]]
-_Period = tuple[_Number, Hash, AgentHash, Count, Count, Annotated[int, Meta(ge=0, le=2)]]
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -69,6 +67,29 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     body: msgspec.Raw
     state: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Counts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A session of a sample (`CountSample.to_rows`)."""
+
+    session: Hash
+    agent: AgentHash
+    calls: Count
+    failures: Count
+    ended: Annotated[int, Meta(ge=0, le=2)]
+    again: Count = 0
+
+
+class _Period(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The same of a period."""
+
+    number: _Number
+    session: Hash
+    agent: AgentHash
+    calls: Count
+    failures: Count
+    ended: Annotated[int, Meta(ge=0, le=2)]
+    again: Count = 0
 
 
 class _PatternState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,7 +232,7 @@ def _pattern(line: _Line) -> Adopt:
     made = state.to_pattern(pattern.tenant)
     if pattern.id != line.id or not line.id.isalnum():
         raise ValueError(f"the id is not that of the pattern {pattern.id[:40]!r}")
-    if any(failures > calls for *_, calls, failures, _ in (*kept.sessions, *kept.hours, *kept.days, *kept.minutes)):
+    if any(each.failures > each.calls for each in (*kept.sessions, *kept.hours, *kept.days, *kept.minutes)):
         raise ValueError("more failures than calls")
     return _adopt(line.id, made.to_json() if body else b"", (state.state_json() if body else state.hidden_json()))
 

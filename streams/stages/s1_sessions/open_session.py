@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 import msgspec
 from msgspec.structs import astuple, replace
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape
 from fleetlore.fingerprint.frames import excerpt
-from fleetlore.fingerprint.loops import LoopDetector, LoopPattern, mark_of
+from fleetlore.fingerprint.loops import LoopDetector, LoopPattern, key_of, mark_of
 from fleetlore.stats.hashing import cached_hash, stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
@@ -20,6 +18,7 @@ from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.steps import (
     MAX_WORD,
+    gaps_of,
     how_it_ended,
     recognise_call,
     recognise_failure,
@@ -42,8 +41,8 @@ _EVENT_BYTES = 900
 _SESSION_BYTES = 2_500
 # Each way out is handed on with the whole session so far, so one that fails in ever new ways hands on only the first.
 _MOST_WAYS_OUT = 8
-# Failed calls that are remembered to see whether one is sent again: their arguments are kept.
-_MOST_UNCHANGED = 32
+# Failed calls that are remembered to see whether one is sent again: those whose marks a stored session keeps.
+_MOST_UNCHANGED = 7
 
 
 def after_end() -> InvalidEvent:
@@ -74,8 +73,8 @@ class OpenSession(msgspec.Struct):
         _failed_tools: tools that failed for a lasting reason, and whether a call of each has worked, without a result.
         _ways_out: how often the session was handed on for a way out. It is `_MOST_WAYS_OUT` after it was closed.
         _next: the first sequence that has not arrived. Calls before it were checked for loops.
-        _unchanged: calls that failed since one worked: the ids of their failures, and when they ended.
-        _waiting: calls after `_next`, by sequence, with the time of their end and their arguments.
+        _unchanged: steps of calls that failed since one worked, by tool and key of the arguments, and when they ended.
+        _waiting: calls after `_next`, by sequence, with the second of their end and their arguments.
     """
 
     tenant: str
@@ -105,8 +104,8 @@ class OpenSession(msgspec.Struct):
     _counts: dict[str, SubjectCounts] = {}
     _failed_tools: dict[str, bool] = {}
     _ways_out: int = 0
-    _unchanged: dict[tuple[str, str], tuple[tuple[str | None, ...], float]] = {}
-    _waiting: dict[int, tuple[float, str]] = {}
+    _unchanged: dict[tuple[str, str], tuple[Step, int]] = {}
+    _waiting: dict[int, tuple[int, str]] = {}
     _next: int = 0
     _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
 
@@ -190,9 +189,9 @@ class OpenSession(msgspec.Struct):
             whole = stable_hash(f"{arguments}\x1f{result}")
             arguments = f"{arguments[:MAX_TEXT]}\x1f{whole:013x}"
         if sequence == self._next:
-            self._compare(sequence, time, arguments)
+            self._compare(sequence, int(time), arguments)
         else:
-            self._waiting[sequence] = time, arguments
+            self._waiting[sequence] = int(time), arguments
 
     def _look_for_way_out(self, tool: str, failure: Failure | None, *, shown: bool) -> None:
         """Note that a call got past a failure. One without a result is known to have worked once another follows."""
@@ -228,21 +227,30 @@ class OpenSession(msgspec.Struct):
                 self._compare(self._next, *call)
             self._next += 1
 
-    def _compare(self, sequence: int, time: float, arguments: str) -> None:
+    def _compare(self, sequence: int, time: int, arguments: str) -> None:
         """Compare a call with those before it, all of which are known."""
         self._detect_loop(sequence, time, arguments)
-        call = (step := self.steps[sequence]).tool, arguments
-        failures, failed_at = self._unchanged.pop(call, ((), time))
-        again = 1 if step.failed else 2 + max(0, round(time - failed_at))
-        for id in failures:
+        step = self.steps[sequence]
+        before = self._remember(step, time, arguments)
+        if before is None:
+            return
+        failed, failed_at = before
+        again = 1 if step.failed else 2 + max(0, time - failed_at)
+        for id in (failed.family, failed.pattern):
             if id is not None and (counts := self._counts.get(id)) is not None and again > counts.again:
                 counts.again, counts.reported = again, False
+
+    def _remember(self, step: Step, time: int, arguments: str) -> tuple[Step, int] | None:
+        """Remember a call, if it failed. Return the very same call that had failed before it, and when."""
+        call = step.tool, key_of(arguments, step.mark)
+        before = self._unchanged.pop(call, None)
         if not step.failed:
             self._unchanged.clear()
-            return
-        self._unchanged[call] = (step.family, step.pattern), time
+            return before
+        self._unchanged[call] = step, time
         if len(self._unchanged) > _MOST_UNCHANGED:
             del self._unchanged[next(iter(self._unchanged))]
+        return before
 
     def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
         """Count a loop as a separate pattern. It is no failure, because its failed calls are already counted."""
@@ -306,7 +314,7 @@ class OpenSession(msgspec.Struct):
 
     def _trajectory(self, last: int) -> Trajectory:
         known = {each: time for each, time in self.sequences.items() if each <= last}
-        gaps = _gaps(self.first, last, known) if len(known) <= last - self.first else ()
+        gaps = gaps_of(self.first, last, known) if len(known) <= last - self.first else ()
         steps, loops = self.steps, tuple[Looped, ...]()
         if self.ended_at is None or self.missing:
             steps, loops = self._compared()
@@ -335,6 +343,9 @@ class OpenSession(msgspec.Struct):
 
     def _compared(self) -> tuple[dict[int, Step], tuple[Looped, ...]]:
         steps = dict(self.steps)
+        times = {step.sequence: time for step, time in self._unchanged.values()}
+        for each, time in (times | {each: time for each, (time, _) in self._waiting.items()}).items():
+            steps[each] = replace(steps[each], time=time)
         waiting = [(steps[each], arguments) for each, (_, arguments) in self._waiting.items()]
         for step, arguments in (*waiting, *self._detector.compared()):
             if not step.mark and (mark := mark_of(arguments, step.result)):
@@ -376,18 +387,7 @@ class OpenSession(msgspec.Struct):
         for step in known.steps:
             if step.role == "tool" and step.sequence < session._next:
                 session._detector.take(step.arguments, step)
+                session._remember(step, step.time, step.arguments)
             elif step.role == "tool":
-                session._waiting[step.sequence] = known.ended, step.arguments
+                session._waiting[step.sequence] = step.time or int(known.ended), step.arguments
         return session
-
-
-def _gaps(first: int, last: int, known: Container[int]) -> tuple[tuple[int, int], ...]:
-    gaps: list[tuple[int, int]] = []
-    for each in range(first, last + 1):
-        if each in known:
-            continue
-        if gaps and gaps[-1][1] == each:
-            gaps[-1] = gaps[-1][0], each + 1
-        else:
-            gaps.append((each, each + 1))
-    return tuple(gaps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import lru_cache
 from sys import getsizeof
 from typing import Any
@@ -141,3 +142,16 @@ def subjects_of_step(step: Step) -> tuple[Subject, ...]:
         failure = Failure(step.tool, error_class, template, shape, *ids, step.transient)
         subjects += _subjects_of_failure(failure, step.call)
     return subjects
+
+
+def gaps_of(first: int, last: int, known: Container[int]) -> tuple[tuple[int, int], ...]:
+    """Return the ranges of sequences from `first` to `last` that are not known, each without its end."""
+    gaps: list[tuple[int, int]] = []
+    for each in range(first, last + 1):
+        if each in known:
+            continue
+        if gaps and gaps[-1][1] == each:
+            gaps[-1] = gaps[-1][0], each + 1
+        else:
+            gaps.append((each, each + 1))
+    return tuple(gaps)

@@ -48,7 +48,7 @@ def test_a_session_states_the_database_that_the_log_tells() -> None:
 @pytest.mark.skipif(not DEV.is_dir(), reason=f"the folder of real trajectories is missing: {DEV}")
 def test_databases_of_real_logs(capsys: pytest.CaptureFixture[str]) -> None:
     from fleetlore.transcripts.read import read_sessions
-    from streams.offline.memory_pipeline import call_log
+    from streams.offline.hear import call_log
 
     logs = [call_log(each) for each in read_sessions(DEV / "intercode")]
     right, total = guessed_right(logs)
