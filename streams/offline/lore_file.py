@@ -232,7 +232,8 @@ def _pattern(line: _Line) -> Adopt:
     made = state.to_pattern(pattern.tenant)
     if pattern.id != line.id or not line.id.isalnum():
         raise ValueError(f"the id is not that of the pattern {pattern.id[:40]!r}")
-    if any(each.failures > each.calls for each in (*kept.sessions, *kept.hours, *kept.days, *kept.minutes)):
+    counts: list[_Counts | _Period] = [*kept.sessions, *kept.hours, *kept.days, *kept.minutes]
+    if any(each.failures > each.calls for each in counts):
         raise ValueError("more failures than calls")
     return _adopt(line.id, made.to_json() if body else b"", (state.state_json() if body else state.hidden_json()))
 
