@@ -20,7 +20,7 @@ from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
 from models.memory.timeline import Timeline
 from models.memory.wordings import Wordings, Words
 
-__all__ = ["Observation", "PatternState", "Subject"]
+__all__ = ["Observation", "PatternState", "Subject", "SubjectCounts"]
 
 # Sessions kept of a failure pattern (`models.memory.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
 # a field of the store takes 65,535 bytes.
@@ -75,7 +75,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         session, agent: hashes (`fleetlore.stats.hashing.stable_hash`).
         first, last: event times in seconds since the Unix epoch.
-        ended: how the session ended, as in `models.memory.bottom_k.SessionCounts`.
+        ended, again: as in `models.memory.bottom_k.SessionCounts`.
         agent_name: the agent's name, where the subject is a tool: its health says which agents fail.
         arrived: when the broker got the first of its events, or 0 in records of earlier releases.
     """
@@ -95,6 +95,36 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def __post_init__(self) -> None:
         if self.failures > self.calls:
             raise ValueError(f"{self.failures} failures of {self.calls} calls")
+
+
+class SubjectCounts(msgspec.Struct, gc=False):
+    """Counts of one subject in an open session; mutable, because every call changes two to five of them."""
+
+    subject: Subject
+    first: float
+    last: float
+    arrived: float
+    calls: int = 0
+    failures: int = 0
+    reported: bool = False
+    ended: int = 0
+    again: int = 0
+
+    def add(self, subject: Subject, time: float, calls: int, failures: int) -> None:
+        if subject is not self.subject and subject.words < self.subject.words:
+            self.subject = subject
+        self.calls += calls
+        self.failures += failures
+        self.reported = False
+        if time > self.last:
+            self.last = time
+        if time < self.first:
+            self.first = time
+
+    def observation(self, session: int, agent: int, principal: str, ended: int) -> Observation:
+        name = principal if self.subject.level == "tool" else ""
+        counts = self.calls, self.failures, self.first, self.last
+        return Observation(self.subject, session, agent, *counts, ended, name, self.arrived, self.again)
 
 
 @dataclass(slots=True)

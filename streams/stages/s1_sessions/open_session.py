@@ -14,7 +14,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.trajectory import MAX_LOOPS, MAX_TEXT, Ending, LeftOut, Looped, Step, Trajectory
-from models.memory.pattern_state import Observation, Subject
+from models.memory.pattern_state import Observation, Subject, SubjectCounts
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.steps import (
     MAX_WORD,
@@ -28,7 +28,6 @@ from streams.stages.s1_sessions.steps import (
     text_bytes,
     texts,
 )
-from streams.stages.s1_sessions.subject_counts import SubjectCounts
 
 __all__ = ["PART_EVENTS"]
 
