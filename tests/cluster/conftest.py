@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 USERS = (
     *(
         f"fleetlore-{each}"
-        for each in ("agent-a", "agent-ab", "agent-b", "reviewer-a", "worker", "trainer", "operator")
+        for each in ("agent-a", "agent-ab", "agent-b", "reviewer-a", "author-a", "worker", "trainer", "operator")
     ),
     "nobody",
 )
