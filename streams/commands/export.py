@@ -68,7 +68,7 @@ def export_lore(
     if form is not None:
         if form[0] != "skills":
             raise typer.BadParameter(f"{form[0]!r} is no form; the form is skills", param_hint="--as")
-        from streams.offline.skills import skills_of, write_skills
+        from streams.lore.skills import skills_of, write_skills
 
         index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant))
         names = write_skills(form[1], skills_of(index, settings, time.time()))
@@ -104,8 +104,8 @@ def import_lore(
     tenant knows. The workers, which must be running, do that. Importing a file again changes nothing.
     """
     settings = stack.settings
+    from streams.lore.lore_file import LoreFile
     from streams.offline import move_lore
-    from streams.offline.lore_file import LoreFile
 
     read = LoreFile(file, tenant, None if unsigned else settings.public_key)
     known = ask(move_lore.known_of(settings, tenant, read))

@@ -87,7 +87,7 @@ class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
 
 
 class Adopt(msgspec.Struct, frozen=True, gc=False, tag="adopt"):
-    """Asks the owner of a state to merge another state in: a row of an exported file (`streams.offline.move_lore`).
+    """Asks the owner of a state to merge another state in: a row of an exported file (`streams.lore.move_lore`).
 
     Attributes:
         id: of the pattern or item.

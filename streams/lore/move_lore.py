@@ -18,8 +18,8 @@ from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore, row_id
+from streams.lore.lore_file import KINDS, LoreFile, written
 from streams.offline.drain import BEHIND, wait_drained
-from streams.offline.lore_file import KINDS, LoreFile, written
 from streams.offline.operator_word import Deliver, beside_workers
 from streams.stage.base import ListedStore, Outgoing, Store
 from streams.stage.operators import Erasure

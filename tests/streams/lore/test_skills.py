@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.streams.offline.test_move_lore import learned
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Decision, Hint, MemoryItem
-from streams.offline.skills import skills_of, write_skills
+from streams.lore.skills import skills_of, write_skills
 from tests.streams.log_pipeline import Story
-from tests.streams.offline.test_move_lore import learned
 
 SETTINGS = Settings()
 
