@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.streams.offline.test_move_lore import learned
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
@@ -13,6 +12,7 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Decision, Hint, MemoryItem
 from streams.lore.skills import skills_of, write_skills
 from tests.streams.log_pipeline import Story
+from tests.streams.lore.test_move_lore import learned
 
 SETTINGS = Settings()
 
