@@ -40,7 +40,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "streams.stages",
         "streams.runtime",
         "streams.offline streams.training",
-        "streams.console",
+        "streams.console streams.lore",
         "streams.embedded",
         "streams.commands",
     )
