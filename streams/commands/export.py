@@ -75,7 +75,7 @@ def export_lore(
         typer.echo(f"{len(names)} skills in {form[1]}: {', '.join(names) or 'no hint passes the gate yet'}")
         return
     from fleetlore.adapters.signatures import load_signing_key
-    from streams.offline import move_lore
+    from streams.lore import move_lore
 
     async def write() -> None:
         async for line in move_lore.export_lore(settings, tenant, key):
@@ -104,8 +104,8 @@ def import_lore(
     tenant knows. The workers, which must be running, do that. Importing a file again changes nothing.
     """
     settings = stack.settings
+    from streams.lore import move_lore
     from streams.lore.lore_file import LoreFile
-    from streams.offline import move_lore
 
     read = LoreFile(file, tenant, None if unsigned else settings.public_key)
     known = ask(move_lore.known_of(settings, tenant, read))
