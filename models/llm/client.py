@@ -44,6 +44,16 @@ Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`),
 
 
 class Answers:
+    """Answers by key and tokens by day (UTC).
+
+    Args:
+        most: answers that are kept, the newest.
+        unkept: called for each answer that could not be written.
+
+    Raises:
+        ConfigError: the file cannot be opened, or has another format.
+    """
+
     def __init__(
         self,
         path: str | Path,

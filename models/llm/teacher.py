@@ -70,6 +70,8 @@ class Teacher:
 
     def known(self, judgment: Judgment) -> list[Candidate]:
         """The lessons, if they were asked for before."""
+        if not self.teaches(judgment):  # as most sessions; the look-up costs a digest and a query
+            return []
         return lessons(judgment, self._client.known(recording(judgment.trajectory)))
 
     async def ask(self, judgment: Judgment) -> list[Candidate]:

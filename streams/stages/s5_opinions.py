@@ -58,8 +58,9 @@ class OpinionsStage(Stage):
             if self._erased.holds(tenant, trajectory.agent, trajectory.session):
                 continue
             effects.newest = max(effects.newest, trajectory.ended)
-            if self._judge.judges(trajectory, judgment.verdict.source) or self._teacher.teaches(judgment):
-                answer = asyncio.create_task(self._ask(tenant, judgment))
+            judges, teaches = self._judge.judges(trajectory, judgment.verdict.source), self._teacher.teaches(judgment)
+            if judges or teaches:
+                answer = asyncio.create_task(self._ask(tenant, judgment, judges=judges, teaches=teaches))
                 self._questions.append(_Question(record.tp, record.offset, answer))
         await self._fetch(effects, wait=not batch)
         while len(self._questions) > _MOST_WAITING:
@@ -73,16 +74,14 @@ class OpinionsStage(Stage):
         for question in self._questions:
             question.answer.cancel()
 
-    async def _ask(self, tenant: str, judgment: Judgment) -> list[Outgoing]:
-        trajectory, found = judgment.trajectory, list[Outgoing]()
+    async def _ask(self, tenant: str, judgment: Judgment, *, judges: bool, teaches: bool) -> list[Outgoing]:
+        trajectory = judgment.trajectory
         async with self._slots:
-            if self._judge.judges(trajectory, judgment.verdict.source):
-                opinion = await self._judge.ask(trajectory)
-                if opinion is not None:
-                    found.append(Outgoing(tenant, "trajectories", trajectory.session, opinion.to_json()))
-            if self._teacher.teaches(judgment):
-                for lesson in await self._teacher.ask(judgment):
-                    found.append(Outgoing(tenant, "candidates", lesson.item_id, lesson.to_json()))
+            opinion = await self._judge.ask(trajectory) if judges else None
+            lessons = await self._teacher.ask(judgment) if teaches else []
+        found = [Outgoing(tenant, "candidates", lesson.item_id, lesson.to_json()) for lesson in lessons]
+        if opinion is not None:
+            found.append(Outgoing(tenant, "trajectories", trajectory.session, opinion.to_json()))
         return found
 
     async def _fetch(self, effects: Effects, wait: bool) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.stats.hashing import cached_hash
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from models.llm.language_model import LanguageModel
@@ -160,6 +161,23 @@ async def test_what_a_model_teaches_becomes_an_item_and_a_replay_asks_nothing(
         await again.send(again.story.session(name, APPENDED, JOINED))
     await again.drain()
     assert await again.knowledge() == known and len(endpoint.requests) == asked
+
+
+async def test_a_session_that_is_erased_while_the_model_is_asked_teaches_nothing(
+    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+) -> None:
+    pipeline = log_pipeline(model=model())
+
+    def erase_and_teach(request: dict[str, Any]) -> Any:
+        names = [session_key(f"agent-of-{name}", name) for name in ("one", "two")]
+        pipeline.operators.erased.add_sessions(pipeline.tenant, map(cached_hash, names))
+        return teach(request)
+
+    endpoint.model = erase_and_teach
+    for name in ("one", "two"):
+        await pipeline.send(pipeline.story.session(name, APPENDED, JOINED))
+    await pipeline.drain()
+    assert endpoint.requests and await taught_items(pipeline) == []
 
 
 async def test_feedback_outranks_a_model_before_and_after_it(log_pipeline: MakePipeline, model: MakeModel) -> None:
