@@ -8,10 +8,10 @@ is counted by its source (`fleetlore.advice.sources`) and by log.
 
 | source | right where |
 | --- | --- |
-| what warns of a call | the call failed; *kind*: of those that failed, the share that failed as was said |
+| a warning of a call | the call failed; *kind*: the share of the failed calls that failed as stated |
 | `looked up` | the session made it next |
 | a loop caution | the next call had been made before |
-| what brings names | the next call of the tool that worked has one of them, which the session had not seen |
+| a line that brings names | the next call of the tool that worked has one of them, which the session had not seen |
 | any other | it holds all words of that call which the session had not seen; where there are none, nothing is counted |
 
 Calls of the log that no agent makes (`models.backtest.PSEUDO`) count neither as calls nor as failures, and

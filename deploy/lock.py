@@ -1,7 +1,7 @@
 """Write what each image installs, with hashes, into deploy/requirements*.txt: `make lock`.
 
-Versions are those of constraints.txt. PyTorch stays out, as in there: its build for the CPU comes from an index of its
-own, which gives no hashes that PyPI has.
+Versions are those of constraints.txt. PyTorch is left out there and here: its build for the CPU comes from
+another index, which has other hashes than PyPI.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = ROOT / "deploy"
 HEAD = """\
 # What an image installs beside PyTorch, each file by its hash. Made by `make lock`.
 """
-#: Whose builds are each machine's choice, with what comes with them; and our own.
+#: Packages whose build each machine chooses, packages that they bring, and our own.
 UNPINNED = re.compile(r"(torch|triton|nvidia-|cuda-|fleetlore)", re.IGNORECASE)
 PYTHON = "3.12"
 

@@ -84,7 +84,7 @@ def release() -> list[Path]:
 
 
 def sign(key: Path) -> str:
-    """Write the signature of the checksums and the public key beside them. Return the key's fingerprint."""
+    """Sign the checksums. Write the signature and the public key, and return the key's fingerprint."""
     private = load_pem_private_key(key.read_bytes(), None)
     if not isinstance(private, Ed25519PrivateKey):
         raise SystemExit(f"{key} holds no Ed25519 key: openssl genpkey -algorithm ed25519 -out {key}")

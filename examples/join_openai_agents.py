@@ -1,5 +1,5 @@
-"""Run an agent of the OpenAI Agents SDK in a fleet. The model is scripted, so no key is needed; it shows what it was
-told.
+"""Run an agent of the OpenAI Agents SDK in a fleet. The model is scripted, so no key is needed. It prints what it
+read.
 
     pip install 'fleetlore[openai-agents]'  # from your index
     fleetlore up --data ./lore        # in another terminal

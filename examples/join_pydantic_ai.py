@@ -1,4 +1,4 @@
-"""Run a pydantic-ai agent in a fleet. The model is scripted, so no key is needed; it shows what it was told.
+"""Run a pydantic-ai agent in a fleet. The model is scripted, so no key is needed. It prints what it read.
 
     pip install 'fleetlore[pydantic-ai]'  # from your index
     fleetlore up --data ./lore        # in another terminal

@@ -243,7 +243,7 @@ class JudgeChain:
         return tuple(found)
 
     def conclude(self, trajectory: Trajectory, votes: Sequence[Verdict]) -> Verdict:
-        """The verdict that counts among the votes on a trajectory, of which only a digest may be left."""
+        """Return the verdict that counts among the votes on a trajectory or its digest."""
         for judge in self._first if trajectory.ending != "continued" else ():
             verdict = judge.judge(trajectory)
             if verdict is not None:

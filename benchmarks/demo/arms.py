@@ -111,7 +111,7 @@ class FleetArm:
 
     Attributes:
         members: the agents that have joined so far.
-        first_met: of each failure pattern (class level; transient ones left out): when it first happened, and to whom.
+        first_met: when each failure pattern of the class level first happened, and to whom, without transient ones.
         started: when the first agent began to act, in seconds since the Unix epoch.
     """
 

@@ -1,11 +1,11 @@
 """Advise an agent in a world of logs as fleetlore does: the past goes through the stages of the pipeline, then agents
 ask.
 
-One past serves all of its arms, which differ in what of an `Advice` an agent takes in:
+One past serves all arms. They differ in the part of an `Advice` that an agent uses:
 
 * `weights`: the chance of failure that the followed call model gives for each proposal (`Advice.risk`);
-* `warnings`: the line before a call alone, where the model's threshold says so: what a language model reads of it;
-* `text`: all that is said by lore alone, with no call model: at the start, before each call, after each failure;
+* `warnings`: the line before a call alone, as a language model reads it;
+* `text`: the lore without the call model: at the start, before each call, after each failure;
 * `both`: everything.
 
 Tips are handed over by their parts (`benchmarks.evaluate.reading.told`). `placebo` is the rival of `text`: as many tips

@@ -1,6 +1,6 @@
-"""Say how an agent reads what is said of past calls: the same rule for every memory, at the level of names.
+"""State how an agent reads advice on past calls: one rule for every memory, at the level of names.
 
-An agent has proposals and chooses among them by its own weights. What it has read changes the weight of each:
+An agent has proposals and chooses among them by its own weights. Advice changes the weight of each:
 
 * If it states a chance p that the proposal fails: × (1 - p).
 * If it names the proposal as the look-up to make next: × 2.

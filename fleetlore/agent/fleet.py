@@ -259,10 +259,10 @@ class Fleet:
                 del self._sessions_used[next(iter(self._sessions_used))]
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
-        """Correct how a session ended, whenever that becomes known. False where the event was dropped.
+        """Correct how a session ended, whenever that becomes known. Return whether the event was kept.
 
-        It goes to a topic of its own, which takes the right to write there. It outranks the environment's reward, but
-        not where this agent speaks of its own session.
+        It goes to the topic `feedback`, and the agent needs the right to write there. It outranks the environment's
+        reward, except about the agent's own sessions.
 
         Raises:
             ConfigError: the session's id is malformed, or the reward is no finite number.

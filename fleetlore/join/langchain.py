@@ -92,7 +92,7 @@ class FleetMiddleware(AgentMiddleware):
 
 
 def _ended(action: Action | None, message: Any) -> Any:
-    """A tool's message; a `Command`, which changes the graph's state, has no text of its own."""
+    """Return a tool's message. A `Command` changes the graph's state and has no text."""
     if action is None:
         return message
     if getattr(message, "status", "") == "error":

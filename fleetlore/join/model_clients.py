@@ -34,7 +34,7 @@ def wrap_openai(client: Client) -> Client:
 
 
 def wrap_anthropic(client: Client) -> Client:
-    """As `wrap_openai`, for `Anthropic` or `AsyncAnthropic`: of `messages`, `beta.messages` among them."""
+    """Do the same as `wrap_openai` for `Anthropic` or `AsyncAnthropic`: requests of `messages` and `beta.messages`."""
     return _joined(client)
 
 

@@ -55,7 +55,7 @@ def relay_app(
     Enter the fleets, one a tenant, before it runs.
 
     Args:
-        tokens: the agents' tokens (`read_tokens`); None on loopback, where callers name themselves.
+        tokens: the agents' tokens (`read_tokens`), or None on loopback: then callers name themselves.
         providers: addresses that replace `PROVIDERS`.
     """
     api, document = Api(fleets), msgspec.json.encode(openapi())

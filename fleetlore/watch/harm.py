@@ -1,7 +1,7 @@
 """Say whether a call could do harm: one table of words, the safety rules, and addresses.
 
-What it holds waits for three principals instead of a quorum. A call is judged as it was made, since a mask may hide
-what is dangerous, and with its verb and object together: to pay another is to pay.
+A word of such a call waits for three principals instead of a quorum. A call is judged as it was made, since a mask may
+hide the danger, and with its verb and object together: to pay another is to pay.
 """
 
 from __future__ import annotations

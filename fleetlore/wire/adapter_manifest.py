@@ -22,7 +22,7 @@ LANGUAGE_MODEL = "llm"
 CHANNEL = "stable"
 CANARY = "canary"
 REVOKED = "revoked/"
-# What came right before a call.
+# The call before this one, as the model sees it.
 State = Literal["first", "after_success", "after_failure"]
 
 

@@ -188,7 +188,7 @@ class Looped(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="feedback"):
-    """A later correction of how a session ended; of several the newest counts, ties broken by who gave it.
+    """A later correction of how a session ended. The newest one counts; ties are broken by who gave it.
 
     Attributes:
         session: the id that its sender knows. A claim is about the sender's own session. Any other feedback is about

@@ -11,10 +11,10 @@ from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who
 from models.calls.look_ups import Form
 from models.place_names import Told
 
-# Of each place, those met the longest ago are forgotten first.
+# Names kept of a place. Those met the longest ago are forgotten first.
 KEPT = 4_096
 _SAID_WORDS = 160
-# Of one owner.
+# Members kept of one owner.
 _MOST_MEMBERS = 48
 
 

@@ -78,7 +78,7 @@ def texts_of(session: Trajectory) -> list[str]:
 
 
 def identities(texts: Iterable[str], *, by_form: bool = True) -> dict[str, str]:
-    """What in the texts names an end user, and what is said instead; `by_form` is half of the work."""
+    """Return the parts of the texts that name an end user, each with its placeholder. `by_form` is half of the work."""
     found: dict[str, str] = {}
     for text in [text[:_MOST_TEXT] for text in texts]:
         if by_form:

@@ -44,7 +44,7 @@ def uplift(
 
     It compares calls with a hint and calls from which the hint was withheld at random. A call counts for a hint if it
     is the session's first one for which the hint was drawn. Intervals (95 %) are of the difference with a hint and
-    without, and take calls of one session as alike. Of 20 rows without any effect, one will seem to have one.
+    without, and take calls of one session as alike. One in 20 rows without any effect will seem to have one.
     """
     from models.uplift import uplift as effect
     from streams.console.hints import HintNames

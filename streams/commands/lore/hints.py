@@ -106,7 +106,7 @@ def show(reader: Reader, id: _Id) -> None:
 @command
 def add(
     reader: Reader,
-    text: Annotated[str, typer.Argument(help="What agents are shown, in one imperative line.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What agents are shown, in one imperative line.")],
     why: Why,
     start: _Start = False,
     before: _Before = None,

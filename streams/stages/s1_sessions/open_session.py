@@ -227,7 +227,7 @@ class OpenSession(msgspec.Struct):
             self._next += 1
 
     def _compare(self, sequence: int, time: int, arguments: str) -> None:
-        """Compare a call with those before it, all of which are known."""
+        """Compare a call with the calls before it. All of them have arrived."""
         self._detect_loop(sequence, time, arguments)
         step = self.steps[sequence]
         before = self._remember(step, time, arguments)

@@ -114,7 +114,7 @@ def test_a_name_that_the_place_has_is_not_said_to_be_wrong() -> None:
 @pytest.mark.parametrize(
     ("error", "agents", "place", "told"),
     [
-        ("no such column: price", 2, None, False),  # said at every table: of which one is not known
+        ("no such column: price", 2, None, False),  # every table may say so
         ("no such column: price", 3, None, True),
         ("no such column: price", 2, {"offer": ("cost",)}, True),
         ("no such column: price", 3, {"offer": ("amount",)}, False),

@@ -329,7 +329,7 @@ async def test_a_peer_that_is_silent_is_left_and_one_that_waits_is_not(fleet: Fl
 
 
 async def test_who_lets_a_client_in_is_found_through_the_proxy(fleet: Fleet) -> None:
-    """As the official SDK looks for it, which refuses a resource of another address than the one that it asked."""
+    """The official SDK looks for it and refuses a resource of another address than the one that it asked."""
     says: dict[str, Any] = {"authorization_servers": ["https://login.example.com"], "scopes_supported": ["tools"]}
     seen: list[dict[str, str]] = []
 

@@ -65,7 +65,7 @@ def test_claude_code_is_told_at_its_prompt_and_again_once_its_context_was_made_s
     assert again == {**prompt, "hookEventName": "SessionStart"}
 
 
-def test_a_subagent_is_told_in_its_own_context_what_its_parent_was(send: Send) -> None:
+def test_an_agent_that_another_starts_reads_in_its_own_context_what_that_one_read(send: Send) -> None:
     session = {"session_id": "c1"}
     [parent] = send("claude-code", **session, hook_event_name="UserPromptSubmit", prompt="read it").values()
     about = {"agent_id": "a1", "agent_type": "Explore"}

@@ -250,7 +250,7 @@ def damaged(text: bytes) -> Iterator[bytes]:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where in a document there is anything."""
+    """Yield the paths of all values in a document."""
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, part in parts:
         yield (*path, name)
