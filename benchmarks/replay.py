@@ -87,10 +87,16 @@ async def read_knowledge(store: MilvusStore, tenant: str, collections: Sequence[
                     knowledge.items[body["kind"]] += 1
                 case _:
                     knowledge.judgments.append((body["session"], body["label"], body["events"]))
-            content = {name: value for name, value in body.items() if name not in TIMES}
-            lines.append(orjson.dumps([collection.name, row["id"], content], option=orjson.OPT_SORT_KEYS))
+            lines.append(orjson.dumps([collection.name, row["id"], _timeless(body)], option=orjson.OPT_SORT_KEYS))
     knowledge.state_hash = blake2b(b"\n".join(sorted(lines)), digest_size=16).hexdigest()
     return knowledge
+
+
+def _timeless(body: dict[str, Any]) -> dict[str, Any]:
+    content = {name: value for name, value in body.items() if name not in TIMES}
+    if "again" in content:
+        content["again"] = content["again"][:-1]  # without the seconds between a call and the same call again
+    return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

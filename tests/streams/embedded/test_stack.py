@@ -68,6 +68,16 @@ def running(pids: set[int]) -> set[int]:
     return left
 
 
+async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(
+    reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
+) -> None:
+    """Interleaved otherwise, a call and the same call again lie a second apart, or less."""
+    sessions = world_sessions(300)
+    orders = [list(interleave(sessions, "default", seed, END_TIME)) for seed in (1, 9)]
+    first, second = [(await reference("default", order)).state_hash for order in orders]
+    assert first == second
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(
