@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
+from fleetlore.errors import InvalidEvent
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import encode
 from sinks.milvus import row_id
@@ -147,6 +148,11 @@ class MergingStage(Stage, Generic[_State, _Value]):
             # Waiting states may have left the cache, and they are newer than their rows.
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
             others = adopted.get(key, ())
+            if known is None and (unreadable := self._states.unreadable.get(key)) is not None:
+                # The row stays as it is: a new state in its place would lose what it counted.
+                asked = [*values, *others, *([Forget(key[1], forgets[key])] if forgets.get(key) else [])]
+                effects.dead_letters += [dead_letter(self._records[key], unreadable, encode(each)) for each in asked]
+                continue
             if known is None and not values and not others:
                 # The state is empty. Delete a record that arrived late.
                 effects.outgoing.append(Outgoing(key[0], self._collection, key[1], None))
@@ -236,6 +242,7 @@ class StateCache(Generic[_State]):
 
     Attributes:
         source: the alias' collection at the last `load`.
+        unreadable: why rows of the last `load` could not be restored, by key.
     """
 
     def __init__(
@@ -254,6 +261,7 @@ class StateCache(Generic[_State]):
         self._states: OrderedDict[str, tuple[_State, int]] = OrderedDict()
         self._bytes = 0
         self.source = ""
+        self.unreadable: dict[Key, InvalidEvent] = {}
 
     async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:
         """Return the states that exist in the store or in memory. Raises StoreUnavailable: no state has changed."""
@@ -267,10 +275,16 @@ class StateCache(Generic[_State]):
             self._bytes -= weight
         known = {row: self._states[row][0] for row in rows if row in self._states}
         unknown = [row for row in rows if row not in known]
+        self.unreadable = {}
         if unknown:
             for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
-                if fields["state"]:  # an empty row once held an erased session
+                if not fields["state"]:
+                    continue  # an empty row once held an erased session
+                try:
                     known[row] = self._restore(fields)
+                except Exception as error:
+                    detail = f"the row of {rows[row][1]} in {self.source} cannot be read: {error!r}"
+                    self.unreadable[rows[row]] = InvalidEvent("stored_state", detail)
         found: dict[Key, _State] = {}
         for row, key in rows.items():
             if row in known:

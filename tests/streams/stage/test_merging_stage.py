@@ -20,6 +20,7 @@ from sinks.milvus import row_id
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition, yielding
 from streams.stage.merging_stage import Key, StateCache, WriteBuffer
+from streams.stage.operators import Forget
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import ItemsStage, _Item
 from tests.candidates import candidate
@@ -292,3 +293,18 @@ async def test_a_state_of_which_no_row_can_be_made_is_a_dead_letter_and_the_othe
         if each.acknowledged is not None:
             each.acknowledged()
     assert not stage.holds and stage.committable(OBSERVED, 2) == 2
+
+
+async def test_a_row_that_cannot_be_read_refuses_its_contributions_and_stays() -> None:
+    class Damaged(MemoryStore):
+        async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
+            return {id: {"body": "", "state": "{"} for id in ids if "bad" in id}
+
+    stage = ItemsStage(Damaged(), FakeClock(), Metrics("items"))
+    values = [*(candidate(item_id=id).to_json() for id in ("bad", "good")), Forget("bad", (1,)).to_json()]
+    topic = "fleetlore.t.candidates"
+    effects = await stage.process([Record(topic, 0, at, None, value, {}) for at, value in enumerate(values)])
+    assert [each.reason for each in effects.dead_letters] == ["stored_state"] * 2
+    assert {each.record.offset for each in effects.dead_letters} <= {0, 2}
+    written = [row["id"] for batch in (effects, await stage.process([])) for row in batch.rows.get("items", [])]
+    assert written == [row_id("t", "good")]
