@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from fleetlore.fingerprint.fingerprint import object_of
 
-__all__ = ["is_closed", "shows_names", "world_of"]
+__all__ = ["is_closed", "mcp_name", "shows_names", "world_of"]
 
 _STATEMENT = re.compile(
     r"\s*(?:SELECT\b.+\bFROM\s+\S|WITH\s.+\bAS\s*\(|INSERT\s+INTO\s|UPDATE\s.+\bSET\s|DELETE\s+FROM\s|EXPLAIN\s+\w"
@@ -34,8 +34,14 @@ _NAMES = re.compile(
 _WRAPPED = re.compile(r"\A\s*[a-z_]{1,20}[\[(](.*)[\])]\s*\Z", re.DOTALL)
 # How coding agents and `fleetlore mcp-proxy` name the tools of MCP servers: `mcp__server__tool`.
 _MCP = "mcp__"
+_NO_NAME = re.compile(r"[^\w.-]+")
 _ADDRESS = re.compile(r"://|\bhttps?\b", re.IGNORECASE)
 _MAX_TEXT = 8_192
+
+
+def mcp_name(server: str, tool: str) -> str:
+    """Name a tool of an MCP server, as coding agents do: two servers may each have a tool `search`."""
+    return f"{_MCP}{_NO_NAME.sub('_', server).strip('_') or 'unknown'}__{tool}"
 
 
 @lru_cache(maxsize=4096)

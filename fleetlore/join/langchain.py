@@ -21,6 +21,7 @@ from langgraph.errors import GraphBubbleUp
 from fleetlore.agent.action import Action, current_session
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
+from fleetlore.calls.worlds import mcp_name
 from fleetlore.join.dialects import longer
 
 __all__ = ["FleetMiddleware"]
@@ -41,13 +42,13 @@ class FleetMiddleware(AgentMiddleware):
         return await handler(self._told(request))
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        with self._recorded(request.tool_call) as call:
+        with self._recorded(request.tool_call, _name(request.tool_call["name"], request.tool)) as call:
             if isinstance(call, ToolMessage):
                 return call
             return _ended(call, handler(request))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        with self._recorded(request.tool_call) as call:
+        with self._recorded(request.tool_call, _name(request.tool_call["name"], request.tool)) as call:
             if isinstance(call, ToolMessage):
                 return call
             return _ended(call, await handler(request))
@@ -56,7 +57,10 @@ class FleetMiddleware(AgentMiddleware):
         session = current_session()
         if session is None:
             return request
-        prefix = prompt_prefix(session, [tool.name for tool in request.tools if hasattr(tool, "name")])
+        names = {_name(tool.name, tool): tool.name for tool in request.tools if hasattr(tool, "name")}
+        prefix = prompt_prefix(session, list(names))
+        for recorded, name in names.items():
+            prefix = prefix.replace(recorded, name)
         given = request.system_message
         system = SystemMessage(prefix) if given is None else _longer(given, prefix)
         advice = self._advice.get(session, {})
@@ -69,16 +73,18 @@ class FleetMiddleware(AgentMiddleware):
         return request.override(system_message=system, messages=messages)
 
     @contextmanager
-    def _recorded(self, call: Any) -> Iterator[Action | ToolMessage | None]:
+    def _recorded(self, call: Any, tool: str) -> Iterator[Action | ToolMessage | None]:
         """Record the call. Return the answer to a call that is not made."""
         session, id = current_session(), call["id"] or ""
         if session is None:
             yield None
             return
-        if (held := session.hold(call["name"], call["args"])) is not None:
-            yield ToolMessage(held.text, tool_call_id=call["id"], name=call["name"], status="error")
+        if (held := session.hold(tool, call["args"])) is not None:
+            yield ToolMessage(
+                held.text.replace(tool, call["name"]), tool_call_id=call["id"], name=call["name"], status="error"
+            )
             return
-        action = session.action(call["name"], call["args"], call_id=id)
+        action = session.action(tool, call["args"], call_id=id)
         try:
             with action:
                 try:
@@ -88,7 +94,7 @@ class FleetMiddleware(AgentMiddleware):
                     raise
         finally:
             if text := after_call(session, failed=action.error is not None):
-                self._advice.setdefault(session, {})[id] = text
+                self._advice.setdefault(session, {})[id] = text.replace(tool, call["name"])
 
 
 def _ended(action: Action | None, message: Any) -> Any:
@@ -100,6 +106,12 @@ def _ended(action: Action | None, message: Any) -> Any:
     else:
         action.result = getattr(message, "content", None)
     return message
+
+
+def _name(name: str, tool: Any) -> str:
+    """The name by which a tool is recorded. `langchain-mcp-adapters` does not say which server a tool is of."""
+    module = getattr(getattr(tool, "coroutine", None), "__module__", None) or ""
+    return mcp_name("", name) if module.startswith("langchain_mcp_adapters.") else name
 
 
 def _longer(message: BaseMessage, text: str) -> BaseMessage:

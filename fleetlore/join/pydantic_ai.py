@@ -25,6 +25,7 @@ from pydantic_ai.exceptions import (
 from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, joined, prompt_prefix
 from fleetlore.agent.session import Session
+from fleetlore.calls.worlds import mcp_name
 from fleetlore.transcripts.calls import json_or_text
 
 __all__ = ["FleetLore"]
@@ -41,7 +42,7 @@ class FleetLore(AbstractCapability[Any]):
         except (ValidationError, ModelRetry) as error:
             session = current_session()
             if session is not None and tool_def.kind != "output":
-                action = session.begin(call.tool_name, json_or_text(args), call_id=call.tool_call_id)
+                action = session.begin(_name(tool_def), json_or_text(args), call_id=call.tool_call_id)
                 action.end(error_text=str(error), duration_seconds=0.0)
             raise
 
@@ -49,9 +50,9 @@ class FleetLore(AbstractCapability[Any]):
         session = current_session()
         if session is None:
             return await handler(args)
-        if (held := session.hold(call.tool_name, args)) is not None:
-            raise ToolFailed(held.text)  # a `ModelRetry` would use up a retry of the tool
-        with session.action(call.tool_name, args, call_id=call.tool_call_id) as action:
+        if (held := session.hold(_name(tool_def), args)) is not None:
+            raise ToolFailed(_bare(held.text, tool_def))  # a `ModelRetry` would use up a retry of the tool
+        with session.action(_name(tool_def), args, call_id=call.tool_call_id) as action:
             try:
                 action.result = result = await handler(args)
             except (ApprovalRequired, CallDeferred, SkipToolExecution):
@@ -59,13 +60,15 @@ class FleetLore(AbstractCapability[Any]):
                 raise
             except ToolRetryError as error:  # made of a `ModelRetry`, by which a tool refuses a call
                 action.end(error_text=str(error.tool_retry.content))
-                _advise(session, error.tool_retry)
+                _advise(session, error.tool_retry, tool_def)
                 raise
             except ToolFailedError as error:  # made of a `ToolFailed`
                 action.end(error_text=str(error))
-                _advise(session, error.tool_failed)
+                _advise(session, error.tool_failed, tool_def)
                 raise
-        return joined(result, after_call(session, failed=False)) if isinstance(result, str) else result
+        if not isinstance(result, str):
+            return result
+        return joined(result, _bare(after_call(session, failed=False), tool_def))
 
 
 def _prefix(ctx: Any) -> str | None:
@@ -74,9 +77,22 @@ def _prefix(ctx: Any) -> str | None:
         return None
     # A run that is resumed in another process, as in Temporal, does not say which tools it has.
     tools = [] if ctx.tool_manager is None else ctx.tool_manager.tool_defs
-    return prompt_prefix(session, [each.name for each in tools if each.kind != "output"])
+    return _bare(prompt_prefix(session, [_name(each) for each in tools if each.kind != "output"]), *tools)
 
 
-def _advise(session: Session, answer: Any) -> None:
+def _name(tool_def: Any) -> str:
+    """The name by which a tool is recorded. `MCPToolset` alone describes its tools by these three."""
+    is_mcp = {"meta", "annotations", "task"} <= (tool_def.metadata or {}).keys()
+    return mcp_name(tool_def.toolset_id or "", tool_def.name) if is_mcp else str(tool_def.name)
+
+
+def _bare(text: str, *tools: Any) -> str:
+    """Return a text with the names by which the model knows its tools."""
+    for each in tools:
+        text = text.replace(_name(each), each.name)
+    return text
+
+
+def _advise(session: Session, answer: Any, tool_def: Any) -> None:
     if isinstance(answer.content, str):
-        answer.content = joined(answer.content, after_call(session, failed=True))
+        answer.content = joined(answer.content, _bare(after_call(session, failed=True), tool_def))

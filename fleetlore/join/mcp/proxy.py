@@ -22,6 +22,7 @@ import msgspec
 from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
+from fleetlore.calls.worlds import mcp_name
 from fleetlore.errors import ConfigError
 from fleetlore.transcripts.calls import OpenCalls, text_of_content, verdict_of
 from fleetlore.wire.decode import read_json, rewritten
@@ -35,7 +36,6 @@ MAX_MESSAGE = 64 * 1024 * 1024
 _STARTERS = re.compile(
     r"-.*|.*[=\s].*|(npx|uvx?|pipx|pnpm|yarn|bunx?|deno|node|docker|podman|run|exec|dlx|x|tool|env)|python.*", re.DOTALL
 )
-_NO_NAME = re.compile(r"[^\w.-]+")
 
 _CALL = "tools/call"
 # To whose answers something is added, whatever they say.
@@ -56,8 +56,7 @@ class McpCalls:
 
     def __init__(self, session: Session, server: str = "") -> None:
         self._session = session
-        # Two servers may each have a tool `search`. Coding agents name MCP tools so, too.
-        self._prefix = f"mcp__{name}__" if (name := _NO_NAME.sub("_", server).strip("_")) else ""
+        self._prefix = mcp_name(server, "") if server.strip("_ ") else ""
         # Calls, and methods of other requests that wait for an answer.
         self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
