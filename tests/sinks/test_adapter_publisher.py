@@ -209,7 +209,7 @@ async def test_a_rollback_is_made_again_when_a_publication_comes_first(
 async def test_what_a_person_decides_reaches_all_agents_soon(
     publisher: Publisher, follow: Follow, tenant: str, capsys: pytest.CaptureFixture[str], version: Version
 ) -> None:
-    """The bar is a second; the limit allows for a busy machine."""
+    """The bar is a second; a busy machine may take longer, and what is lost never comes."""
     first, second = version(1)[1].version, version(2)[1].version
     await publisher.publish(*version(1))
     await publisher.publish(*version(2, 2))
@@ -223,7 +223,7 @@ async def test_what_a_person_decides_reaches_all_agents_soon(
     for name, decide, running in decisions:
         await decide()
         began = time.monotonic()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while any(agent.version != running for agent in agents):
                 await asyncio.sleep(0.02)
         with capsys.disabled():

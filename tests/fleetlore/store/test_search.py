@@ -265,7 +265,7 @@ async def test_a_store_that_never_answers_is_given_up_in_time(tenant: str) -> No
         with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.5 s"):
             await search.items("x", timeout_seconds=0.5)
         search.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20.0  # a busy machine is late; what hangs hangs for ever
 
 
 async def test_a_store_that_nobody_has_written_to_is_said_so(own_milvus: str) -> None:
