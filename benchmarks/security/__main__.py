@@ -152,10 +152,12 @@ def _poisoning() -> Iterator[Line]:
 
 def times() -> Iterator[Line]:
     for reader in READERS:
+        if reader.limit is None:  # it runs once for many events, and the tests hold how its time grows
+            continue
         found = survey(reader, PAIRS)
         bent = max(each.exponent for each in found)
         slowest = max(each.seconds for each in found)
-        bound = "" if reader.limit is None else _against(slowest, reader.limit)
+        bound = _against(slowest, reader.limit)
         yield "time", reader.name, f"{len(found)} texts", f"{1000 * slowest:.1f} ms{bound}, exponent {bent:.2f}"
     for events in (30, 64):
         seconds, atom = slowest_record(events, RECORD_PAIRS)

@@ -52,7 +52,7 @@ _MEANING_WEIGHT = 0.5
 # Scores that differ by less are equal.
 ALIKE = 0.02
 # A match has this tf-idf cosine, or this cosine of static vectors. One in 50 pairs of a logged error and an item of
-# other tools does (`python -m benchmarks.recall`).
+# other tools does.
 _LEAST_LIKENESS = 0.1
 _LEAST_COSINE = 0.35
 

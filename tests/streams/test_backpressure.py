@@ -121,7 +121,7 @@ async def test_memory_stays_flat_over_a_million_events(
     table.append((int(done), rss_bytes(worker) >> 20, int(now["fleetlore_paused_partitions"]), 0))
 
     lines = ["| events | RSS, MiB | partitions paused | lag, records |", "| ---: | ---: | ---: | ---: |"]
-    lines += ["| {:,} | {} | {} | {:,} |".format(*row) for row in table]
+    lines += ["| {:,} | {} | {} | {:,} |".format(*row) for row in (*table[:-1:3], table[-1])]
     print("\n", "\n".join(lines), sep="")
     if page := os.environ.get("CHAOS_PAGE"):
         put_table(Path(page), "slow Milvus", lines)
