@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
@@ -32,6 +32,8 @@ _BUSY_SECONDS = 5.0
 _DAY_SECONDS = 86_400.0
 
 _SCHEMA = """
+PRAGMA journal_mode=WAL;
+PRAGMA synchronous=NORMAL;
 CREATE TABLE IF NOT EXISTS answered (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, answer TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS spent (day INTEGER PRIMARY KEY, tokens INTEGER NOT NULL);
 """
@@ -47,20 +49,14 @@ class Answers:
     """Answers by key and tokens by day (UTC).
 
     Args:
-        most: answers that are kept, the newest.
+        most: number of answers that are kept, the newest.
         unkept: called for each answer that could not be written.
 
     Raises:
         ConfigError: the file cannot be opened, or has another format.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        most: int = 200_000,
-        unkept: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, path: str | Path, *, most: int = 200_000, unkept: Callable[[], None] = lambda: None) -> None:
         self._most, self._unkept = most, unkept
         self._failing = False
         self._unwritten: Counter[int] = Counter()  # tokens by day
@@ -72,8 +68,6 @@ class Answers:
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")
                 self._db.executescript(_SCHEMA)
             except sqlite3.Error:
                 self._db.close()
@@ -82,51 +76,42 @@ class Answers:
             raise ConfigError(f"the model's answers cannot be kept in {self._path}: {error}") from None
 
     def get(self, key: str) -> str | None:
-        answer: str | None = self._first("SELECT answer FROM answered WHERE key = ?", (key,))
-        return answer
+        found = self._run("SELECT answer FROM answered WHERE key = ?", key)
+        return found[0][0] if found else None
 
     def put(self, key: str, answer: str) -> str:
-        """Keep an answer; returns the kept one: of two asked for at the same time, the first."""
-        try:
-            added = self._db.execute("INSERT OR IGNORE INTO answered (key, answer) VALUES (?, ?)", (key, answer))
-            if added.rowcount:
-                self._db.execute("DELETE FROM answered WHERE number <= ?", ((added.lastrowid or 0) - self._most,))
-            self._failing = False
-        except sqlite3.Error as error:
-            self._fail(error)
+        """Keep an answer. Return the kept one: if two were asked for at the same time, the first."""
+        if self._run("INSERT OR IGNORE INTO answered (key, answer) VALUES (?, ?)", key, answer) is None:
             self._unkept()
+        else:
+            self._failing = False
+            oldest = "DELETE FROM answered WHERE number <= (SELECT max(number) FROM answered) - ?"
+            self._run(oldest, self._most)
         return self.get(key) or answer
 
     def spent(self, now: float) -> int:
         day = int(now // _DAY_SECONDS)
-        return (self._first("SELECT tokens FROM spent WHERE day = ?", (day,)) or 0) + self._unwritten[day]
+        found = self._run("SELECT tokens FROM spent WHERE day = ?", day)
+        return (found[0][0] if found else 0) + self._unwritten[day]
 
     def spend(self, now: float, tokens: int) -> None:
         day = int(now // _DAY_SECONDS)
-        try:
-            self._db.execute(
-                "INSERT INTO spent VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET tokens = tokens + excluded.tokens",
-                (day, tokens),
-            )
-        except sqlite3.Error as error:
-            self._fail(error)
+        adds = "INSERT INTO spent VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET tokens = tokens + excluded.tokens"
+        if self._run(adds, day, tokens) is None:
             self._unwritten[day] += tokens
 
     def close(self) -> None:
         self._db.close()
 
-    def _first(self, query: str, values: Sequence[object]) -> Any:
+    def _run(self, query: str, *values: object) -> list[Any] | None:
+        """Return the rows, or None if the file cannot be read or written. Log this once until an answer is kept."""
         try:
-            row = self._db.execute(query, values).fetchone()
+            return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            self._fail(error)
+            if not self._failing:
+                log.error("the model's answers cannot be kept in %s: %s; going on without", self._path, error)
+            self._failing = True
             return None
-        return row[0] if row else None
-
-    def _fail(self, error: sqlite3.Error) -> None:
-        if not self._failing:
-            log.error("the model's answers cannot be kept in %s: %s; going on without", self._path, error)
-        self._failing = True
 
 
 class Client:
@@ -162,9 +147,9 @@ class Client:
             raise ModelUnavailable(
                 f"FLEETLORE_LLM_URL is set: {error}; pip install 'fleetlore-server[llm]' from your index"
             ) from None
-        self._model, self._prompt, self._schema = settings.llm_model, prompt, schema
-        self._told = files("models.llm").joinpath("prompts", f"{prompt}.md").read_text(encoding="utf-8")
-        self._prompt_version = f"{prompt}:{blake2b(self._told.encode(), digest_size=4).hexdigest()}"
+        self._model = settings.llm_model
+        self._instructions = files("models.llm").joinpath("prompts", f"{prompt}.md").read_text(encoding="utf-8")
+        self._prompt_version = f"{prompt}:{blake2b(self._instructions.encode(), digest_size=4).hexdigest()}"
         self.version = f"{self._model}/{self._prompt_version}"
         self._openai = openai
         self._client = openai.AsyncOpenAI(
@@ -178,8 +163,15 @@ class Client:
         self._answers = answers
         self._observe = observe
         self._clock = clock or SystemClock()
-        self._form = "json_schema"
-        self._options: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": ANSWER_TOKENS}
+        self._options: dict[str, Any] = {
+            "temperature": 0,
+            "seed": 0,
+            "max_tokens": ANSWER_TOKENS,
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": prompt, "schema": schema, "strict": True},
+            },
+        }
 
     def known(self, text: str) -> dict[str, Any] | None:
         answer = self._answers.get(self._key(text))
@@ -201,16 +193,14 @@ class Client:
         if kept is not None:
             self._observe("cached", 0)
             return _object(kept)
-        tokens = int((len(self._told) + len(text)) / _CHARACTERS_PER_TOKEN) + ANSWER_TOKENS
+        tokens = int((len(self._instructions) + len(text)) / _CHARACTERS_PER_TOKEN) + ANSWER_TOKENS
         now = self._clock.now()
         if self._answers.spent(now) + tokens > self._settings.llm_tokens_per_day:
             self._observe("budget", 0)
             return None
         # Reserved, so that concurrent questions do not overdraw the budget together.
         self._answers.spend(now, tokens)
-        used = 0
-        result = "failed"
-        answer: str | None = None
+        answer, used, result = None, 0, "failed"
         try:
             answer, used = await self._complete(text)
             result = "ok" if _object(answer) is not None else "malformed"
@@ -234,41 +224,30 @@ class Client:
         await self._client.close()
 
     async def _complete(self, text: str) -> tuple[str, int]:
-        """(text, tokens that the endpoint counted or 0)."""
+        """Return the text, and the tokens that the endpoint counted or 0."""
+        messages: Any = [{"role": "system", "content": self._instructions}, {"role": "user", "content": text}]
         while True:
-            form, options = self._form, dict(self._options)
-            if form:
-                options["response_format"] = self._format(form)
+            options = dict(self._options)
             try:
-                response = await self._client.chat.completions.create(
-                    model=self._model,
-                    messages=[{"role": "system", "content": self._told}, {"role": "user", "content": text}],
-                    **options,
-                )
+                answer = await self._client.chat.completions.create(model=self._model, messages=messages, **options)
             except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
                 unknown = _unknown_option(str(error), options)
                 if unknown is None:
                     raise
-                # A concurrent question may have dropped it first.
-                if form == self._form and options.items() >= self._options.items():
-                    self._drop_option(unknown, str(error))
+                # A concurrent question may have replaced it.
+                if self._options.get(unknown) == options[unknown]:
+                    self._replace_option(unknown, str(error))
                 continue
-            return _content(response)
+            return _content(answer)
 
-    def _drop_option(self, option: str, reason: str) -> None:
+    def _replace_option(self, option: str, reason: str) -> None:
         """Ask without an option that the endpoint does not know, from now on: dialects of this protocol differ."""
         log.warning("%s takes no %s (%s); asking otherwise from now on", self._settings.llm_url, option, reason)
-        if option == "response_format":
-            self._form = "json_object" if self._form == "json_schema" else ""
-            return
         value = self._options.pop(option)
         if option == "max_tokens":
             self._options["max_completion_tokens"] = value
-
-    def _format(self, form: str) -> dict[str, Any]:
-        if form == "json_schema":
-            return {"type": form, "json_schema": {"name": self._prompt, "schema": self._schema, "strict": True}}
-        return {"type": form}
+        elif option == "response_format" and value["type"] == "json_schema":
+            self._options[option] = {"type": "json_object"}
 
     def _key(self, text: str) -> str:
         whole = "\0".join((self._model, self._prompt_version, text))
@@ -282,7 +261,7 @@ def _unknown_option(error: str, options: dict[str, Any]) -> str | None:
 
 
 def _content(response: Any) -> tuple[str, int]:
-    """(text, tokens) of a completion. The client makes objects of any JSON, so nothing is certain."""
+    """Return the text and the tokens of a completion. The client makes objects of any JSON, so nothing is certain."""
     try:
         text, tokens = response.choices[0].message.content, response.usage and response.usage.total_tokens
     except (AttributeError, IndexError, KeyError, TypeError):

@@ -39,15 +39,7 @@ _PROBABILITY: Final = 0.75
 
 
 class LlmJudge:
-    """Asks the model that the settings name, with the prompt `judge-1`.
-
-    Args:
-        observe: called with the result of each question (see `Client.ask`).
-
-    Raises:
-        ConfigError: the settings name no model.
-        ModelUnavailable: the extra `[llm]` is not installed.
-    """
+    """Asks the model that the settings name, with the prompt `judge-1`. Arguments and errors: see `Client`."""
 
     def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
         self._client = Client(settings, answers, "judge-1", SCHEMA, observe)

@@ -13,13 +13,8 @@ __all__ = ["LanguageModel"]
 class LanguageModel:
     """A judge and a teacher that share one file of answers and one budget a day.
 
-    Args:
-        observe: called with the result of each question (see `Client.ask`), and with `unkept` for an answer that could
-            not be written.
-
-    Raises:
-        ConfigError: the settings name no model, or the file of its answers cannot be used.
-        ModelUnavailable: the extra `[llm]` is not installed.
+    `observe` is also called with `unkept` for an answer that could not be written. Raises what `Client` and `Answers`
+    raise.
     """
 
     def __init__(self, settings: Settings, observe: Observe = lambda result, tokens: None) -> None:

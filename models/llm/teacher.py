@@ -50,15 +50,7 @@ _ONE_WORD = re.compile(r"[\w./:=+-]{1,64}")
 
 
 class Teacher:
-    """Asks the model that the settings name, with the prompt `lessons-1`.
-
-    Args:
-        observe: called with the result of each question (see `Client.ask`).
-
-    Raises:
-        ConfigError: the settings name no model.
-        ModelUnavailable: the extra `[llm]` is not installed.
-    """
+    """Asks the model that the settings name, with the prompt `lessons-1`. Arguments and errors: see `Client`."""
 
     def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
         self._client = Client(settings, answers, "lessons-1", SCHEMA, observe)
