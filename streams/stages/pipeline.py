@@ -27,7 +27,7 @@ from streams.stages.s3_judgments import JudgmentsStage
 from streams.stages.s4_items import ItemsStage
 
 if TYPE_CHECKING:
-    from models.llm.language_model import LanguageModel
+    from models.llm import LanguageModel
 
 __all__ = ["FLOW", "language_model", "pipeline"]
 
@@ -89,7 +89,7 @@ def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None
     """Open the model of the settings, if there is one. Raises ConfigError, ModelUnavailable: see `LanguageModel`."""
     if not settings.llm_url:
         return None
-    from models.llm.language_model import LanguageModel
+    from models.llm import LanguageModel
 
     def observe(result: str, tokens: int) -> None:
         metrics.llm_questions(result).inc()

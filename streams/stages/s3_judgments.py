@@ -29,7 +29,7 @@ from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage, Va
 from streams.stage.operators import Erased, Forget
 
 if TYPE_CHECKING:
-    from models.llm.language_model import LanguageModel
+    from models.llm import LanguageModel
 
 __all__ = ["JudgmentsStage"]
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Judgment
-from models.llm.language_model import LanguageModel
+from models.llm import LanguageModel
 from streams.stage.base import Effects, Outgoing, Record, Stage, TopicPartition, Values
 from streams.stage.operators import Erased
 
