@@ -293,8 +293,6 @@ class ItemState:
 
 
 class _Said(NamedTuple):
-    """The wording that most agents back."""
-
     shown: list[Candidate]
     backed: list[Contributor]
     against: list[Contributor]

@@ -163,7 +163,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts of a JSON value, names of fields included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

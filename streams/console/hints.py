@@ -81,12 +81,8 @@ class HintNames:
         return {pattern_id(source, id): source for source in ("renamed", "forbidden") for id in classes}
 
 
-def explained(session: Trajectory, names: HintNames) -> list[Explained]:
-    """Return all hints of a session in the order of its calls."""
-    return list(_explained(session, names))
-
-
-def _explained(session: Trajectory, names: HintNames) -> Iterator[Explained]:
+def explained(session: Trajectory, names: HintNames) -> Iterator[Explained]:
+    """Yield all hints of a session in the order of its calls."""
     calls = session.calls
     for number, step in enumerate(calls):
         for ids, withheld in ((step.advice, False), (step.withheld, True)):

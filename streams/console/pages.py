@@ -285,7 +285,7 @@ class Console:
         if state is None or state.trajectory is None:
             raise HTTPException(404, f"no judged session {id!r} is in the store")
         snapshot = self._source.snapshot()
-        hints = explained(state.trajectory, HintNames(snapshot.index))
+        hints = list(explained(state.trajectory, HintNames(snapshot.index)))
         return self._page("session", snapshot, session=state.trajectory, votes=state.said, taught=state.taught,
                           known=snapshot.index.items, hints=hints)  # fmt: skip
 

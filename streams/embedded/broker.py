@@ -86,17 +86,14 @@ def held_port(preferred: int, held: list[socket.socket]) -> int:
 def check_free(address: str) -> None:
     """Raise StackError if a relay cannot listen on `HOST:PORT`."""
     host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((host.strip("[]"), int(port)), family=_family(host)).close()
+        socket.create_server((host.strip("[]"), int(port)), family=family).close()
     except OSError as error:
         raise StackError(
             f"the relay cannot listen on {address} ({error.strerror}), so nothing was started; end what has the port, "
             "or give another one with --http"
         ) from None
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def local_address(host: str) -> str:

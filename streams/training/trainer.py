@@ -245,7 +245,6 @@ async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _
 
 
 def _base(policy: str, settings: Settings) -> Path:
-    """Return the folder of the language model, without loading it."""
     missing = [name for name in _LEARNING if importlib.util.find_spec(name) is None]
     if missing:
         raise ModelUnavailable(

@@ -116,7 +116,7 @@ def test_a_hint_without_an_item_is_named_by_its_source() -> None:
         "gone": "",
     }
     steps = [call("sql", advice=tuple(ids))]
-    found = explained(trajectory(*steps), HintNames(index))
+    found = list(explained(trajectory(*steps), HintNames(index)))
     assert {each.id: each.source for each in found} == ids
     assert all(each.text and each.then == "sql worked" for each in found)
     assert {each.id: each.evidence for each in found if each.evidence}["h1"] == "written by kim"
