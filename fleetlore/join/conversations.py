@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import islice, takewhile
 from threading import Lock
@@ -31,6 +31,10 @@ log = logging.getLogger(__name__)
 # After so long without a request a conversation is left.
 SILENT_SECONDS = 600.0
 _MOST = 10_000
+# Characters of ids, arguments and advice that the conversations of one caller keep together, and the bytes of the
+# objects that hold a call or a result.
+_MOST_BYTES = 32 * 1024 * 1024
+_ENTRY_BYTES = 512
 # Turns of a request, and calls and results in them; a longer conversation passes unread. Reading so many takes
 # some 20 ms, in which the event loop does nothing else.
 _MAX_TURNS = 4096
@@ -41,10 +45,18 @@ Key = tuple[str, ...]
 
 
 class Conversation:
-    """One session, and its messages. `keys`: by which it is found. `used_at`, `answered_at`: the fleet's clock."""
+    """One session, and its messages.
 
-    def __init__(self, session: Session, now: float) -> None:
+    Attributes:
+        keys: by which it is found.
+        size: approximate bytes that it keeps.
+        used_at, answered_at: times of the fleet's clock.
+    """
+
+    def __init__(self, owner: Key, session: Session, now: float) -> None:
+        self.owner = owner
         self.session = session
+        self.size = 0
         self.keys: set[Key] = set()
         self.used_at = now
         self.answered_at: float | None = None
@@ -63,7 +75,7 @@ class Conversation:
                 calls.end_turn()
             for call in turn.calls:
                 calls.add(call.id, call.tool, call)
-            self.calls.update((call.id, call) for call in turn.calls if call.id)
+            self.keep(turn.calls)
             for result in turn.results:
                 made = calls.pop(result.call, result.tool) or self.calls.get(result.call)
                 is_recorded = number > last or not is_new
@@ -73,14 +85,23 @@ class Conversation:
         if left_out := unseen[:-_MAX_RESULTS]:
             refused("results_unread", f"a request has {len(unseen)} new results: the last {_MAX_RESULTS} are recorded")
             self._added.update(dict.fromkeys(left_out, ""))
+            self.size += sum(_ENTRY_BYTES + len(id) for id, _ in left_out)
         for key, result, made, is_recorded in results:
             if key not in self._added:
                 if made is None and is_recorded:
                     refused("result_without_call", f"a result for {result.call!r} answers no call of its conversation")
                 self._added[key] = "" if made is None else self._record(made, result, now)
+                self.size += _ENTRY_BYTES + len(result.call) + len(self._added[key])
             if self._added[key]:
                 result.add(self._added[key], dialect.part)
         dialect.tell(body, prompt_prefix(self.session, _tools_of(body)))
+
+    def keep(self, calls: Iterable[Made]) -> None:
+        """Keep calls for results that come without them."""
+        for call in calls:
+            if call.id and self.calls.get(call.id) != call:
+                self.calls[call.id] = call
+                self.size += _ENTRY_BYTES + len(call.id) + len(arguments_text(call.arguments))
 
     def _record(self, call: Made, result: Result, now: float) -> str:
         error, made = result.verdict
@@ -99,6 +120,7 @@ class Conversations:
         self._found: dict[Key, Conversation] = {}
         self._open: OrderedDict[Conversation, None] = OrderedDict()  # the longest silent first
         self._shares = Shares[Conversation, None](_MOST, "conversations")  # by owner
+        self._sizes = Counter[Key]()
 
     def tell(
         self, owner: Key, dialect: Dialect, body: Body, begin: Callable[[str], Session], now: float, *, name: str = ""
@@ -118,7 +140,8 @@ class Conversations:
         is_new = found is None
         if found is None:
             goal = next((turn.text for turn in turns if turn.role == "user" and turn.text), "")
-            found = Conversation(begin(goal), now)
+            found = Conversation(owner, begin(goal), now)
+        before = found.size
         # One that waits for its second turn is the next of the same beginning.
         self._link(found, keys or [start])
         if keys:
@@ -128,23 +151,28 @@ class Conversations:
         self._open.move_to_end(found)
         if (gone := self._shares.put((owner[0], owner[1:]), found, None)) is not None:
             self._leave(gone[0])
-        found.tell(dialect, body, turns, is_new=is_new, now=now)
+        try:
+            found.tell(dialect, body, turns, is_new=is_new, now=now)
+        finally:
+            self._grow(found, found.size - before)
         return found
 
     def heard(self, owner: Key, conversation: Conversation, answer: bytes, now: float) -> None:
         """Note that an answer has gone. `answer`: OpenAI's response, which the next request may continue."""
         conversation.answered_at = now
         response = response_of(answer)
-        if response is None or not conversation.session.is_open:
+        if response is None or conversation not in self._open:
             return
+        before = conversation.size
         calls = [call for item in response.get("output") or () if (call := call_of_item(item))]
-        conversation.calls.update((call.id, call) for call in calls)
+        conversation.keep(calls)
         starts = [key for key in conversation.keys if key[len(owner)] == "start"]
         ids: list[Key] = [(*owner, "response", str(response["id"]))]
         ids += [(*owner, "call", start[-1], call.id) for start in starts for call in calls]
         self._link(conversation, ids)
         for start in starts if calls else ():
             self._unlink(conversation, start)
+        self._grow(conversation, conversation.size - before)
 
     def end(self, tenant: str, agent: str, name: str, outcome: Outcome, reward: float | None) -> bool:
         """Say how the conversation of this name ended; False where none is under way."""
@@ -176,6 +204,7 @@ class Conversations:
         return start, [(*owner, "call", digest, id) for id in dict.fromkeys(ids) if id]
 
     def _link(self, conversation: Conversation, keys: list[Key]) -> None:
+        conversation.size += sum(_ENTRY_BYTES + len(key[-1]) for key in set(keys) - conversation.keys)
         conversation.keys.update(keys)
         self._found.update(dict.fromkeys(keys, conversation))
 
@@ -183,6 +212,14 @@ class Conversations:
         if self._found.get(key) is conversation:
             del self._found[key]
         conversation.keys.discard(key)
+
+    def _grow(self, conversation: Conversation, size: int) -> None:
+        """Leave the oldest conversations of a caller that keeps too much; the callers beside it lose nothing."""
+        owner = conversation.owner
+        self._sizes[owner] += size
+        while self._sizes[owner] > _MOST_BYTES:
+            refused("conversations_too_large", f"{owner} keeps more than {_MOST_BYTES} bytes: its oldest is left")
+            self._leave(next(each for each in self._open if each.owner == owner))
 
     def _leave_silent(self, now: float) -> None:
         while self._open:
@@ -194,6 +231,9 @@ class Conversations:
     def _leave(self, conversation: Conversation) -> None:
         del self._open[conversation]
         self._shares.pop(conversation)
+        self._sizes[conversation.owner] -= conversation.size
+        if self._sizes[conversation.owner] <= 0:
+            del self._sizes[conversation.owner]
         for key in list(conversation.keys):
             self._unlink(conversation, key)
         if self._own:

@@ -139,6 +139,36 @@ def test_conversations_of_one_caller(fleets: dict[str, Fleet], flooder: Caller) 
     assert sum(each.session.is_open for each in others) == MOST - 1
 
 
+@pytest.mark.parametrize("flooder", [BOB, EVE])
+@pytest.mark.parametrize("large", ["arguments", "id", "result id", "response"])
+def test_bytes_of_conversations_of_one_caller(
+    fleets: dict[str, Fleet], flooder: Caller, large: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "_MOST_BYTES", 100_000)
+    found = conversations.Conversations()
+
+    def send(caller: Caller, number: int, size: int) -> conversations.Conversation:
+        text = f"{number}" + "x" * size
+        id, arguments = (text if large == "id" else "c1"), msgspec.json.encode({"q": text * (large == "arguments")})
+        made = {
+            "role": "assistant",
+            "tool_calls": [{"id": id, "function": {"name": "f", "arguments": arguments.decode()}}],
+        }
+        answer = {"role": "tool", "tool_call_id": text if large == "result id" else id, "content": "done"}
+        body = chat(prompt=str(number)) | ({"previous_response_id": text} if large == "response" else {})
+        body["messages"] += [made, answer]
+        told = tell(found, fleets[caller.tenant], caller.agent, CHAT_COMPLETIONS, body, About())
+        assert told is not None
+        return told
+
+    first = send(ALICE, 0, 10)
+    others = [send(flooder, number, 30_000) for number in range(1, 6)]
+    assert first.session.is_open
+    assert [each.session.is_open for each in others][-1] and sum(each.session.is_open for each in others) <= 3
+    assert not send(flooder, 7, 200_000).session.is_open, "larger than all that a caller may keep"
+    assert first.session.is_open and sum(found._sizes.values()) == sum(each.size for each in found._open)
+
+
 async def test_positions_that_claim_more_than_a_body_holds_are_refused(fleets: dict[str, Fleet]) -> None:
     """The length of a list is what its sender says: 4 GB in five bytes."""
     good = msgspec.msgpack.encode(Following(LORE, {}, 0.0))
