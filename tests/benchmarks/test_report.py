@@ -28,11 +28,6 @@ RATE = Report(
 )
 
 
-def test_a_figure_is_held_against_its_bar_in_the_right_direction() -> None:
-    assert not RATE.met
-    assert QUICKER.met
-
-
 def test_the_ratio_is_against_the_reference_or_else_the_bar() -> None:
     assert RATE.ratio == 2.0
     assert QUICKER.ratio == 0.4

@@ -143,7 +143,7 @@ async def test_what_an_agent_sends_is_signed(broker: EmbeddedBroker, tenant: str
     await emitter.start()
     for agent in ("good:1", "other"):
         assert emitter.emit(Story(tenant).session(f"s-{agent}", agent=agent)[0])
-    assert await emitter.flush(20)
+    assert await emitter.flush(60)
     await emitter.close()
     name, effects = topic(tenant, "events"), Effects()
     taken = []

@@ -34,7 +34,7 @@ def send_with_librdkafka(bootstrap: str, name: str, events: list[Event]) -> None
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "log_level": 0})
     for event in events:
         producer.produce(name, orjson.dumps(to_cloudevent(event)), key=event.session)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 async def test_confluent_kafka_in_structured_mode(broker_pipeline: BrokerPipeline) -> None:
@@ -54,7 +54,7 @@ async def test_confluent_kafka_with_librdkafkas_own_partitioner(broker_pipeline:
     producer = Producer({"bootstrap.servers": pipeline.settings.broker, "log_level": 0})
     for event in pipeline.story.session("good", WRONG, RIGHT):
         producer.produce(topic(pipeline.tenant, "events"), orjson.dumps(to_cloudevent(event)), key=event.session)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     await pipeline.drain()
     assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
 
@@ -75,7 +75,7 @@ async def test_confluent_kafka_in_binary_mode(broker_pipeline: BrokerPipeline) -
             key=event.session,
             headers={**headers, "content-type": "application/json"},
         )
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     await pipeline.drain()
     assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
     assert await pipeline.dead_letters() == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.evaluate.reading import LEAST, factors, rule_hash, stories, told
+from benchmarks.evaluate.reading import LEAST, factors, stories, told
 from benchmarks.evaluate.recall import Note, Recall, Story
 from fleetlore.advice import before_call, sources
 from fleetlore.advice.changes import change_tip, item_tip
@@ -208,7 +208,3 @@ def test_a_tip_that_the_gate_made_is_read_by_its_parts_too() -> None:
 
 def test_a_line_without_a_verdict_is_passed_over() -> None:
     assert factors([GOOD], Recall([Note("- Goal: the name of each singer")])).tolist() == [1]
-
-
-def test_the_rule_has_a_hash() -> None:
-    assert len(rule_hash()) == 64

@@ -12,7 +12,7 @@ from fleetlore.agent.blocking import BlockingSession
 
 def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) -> None:
     with BlockingFleet("agent", broker=broker.address, tenant=tenant) as fleet:
-        assert fleet.ready(10)
+        assert fleet.ready(60)
         with fleet.session("g", task="t", session_id="s1", budget=Budget(tokens=100)) as session:
             assert session.id == "s1"
             assert not session.advise("sql", {"query": "x"})

@@ -98,7 +98,7 @@ def test_main_ends_in_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("package", ["typer", "rich"])
 def test_without_the_extra_the_command_says_how_to_get_it(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from fleetlore.cli.main import main; main(['health'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 1
     assert done.stderr == f"fleetlore: the command line needs {package}: pip install 'fleetlore[cli]' from your index\n"
 
@@ -161,7 +161,7 @@ def test_a_wrong_argument_is_answered_before_anything_heavy_is_imported(tmp_path
 
 def test_an_unreachable_broker_is_one_line_of_a_real_process() -> None:
     arguments = [sys.executable, "-m", "fleetlore.cli.main", "items", "--broker", "127.0.0.1:1", "--timeout", "0.5"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=150, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("fleetlore: ")
 
@@ -177,5 +177,5 @@ def test_help_groups_every_command_by_purpose() -> None:
 def test_the_shell_completes_commands_and_values(typed: str, place: int, offered: str) -> None:
     asked = {"_FLEETLORE_COMPLETE": "complete_bash", "COMP_WORDS": f"fleetlore {typed}", "COMP_CWORD": str(place)}
     command = [sys.executable, "-c", "from fleetlore.cli.main import main; main()"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, env={**os.environ, **asked})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env={**os.environ, **asked})
     assert done.stdout.split() == [offered], done.stderr

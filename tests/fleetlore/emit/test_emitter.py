@@ -43,7 +43,7 @@ async def read_topic(address: str, name: str, events: int) -> list[tuple[int, li
     await consumer.start()
     records: list[tuple[int, list[dict[str, Any]]]] = []
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sum(len(each) for _, each in records) < events:
                 for part, batch in (await consumer.getmany(timeout_ms=200)).items():
                     for record in batch:

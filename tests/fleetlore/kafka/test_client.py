@@ -251,7 +251,7 @@ async def test_an_observer_finds_a_leader_that_has_moved() -> None:
             cluster.move_leader("t", 0, 2)
             partition = TopicPartition("t", 0)
             consumer.assign([partition])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await consumer.position(partition) == 0
 
 
@@ -299,7 +299,7 @@ async def test_a_server_that_hangs_delays_no_start(broker: EmbeddedBroker, make:
     try:
         for _ in range(6):
             client = make(f"{hanging},{broker.address}")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await connect(client)
             await disconnect(client)
     finally:

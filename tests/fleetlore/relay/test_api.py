@@ -207,7 +207,7 @@ async def test_lore_is_listed_and_filtered(http: httpx2.AsyncClient, fleet: Flee
 
 
 async def test_changes_are_streamed(http: httpx2.AsyncClient, fleet: Fleet) -> None:
-    async with http.stream("GET", "/v1/stream") as stream, asyncio.timeout(20):
+    async with http.stream("GET", "/v1/stream") as stream, asyncio.timeout(60):
         lines = stream.aiter_lines()
 
         async def next_event() -> tuple[str, Any]:

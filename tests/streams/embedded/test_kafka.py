@@ -201,7 +201,7 @@ def kill_tree(stack: subprocess.Popen[str]) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    stack.wait(10)
+    stack.wait(60)
     while any(Path(f"/proc/{pid}").exists() and "State:\tZ" not in status(pid) for pid in tree):
         signal.sigtimedwait([], 0.01)
 

@@ -81,7 +81,7 @@ def test_a_version_is_moved_without_a_client_of_the_store(stack: tuple[Path, lis
         "finally:\n    print({'pymilvus', 'grpc'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", program, "adapters", "pin", versions[0], "--data", str(folder), "--tenant", tenant]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150).stdout
     assert versions[0][:12] in said and said.endswith("\nset()\n")
 
 
