@@ -222,7 +222,10 @@ def key(text: str, own: frozenset[str]) -> tuple[str, ...]:
 
 
 def form(text: str, own: frozenset[str]) -> str:
-    """The whole call, with slots for the words and literals that are not its own; empty where it has too many."""
+    """Return the whole call, with slots for the words and literals that are not its own.
+
+    Returns "" if it has too many slots, or if the name of a function would be one.
+    """
     if _ARGUMENTS.fullmatch(text):
         return text
 
@@ -233,4 +236,4 @@ def form(text: str, own: frozenset[str]) -> str:
     if (wrapped := _WRAPPED.fullmatch(whole)) is not None:
         whole = (wrapped[1] or wrapped[2] or "").strip()
     slots = whole.count(_NAME) + whole.count(_VALUE)
-    return whole if slots <= _MOST_SLOTS and key(text, own) else ""
+    return whole if slots <= _MOST_SLOTS and f"{_NAME}(" not in whole and key(text, own) else ""

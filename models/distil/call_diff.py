@@ -48,6 +48,8 @@ _NUMERIC = re.compile(r"\d+(?:\.\d+)?")
 _VERSION_KEY = re.compile(r"(?:^|_)(?:model|engine|version|image|release|deployment)s?$")
 _VERSION = re.compile(r"[A-Za-z][\w.:-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
+# A masked literal (`fleetlore.fingerprint.literals`), which no agent can send.
+_MASKED = re.compile(r"['\"]?<(?:date|email|id|number|path|text|url|value)>['\"]?")
 _MAX_DEPTH = 8
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
 
@@ -175,6 +177,8 @@ def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = Non
     if not edits or len(edits) > _MAX_RUNS or len(text) > _MAX_SAID:
         return None
     was, now = (tuple([each for each in side if each]) for side in zip(*edits, strict=True))
+    if any(_MASKED.fullmatch(part) for part in (*was, *now)):
+        return None
     return Difference(text, was, now, value)
 
 

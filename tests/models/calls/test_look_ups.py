@@ -115,6 +115,7 @@ def test_a_look_up_is_shown_whole_or_not_at_all() -> None:
         assert form(whole, own) == whole
     assert form("pragma table_info(orders_2026)", own | {"table_info"}) == "pragma table_info(<name>)"
     assert form("cat a.txt | GREP 12 > found && tail -3 found", own) == ""
+    assert form("pragma table_info(orders_2026)", own) == ""
 
 
 TABLES = {"client": "full_name", "orders_2026": "total_cents", "order_item": "order_no"}

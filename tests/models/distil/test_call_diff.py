@@ -55,7 +55,15 @@ def test_a_change_that_cannot_be_shown_is_none(failed: str, worked: str) -> None
 
 def test_what_the_reader_knows_is_no_literal() -> None:
     assert said("f('big one')", "g('big one')") == "`f` → `g`"
-    assert said("f('big one')", "f('other one')", known="no such 'big one'") == "`'big one'` → `'<text>'`"
+    assert said("f('big one')", "f(x, 7)", known="no such 'big one'") == "`'big one'` → `x, 7`"
+
+
+@pytest.mark.parametrize("masked", ["fy2025_q3", "app_log_20240101", "'other one'", "50", "me@corp.example.com"])
+def test_a_placeholder_is_no_name_that_works(masked: str) -> None:
+    """An agent that sends `<id>` as the name of a table fails once more."""
+    assert said("select a from sales", f"select a from {masked}", known="no such table: sales") is None
+    assert said("select a from sales", f"select a from {masked}", named="sales") is None
+    assert said("a(b, sales)", f"a({masked}, tax)") is None
 
 
 def test_white_space_is_shown_where_nothing_else_was_changed() -> None:
