@@ -28,10 +28,9 @@ async def test_every_arm_meets_the_same_first_failures_and_no_arm_sleeps(monkeyp
         raise AssertionError(f"slept {seconds} s")
 
     monkeypatch.setattr(time, "sleep", no_sleep)
-    first = {arm: [each[0] for each in await run(arm, 0, 24)] for arm in retries.ARMS}
-    assert len({tuple(tools) for tools in first.values()}) == 1
-    none, blind, careful = [await run(arm, 0, 24) for arm in ("none", "blind", "careful")]
-    for (_, gave_up), (_, again), (_, patient) in zip(none, blind, careful, strict=True):
+    found = {arm: await run(arm, 0, 24) for arm in retries.ARMS}
+    assert len({tuple(tool for tool, _ in tools) for tools in found.values()}) == 1
+    for (_, gave_up), (_, again), (_, patient) in zip(*map(found.get, ("none", "blind", "careful")), strict=True):
         assert gave_up.attempts <= 2
         assert again.recovered or again.attempts == 10 or again.seconds > 120
         assert patient.attempts <= 10 and patient.attempts >= gave_up.attempts

@@ -227,7 +227,7 @@ def test_an_interval_is_as_wide_as_its_clusters_differ() -> None:
 
 
 def test_one_command_measures_all_arms(folder: Path) -> None:
-    options = ["sql-log", "--data", str(folder), "--seeds", "2", "--orders", "2", "--json"]
+    options = ["sql-log", "--data", str(folder), "--seeds", "1", "--orders", "1", "--json"]
     ran = CliRunner().invoke(app, options)
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
