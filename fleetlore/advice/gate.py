@@ -197,11 +197,11 @@ def _allowed(quote: Quote, reader: Reader, vouched: bool | None) -> str | None:
         case "call":
             return text if is_enough or (quote.brings and all(_names(reader, each) for each in quote.brings)) else None
         case "name":
-            return text if is_enough or _is_held(text, reader) else None
+            return text if is_enough or _is_held(text, reader.own) else None
     if is_enough and reader.closed:
         return text
     if quote.sort == "class":
-        return text if _is_class(text) or _is_held(text, reader) else _UNNAMED
+        return text if _is_class(text) or _is_held(text, reader.own) else _UNNAMED
     return _held(text, reader.own)
 
 
@@ -213,10 +213,6 @@ def _names(reader: Reader, part: str) -> bool:
     return bool(_words(value)) and re.search(rf"(?<![\w.-]){re.escape(value)}(?![\w-])", reader.error) is not None
 
 
-def _is_held(text: str, reader: Reader) -> bool:
-    return _is_held_by(text, reader.own)
-
-
 def _is_class(text: str) -> bool:
     words = parts_of(text)
     known = 0 < len(words) <= _MAX_CLASS_WORDS and _CLASS_WORDS.issuperset(words)
@@ -225,7 +221,7 @@ def _is_class(text: str) -> bool:
 
 def _held(text: str, own: Collection[str]) -> str:
     kept: list[str] = []
-    for is_held, tokens in groupby(text.split(), lambda token: _is_held_by(token, own)):
+    for is_held, tokens in groupby(text.split(), lambda token: _is_held(token, own)):
         run = list(tokens)
         if is_held and (len(run) >= _LEAST_RUN or len(run) == len(text.split())):
             kept += run
@@ -234,7 +230,7 @@ def _held(text: str, own: Collection[str]) -> str:
     return " ".join(kept)
 
 
-def _is_held_by(token: str, own: Collection[str]) -> bool:
+def _is_held(token: str, own: Collection[str]) -> bool:
     words = _words(token)
     return bool(words) and all(word in own for word in words)
 

@@ -13,8 +13,6 @@ from fleetlore.words import words
 
 # The rarest words; a goal may have 2,000 characters.
 _MAX_QUERY_WORDS = 64
-# Below the cosine of any text that shares a word.
-_ANY_SHARED = 1e-6
 
 
 class TextIndex:
@@ -55,11 +53,6 @@ class TextIndex:
                 if cosine >= threshold:
                     found.append((id, cosine))
         return sorted(found, key=lambda each: (-each[1], each[0]))[:most]
-
-    def likeness(self, query: str) -> dict[str, float]:
-        """Return the similarity of each text that shares a word, relative to the best: 0..1."""
-        like = self.like(query, _ANY_SHARED, len(self))
-        return {id: cosine / like[0][1] for id, cosine in like}
 
     def shares(self, query: str) -> dict[str, float]:
         """Return the share of the query's word weight that each text holds, 0..1, without zeros."""
