@@ -23,9 +23,6 @@ class TextIndex:
         self._words: dict[str, tuple[str, ...]] = {}
         self._holding: dict[str, set[str]] = defaultdict(set)
 
-    def __len__(self) -> int:
-        return len(self._words)
-
     def put(self, id: str, text: str) -> None:
         self._words[id] = kept = tuple(dict.fromkeys(map(intern, words(text))))
         for word in kept:
