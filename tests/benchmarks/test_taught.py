@@ -1,0 +1,50 @@
+"""Recorded lessons of a language model pass through the teacher's own check, and are counted without a model."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from benchmarks import taught
+from benchmarks.taught import CASSETTE, measure
+from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire import events as ev
+from fleetlore.wire.events import Kind
+from models.llm.client import Answers
+
+GONE = "AttributeError: module 'pandas' has no attribute 'append'"
+LESSON = {"failed": 1, "rejected": "append", "worked": 2, "instead": "concat"}
+
+
+class AnyPrompt(Answers):
+    """Gives the recorded answer to every prompt."""
+
+    def get(self, key: str) -> str | None:
+        return super().get("every prompt")
+
+
+def logged(agent: str) -> LoggedSession:
+    tool: dict[str, Any] = {ev.TOOL: "python"}
+    calls = (
+        tool | {ev.ARGUMENTS: "pandas.append(row)", ev.RESULT: "", ev.ERROR_MESSAGE: GONE},
+        tool | {ev.ARGUMENTS: "pandas.concat(row)", ev.RESULT: "3 rows"},
+    )
+    events: list[tuple[Kind, dict[str, Any]]] = [("outcome", call) for call in calls]
+    return LoggedSession(f"s-{agent}", agent, "t", f"append rows of {agent}", "success", events=events)
+
+
+async def test_lessons_are_checked_merged_and_counted_in_later_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taught, "Answers", AnyPrompt)
+    wrong = LESSON | {"instead": "merge"}
+    found = await measure(map(logged, "abcdefgh"), {"every prompt": {"lessons": [LESSON, wrong]}})
+    assert (found["prompts"], found["citations hold"], found["changes"], found["published"]) == (3, 3, 1, 1)
+    assert (found["backed by a quorum"], found["later sessions"], found["failing calls"]) == (1, 4, 4)
+    # The holdout withholds the item from one of the four sessions.
+    assert found["taught lines alone"].startswith("3 shown, 3 right, 0 wrong")
+    assert found["last episode, raw"].startswith("4 shown, 4 right, 0 wrong")
+
+
+def test_the_recorded_answers_have_the_form_that_the_prompt_asks_for() -> None:
+    answers = orjson.loads(CASSETTE.read_bytes())
+    lessons = [lesson for answer in answers.values() for lesson in answer["lessons"]]
+    assert len(answers) == 36 and all(lesson.keys() == LESSON.keys() for lesson in lessons)
