@@ -50,9 +50,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`make test` tries fewer examples of a property than `make test-all`."""
-    if "not long" in config.option.markexpr:
-        settings.load_profile("quick")
+    """`make test` tries fewer examples of a property than `make test-all`, and both the same ones each time.
+
+    With `ARGS=--hypothesis-seed=n` they try others.
+    """
+    profile = "quick" if "not long" in config.option.markexpr else "patient"
+    if config.getoption("--hypothesis-seed") is None:
+        settings.register_profile("repeated", parent=settings.get_profile(profile), derandomize=True)
+        profile = "repeated"
+    settings.load_profile(profile)
 
 
 # Fixtures that start a process and wait for it: a worker needs seconds for its partitions, Milvus to listen.
