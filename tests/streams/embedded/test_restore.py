@@ -1,5 +1,6 @@
 """The drill of *Back up and restore*: everything is killed and deleted, and the state comes back key by key."""
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -45,8 +46,10 @@ async def shown(stack: Stack) -> set[str]:
 
 
 def kill(stack: Stack) -> None:
-    for child in stack.children:
-        for process in [*psutil.Process(child.pid).children(recursive=True), psutil.Process(child.pid)]:
+    supervisors = [psutil.Process(child.pid) for child in stack.children]
+    roles = [role for each in supervisors for role in each.children(recursive=True)]
+    for process in [*roles, *supervisors]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # a supervisor may end with its role
             process.kill()
 
 
