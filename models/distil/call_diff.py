@@ -48,8 +48,8 @@ _NUMERIC = re.compile(r"\d+(?:\.\d+)?")
 _VERSION_KEY = re.compile(r"(?:^|_)(?:model|engine|version|image|release|deployment)s?$")
 _VERSION = re.compile(r"[A-Za-z][\w.:-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
-# A masked literal (`fleetlore.fingerprint.literals`), which no agent can send.
-_MASKED = re.compile(r"['\"]?<(?:date|email|id|number|path|text|url|value)>['\"]?")
+# A masked literal (`fleetlore.fingerprint.literals`), which no agent can send, alone or as the value of an argument.
+_MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
 _MAX_DEPTH = 8
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
 
@@ -176,10 +176,16 @@ def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = Non
     text = ", ".join(said)
     if not edits or len(edits) > _MAX_RUNS or len(text) > _MAX_SAID:
         return None
-    was, now = (tuple([each for each in side if each]) for side in zip(*edits, strict=True))
-    if any(_MASKED.fullmatch(part) for part in (*was, *now)):
+    if any(_names_nothing(*each) or _names_nothing(*reversed(each)) for each in edits):
         return None
+    was, now = (tuple([each for each in side if each]) for side in zip(*edits, strict=True))
     return Difference(text, was, now, value)
+
+
+def _names_nothing(part: str, other: str) -> bool:
+    """Whether a part is but a placeholder. An argument that was added or dropped is named, whatever its value is."""
+    masked = _MASKED.fullmatch(part)
+    return masked is not None and (masked["argument"] is None or other != "")
 
 
 def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference | None:

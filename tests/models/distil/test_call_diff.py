@@ -66,6 +66,12 @@ def test_a_placeholder_is_no_name_that_works(masked: str) -> None:
     assert said("a(b, sales)", f"a({masked}, tax)") is None
 
 
+def test_the_placeholder_of_an_argument_is_no_value_that_works() -> None:
+    known = "no such order_id 12345"
+    assert said('{"a": 1, "order_id": 12345}', '{"b": 2, "order_id": 99999}', known=known) is None
+    assert said('{"n": 44}', '{"m": 77}', known="44") == "add `m=<m>`, drop `n=44`", "the argument is named"
+
+
 def test_white_space_is_shown_where_nothing_else_was_changed() -> None:
     assert said("if a:\n  b()\n\tc()\n", "if a:\n  b()\n  c()\n") == "`⇥c()⏎` → `··c()⏎`"
     assert said("return  x", "return x") == "`return··x` → `return x`"
