@@ -2,10 +2,10 @@
 
     python -m benchmarks.policy --data DIR --model DIR --objective margin --out rows.jsonl
 
-Pairs are those that the trainer makes (`models.policy.pairs`), at a quorum of two. An adapter learns the older ones and
-is asked about the newer ones, as by the trainer's gate. The rival is the model alone that reads the advice which an
-agent would get there. Rows are written as they are measured, and a run skips the arms and the objectives that are
-there. Intervals draw tasks. No call is executed.
+The trainer's own code makes the pairs (`models.policy.pairs`), at a quorum of two. An adapter learns the older ones
+and is asked about the newer ones, as by the trainer's gate. The rival is the model alone, which reads the advice that
+an agent would get there. Each row is written once it is measured, and a run skips rows that are there. Intervals draw
+tasks. No call is executed.
 """
 
 from __future__ import annotations

@@ -55,10 +55,8 @@ def halves(sessions: Iterable[LoggedSession], seed: int = 0) -> tuple[list[Logge
 
 def chosen(learned: OfflineRun, order: dict[str, int], teacher: Teacher) -> tuple[dict[str, Judgment], set[str]]:
     """The sessions that the teacher is asked about, and the failures (ids) by which they were chosen."""
-    judge, met = (
-        JudgeChain(),
-        (defaultdict[str, dict[str, Judgment]](dict), defaultdict[str, dict[str, Judgment]](dict)),
-    )
+    judge = JudgeChain()
+    met: list[defaultdict[str, dict[str, Judgment]]] = [defaultdict(dict), defaultdict(dict)]  # elsewhere, in SQL
     for trajectory in sorted(learned.trajectories, key=lambda each: order[each.session]):
         judged = Judgment(trajectory=trajectory.digest(), verdict=judge.judge(trajectory))
         calls = judged.trajectory.calls

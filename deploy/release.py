@@ -30,7 +30,7 @@ SUMS, SIGNATURE, PUBLIC_KEY = "SHA256SUMS", "SHA256SUMS.sig", "release.pub"
 PROJECTS = {".": True, "deploy/encoder": True, "deploy/server": False}
 CHART = "deploy/helm/fleetlore"
 CLIENT = "clients/typescript"
-# What `deploy/Dockerfile` copies.
+# The files that `deploy/Dockerfile` copies.
 CONTEXT = ("deploy", "fleetlore", "models", "sinks", "streams", "pyproject.toml", "README.md", "LICENSE")
 
 

@@ -49,10 +49,10 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Single writer per session.
 
     Attributes:
-        trajectory: None while only a correction has arrived; once stored it is a digest.
+        trajectory: the session, as a digest once it is stored, or None while only a correction has arrived.
         feedback: the newest correction.
         votes: the judges' verdicts.
-        opinion: a model's.
+        opinion: the verdict of a language model.
         taught: items that the session has contributed to, with their kind.
     """
 

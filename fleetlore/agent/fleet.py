@@ -306,7 +306,7 @@ class Fleet:
 
     @property
     def call_model(self) -> CallModel | None:
-        """The version of the call model in use; None before the first one."""
+        """The version of the call model in use, or None before the first one."""
         return self.adapters.calls.holder.value if self.adapters.calls is not None else None
 
     @property
@@ -316,7 +316,7 @@ class Fleet:
 
     @property
     def adapter_version(self) -> str | None:
-        """Version of the LoRA that the agent's language model runs; None without a `policy` or a version."""
+        """Version of the LoRA that the agent's language model runs, or None without a `policy` or a version."""
         return self._policy.version if self._policy is not None else None
 
     @property

@@ -261,7 +261,10 @@ class SessionCalls:
         self._lock = Lock()
 
     def told(self, dialect: Dialect, body: Body) -> tuple[Body, Conversation | None]:
-        """A copy of a request, with what its model is told; the request where no session is, or it cannot be read."""
+        """Return a copy of a request with the advice for its model.
+
+        Returns the request itself outside of a session, or if it cannot be read.
+        """
         session = current_session()
         if session is None:
             return body, None

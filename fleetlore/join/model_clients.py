@@ -22,13 +22,15 @@ __all__ = ["wrap_anthropic", "wrap_openai"]
 Client = TypeVar("Client")
 
 _READ = {"/chat/completions": CHAT_COMPLETIONS, "/responses": RESPONSES, "/v1/messages": ANTHROPIC_MESSAGES}
-# Of the options of a request, which the SDK copies and hands back with the answer.
+# An option of a request: the SDK copies the options and hands them back with the answer.
 _CONVERSATION = "_fleetlore_conversation"
 
 
 def wrap_openai(client: Client) -> Client:
-    """The same `OpenAI` or `AsyncOpenAI` (Azure's too), whose requests are read in the session that they are made in;
-    outside of one they pass as they are. Of `chat.completions` and `responses`.
+    """Join an `OpenAI` or `AsyncOpenAI` (Azure's too) to the fleet, and return it.
+
+    Requests of `chat.completions` and `responses` are read in the session that they are made in. Outside of a session
+    they pass as they are.
     """
     return _joined(client)
 

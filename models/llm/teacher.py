@@ -1,4 +1,4 @@
-"""Ask a model which word got a session past its failures. Nothing that it writes is shown.
+"""Ask a model which word got a session past its failures, and show none of the text that it writes.
 
 A lesson cites a failed call and a later call of the same tool that worked, and names one word of each. Code looks both
 words up in the calls and makes a candidate of them, as the distiller does. So the quorum, the gate and the holdout

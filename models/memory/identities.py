@@ -53,7 +53,7 @@ _MOST_TEXT = 8_192
 # Of a contribution: the fields that hold texts of its session.
 _QUOTING = ("title", "description", "content", "when", "remedy", "calls", "was", "now")
 
-_Found = Mapping[str, str]  # what stands there → what is said instead
+_Found = Mapping[str, str]  # an identity → its replacement
 
 
 def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) -> list[Candidate]:

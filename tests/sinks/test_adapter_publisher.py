@@ -209,7 +209,7 @@ async def test_a_rollback_is_made_again_when_a_publication_comes_first(
 async def test_what_a_person_decides_reaches_all_agents_soon(
     publisher: Publisher, follow: Follow, tenant: str, capsys: pytest.CaptureFixture[str], version: Version
 ) -> None:
-    """The bar is a second; a busy machine may take longer, and what is lost never comes."""
+    """The bar is a second. A busy machine is late in some of them."""
     first, second = version(1)[1].version, version(2)[1].version
     await publisher.publish(*version(1))
     await publisher.publish(*version(2, 2))
@@ -220,14 +220,17 @@ async def test_what_a_person_decides_reaches_all_agents_soon(
         ("revoke", lambda: publisher.revoke(tenant, second), first),
         ("revoke the last", lambda: publisher.revoke(tenant, first), None),
     ]
+    seconds = []
     for name, decide, running in decisions:
         await decide()
         began = time.monotonic()
         async with asyncio.timeout(60):
             while any(agent.version != running for agent in agents):
                 await asyncio.sleep(0.02)
+        seconds.append(time.monotonic() - began)
         with capsys.disabled():
-            print(f" {name}: {time.monotonic() - began:.2f} s", end="")
+            print(f" {name}: {seconds[-1]:.2f} s", end="")
+    assert min(seconds) < 1.0
 
 
 async def test_agents_of_one_process_share_a_connection(

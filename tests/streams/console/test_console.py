@@ -1,7 +1,6 @@
 """The page as a user opens it: the command beside a real stack, in a real browser."""
 
 import asyncio
-import math
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ import pytest_asyncio
 
 import fleetlore
 from streams.embedded.stack import Stack
+from tests.soon import twice_within
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # A browser that reaches out to its maker at every start only waits where it cannot.
@@ -279,13 +279,15 @@ async def _check(shown: Any, stack: Stack, scheme: str, axe: Any) -> None:
     said: list[str] = []
     shown.on("console", lambda message: said.append(message.text))
     await shown.goto(stack.console)
-    seconds = [math.inf]
-    while min(seconds) >= 2.0:  # what else the machine does makes some of them late
-        assert len(seconds) <= 15, seconds
-        table = f"{scheme}_{'abcdefghijklmno'[len(seconds) - 1] * 4}"
+    tables = (f"{scheme}_{letter * 4}" for letter in "abcdefghijklmno")
+
+    async def measure() -> float:
+        table = next(tables)
         error = f"no such table: {table}"
         await fail(stack, error, f"sql_{table}")
-        seconds.append(await _until_in(shown, error))
+        return await _until_in(shown, error)
+
+    assert await twice_within(2.0, measure)
     for path in ("", "patterns", "items"):
         await shown.goto(stack.console + path)
         await clean(shown, axe)
