@@ -51,7 +51,8 @@ class Refused:
 
 
 def failing(snapshot: Snapshot) -> list[_Failing]:
-    """Return the failures: new, then rising, then most frequent, then cured."""
+    """Return up to `ROWS` failures: new, then rising, then the others, then cured. The most frequent of each come
+    first, and the newest of those that are equally frequent."""
     patterns = snapshot.index.patterns.values()
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
     tools = tools_of(rows)
@@ -86,7 +87,11 @@ def failing(snapshot: Snapshot) -> list[_Failing]:
                 is_estimated((family, tools[family.tool]), WINDOW),
             )
         )
-    return sorted(found, key=lambda each: (_ORDER[each.change], -each.failures, each.family.id))[:ROWS]
+
+    def order(each: _Failing) -> tuple[int, int, float, str]:
+        return _ORDER[each.change], -each.failures, -each.family.last_seen, each.family.id
+
+    return sorted(found, key=order)[:ROWS]
 
 
 def _change(family: Pattern, now: float, lately: tuple[int, int], before: tuple[int, int]) -> _Change:

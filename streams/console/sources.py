@@ -46,7 +46,6 @@ _SESSIONS_OF_AN_AGENT = 100
 _JUDGMENTS_READ = 5_000
 _HISTORY_KEPT = 20_000
 _STORE_SECONDS = 5.0
-_FETCH_WAIT_MS = 5_000
 
 _TIMEOUT_SECONDS = 2.0
 MAX_BYTES = 4 << 20
@@ -237,7 +236,7 @@ class Sources:
         self._replica = LoreReplica(
             settings.cluster,
             tenant,
-            fetch_wait_ms=_FETCH_WAIT_MS,
+            fetch_wait_ms=settings.fetch_wait_ms,
             clock=self._clock,
             most_bytes=settings.replica_mb * 1e6,
         )
@@ -256,14 +255,14 @@ class Sources:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _follower(self, name: str, take: Callable[[Fetched], Awaitable[None]], newest: int | None = None) -> Follower:
-        cluster, topics = self._settings.cluster, [topic(self._tenant, name)]
-        return Follower(
-            cluster, topics, take, what=name, fetch_wait_ms=_FETCH_WAIT_MS, newest=newest, clock=self._clock
-        )
+        cluster, wait_ms = self._settings.cluster, self._settings.fetch_wait_ms
+        topics = [topic(self._tenant, name)]
+        return Follower(cluster, topics, take, what=name, fetch_wait_ms=wait_ms, newest=newest, clock=self._clock)
 
     async def __aenter__(self) -> Sources:
+        settings = self._settings
         await self._replica.start()
-        erasures = self._erased.follow(self._settings.cluster, [self._tenant], self._clock, _FETCH_WAIT_MS)
+        erasures = self._erased.follow(settings.cluster, [self._tenant], self._clock, settings.fetch_wait_ms)
         followed = (
             self._dead_letters.run(),
             self._decided.run(),

@@ -31,6 +31,14 @@ def test_new_failures_come_first_then_rising_ones_and_cured_ones_last() -> None:
     assert found[0].failures == 3 and found[0].calls == 600 and 0 < found[0].low < 3 / 600 < found[0].high
 
 
+def test_the_newest_of_many_equally_frequent_failures_is_shown() -> None:
+    rows = [
+        family("sql", f"New{number}", (0, 1, 1), first_seen=NOW - 60, last_seen=NOW - number) for number in range(9)
+    ]
+    found = blocks.failing(snapshot(tool("sql", *ALL_DAY), *reversed(rows)))
+    assert [each.family.error_class for each in found] == [f"New{number}" for number in range(blocks.ROWS)]
+
+
 def test_a_failure_is_shown_by_its_commonest_form_and_what_agents_are_told_of_it() -> None:
     of = family("sql", "Missing", (0, 9, 9))
     rare, common = form(of, "rare", failures=1), form(of, "no space left on device", failures=8, sessions=4, agents=2)

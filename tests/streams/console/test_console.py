@@ -19,7 +19,6 @@ import pytest_asyncio
 
 import fleetlore
 from streams.embedded.stack import Stack
-from tests.soon import twice_within
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # A browser that reaches out to its maker at every start only waits where it cannot.
@@ -124,7 +123,7 @@ def test_a_given_token_is_asked_for_and_not_printed(tmp_path: Path) -> None:
 
 @sharing
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-async def test_a_browser_shows_a_failure_within_two_seconds_and_finds_no_fault(stack: Stack) -> None:
+async def test_a_browser_shows_a_failure_and_finds_no_fault(stack: Stack) -> None:
     playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
     axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
     await until_shown(stack, "Alive?")
@@ -279,23 +278,31 @@ async def _check(shown: Any, stack: Stack, scheme: str, axe: Any) -> None:
     said: list[str] = []
     shown.on("console", lambda message: said.append(message.text))
     await shown.goto(stack.console)
-    tables = (f"{scheme}_{letter * 4}" for letter in "abcdefghijklmno")
-
-    async def measure() -> float:
-        table = next(tables)
-        error = f"no such table: {table}"
-        await fail(stack, error, f"sql_{table}")
-        return await _until_in(shown, error)
-
-    assert await twice_within(2.0, measure)
+    await _seconds_until_shown(shown, stack, f"{scheme}_table")
     for path in ("", "patterns", "items"):
         await shown.goto(stack.console + path)
         await clean(shown, axe)
     assert not said
 
 
-async def _until_in(shown: Any, text: str) -> float:
-    """How long it takes from now until the page shows the text."""
+@sharing
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+async def test_a_browser_shows_a_failure_within_two_seconds(stack: Stack) -> None:
+    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+    await until_shown(stack, "Alive?")
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        shown = await browser.new_page()
+        await shown.goto(stack.console)
+        times = [await _seconds_until_shown(shown, stack, f"table_{letter * 4}") for letter in "abcdefghij"]
+        await browser.close()
+    assert sorted(times)[8] < 2.0, times
+
+
+async def _seconds_until_shown(shown: Any, stack: Stack, table: str) -> float:
+    error = f"no such table: {table}"
+    await fail(stack, error, f"sql_{table}")
     start = time.monotonic()
-    await shown.get_by_text(text).first.wait_for(timeout=20_000)
+    await shown.get_by_text(error).first.wait_for(timeout=60_000)
     return time.monotonic() - start
