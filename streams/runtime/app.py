@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 _COMMIT_SECONDS = 0.25
 _IDLE_SECONDS = 0.25
 _LAG_SECONDS = 1.0
-# A write is given up and retried after this share of the session timeout.
+# A write is given up after this share of the session timeout, and retried.
 _WRITE_SHARE = 0.5
 # Running batches may use this share of the rebalance timeout.
 _REBALANCE_SHARE = 0.7
 _OPEN_SECONDS = 60.0
-# A worker is ready while these stages keep up. Other stages may wait for a language model.
+# A worker is ready while these stages keep up. Others may wait for a language model.
 _HINT_STAGES = frozenset({"sessions", "patterns"})
 
 
@@ -72,7 +72,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._settings, self._metrics, self._health = settings, metrics, health
         self._ledger = Ledger()
         self._lease = Lease(SHARE * settings.session_timeout_seconds)
-        # Shorter than the session, so that writes begun before partitions were lost land soon after.
+        # Shorter than the session, so writes begun before partitions were lost land soon after.
         write_seconds = _WRITE_SHARE * settings.session_timeout_seconds
         self._store = MilvusStore.from_settings(settings, metrics, check=self._lease.check, write_seconds=write_seconds)
         self._batch_producer = BatchProducer(settings.cluster, check=self._lease.check, delivery_seconds=write_seconds)
@@ -96,7 +96,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._running: dict[str, asyncio.Task[None]] = {}
         self._idle: set[str] = set()
         self._assigned: frozenset[TopicPartition] = frozenset()
-        # Batches may begin only while open. During a rebalance, records that an agent still holds are read again.
+        # During a rebalance no batch begins: records that an agent still holds are read again.
         self._open = False
         for stage in self._stages.values():
             self._add_agent(stage)
@@ -114,7 +114,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         return {stage.name: stage for stage in stages}
 
     def _discard_state(self) -> None:
-        """Throw away what batches left in memory. The partitions' next owner reads their records again."""
         self._delivery.forget()
         for stage in self._stages.values():
             stage.close()
@@ -135,7 +134,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self.agent(channel, name=stage.name)(run)
 
     async def _run(self, stage: Stage, batch: list[Any]) -> None:
-        # A separate task can be cancelled without ending the agent.
+        # A task of its own can be cancelled without ending the agent.
         self._idle.discard(stage.name)
         self._running[stage.name] = asyncio.create_task(self._process(stage, batch))
         if stage.name in _HINT_STAGES:
@@ -165,7 +164,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self.crash(error)
 
     async def _drain(self, budget_seconds: float) -> None:
-        """Finish running batches and begin no more. One that exceeds the budget is cancelled without a commit."""
+        """Finish running batches and begin none. One that exceeds the budget is cancelled without a commit."""
         self._open = False
         running = [task for task in self._running.values() if not task.done()]
         running += [
@@ -193,12 +192,11 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self._store.open_within(_OPEN_SECONDS, lambda error: self._health.unready("milvus", str(error)))
         self._health.ready("milvus")
         await self._pump.start()
-        # Replaces the resume that Faust's own consumer would do. Agents get no records before it.
+        # Faust's own consumer would do this. Agents get no records before it.
         self.flow_control.resume()
         await super().on_start()
 
     async def on_stop(self) -> None:
-        """Stop fetching, finish or cancel running batches, commit, and only then leave the group."""
         self._health.unready("partitions", "stopping")
         self._pump.fetching = False
         await self._drain(self._settings.drain_seconds)
@@ -213,7 +211,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._metrics.rebalances().inc()
         for name in {tp.topic for tp in assigned}:
-            # Create the counter at 0: Prometheus does not see the increase of a new series.
+            # Create the counter at 0: Prometheus misses the increase of a new series.
             self._metrics.expired_records(name)
             self._metrics.truncated_records(name)
         self._delivery.begin()
@@ -224,7 +222,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_revoked(self) -> None:
         self._health.unready("partitions", "rebalancing")
         self._assigned = frozenset()
-        # Commit now, so that the new owner need not repeat the work.
         await self._drain(self._settings.session_timeout_seconds * _REBALANCE_SHARE)
         self._discard_state()
         metrics = self._metrics  # the next owners report these
@@ -271,7 +268,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._ledger.settle(offsets)
             self._metrics.last_commit().set_to_current_time()
         else:
-            # Without new events, no later batch would allow these offsets again.
+            # No later batch would allow these offsets again if no events come.
             self._ledger.put_back(offsets)
 
     async def _watch_topics(self) -> None:
@@ -288,10 +285,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 await self._end("the Kafka client", error)
 
     async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
-        """Read partitions from the beginning after the broker lost acknowledged records.
-
-        The boundary between old and new records is unknown. Records that are read twice count once.
-        """
+        """Read partitions from the beginning: the broker lost acknowledged records. Records read twice count once."""
         for tp, records in lost.items():
             self._metrics.truncated_records(tp.topic).inc(records)
             log.critical(

@@ -1,13 +1,12 @@
 """Stop a topic whose records are all bad, instead of draining it into the dead letters.
 
-If *every* record of every sender is bad, the fault lies in a schema or in this worker. The breaker then leaves the
-records in the log. Other tenants go on, and the worker ends when no tenant is left. The rows that a stage writes are a
-stream of their own, `TOPIC/COLLECTION`.
+The fault then lies in a schema or in this worker, so the records stay in the log. Other tenants go on. The rows of a
+stage are a stream of their own, `TOPIC/COLLECTION`.
 
-A record is lost if none of its events is usable. One good event ends the run of lost records. The breaker trips on a
-run of `run_records` records that spans `RUN_SECONDS` of broker time and comes from more than one sender: the principal
-that signed it or the named agent. Anonymous junk counts as one sender. Later topics are written by workers only, so
-each of their records counts as a separate sender.
+A record is lost if none of its events is usable, and one good event ends a run. The breaker trips on a run of
+`run_records` lost records that spans `RUN_SECONDS` of broker time and has more than one sender: the signing principal
+or the named agent. Anonymous junk counts as one sender. Only workers write later topics, so there each record is a
+separate sender.
 
 Counts are in memory. While a run may still trip the breaker, `streams.runtime.delivery` holds back its commit, so a
 restart finds the run again.
@@ -36,14 +35,11 @@ RUN_SECONDS = 120.0
 SUSPECT_RECORDS = 10
 # These reasons blame the record's session and not the schema, so the record is not lost.
 NOT_LOST = frozenset({"missing_start", "after_end", "reused_session"})
-# The topics that agents write.
 _OF_AGENTS = (".events", ".feedback")
 
 
 @dataclass(slots=True)
 class _Run:
-    """Consecutive lost records. `senders` holds the first two."""
-
     records: int = 0
     first: float = inf
     last: float = -inf
@@ -53,8 +49,6 @@ class _Run:
 
 
 class Breaker:
-    """Counts lost records by stream: a topic, or a collection of the store."""
-
     def __init__(self, run_records: int = 100) -> None:
         self._run_records = run_records
         self._runs: dict[str, _Run] = {}
@@ -63,7 +57,7 @@ class Breaker:
     def weigh(
         self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter], principals: Principals | None = None
     ) -> dict[str, BreakerTripped]:
-        """Count each record of a batch as good or lost. Return the reasons of the topics that trip, by topic."""
+        """Count each record as good or lost. Return why topics trip, by topic."""
         bad: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
         for letter in dead_letters:
             if letter.reason not in NOT_LOST:
@@ -88,7 +82,6 @@ class Breaker:
         return tripped
 
     def good(self, name: str, records: int = 1) -> None:
-        """Count records with at least one usable event, which end the run."""
         self._good[name] += records
         self._runs.pop(name, None)
 
@@ -120,7 +113,7 @@ class Breaker:
     def suspect(self, name: str) -> Mapping[TopicPartition, int]:
         """Return the run's first offset on each partition, if its commit is to be held back.
 
-        A run of one sender holds nothing back: it never trips the breaker and could grow without end.
+        A run of one sender never trips the breaker and could grow without end, so it holds nothing back.
         """
         run = self._runs.get(name)
         if run is None or len(run.senders) < 2:
@@ -147,10 +140,7 @@ class Breaker:
 
 
 def sender_of(record: Record, principals: Principals | None) -> str:
-    """Return the sender of a lost record, or "" if it is unknown.
-
-    With `principals`, only a signature counts, because anybody can write any name.
-    """
+    """Return the sender of a lost record, or "". With `principals` only a signature counts: a name may be forged."""
     if not record.topic.endswith(_OF_AGENTS):
         return f"{record.partition}@{record.offset}"
     value = record.value or b""

@@ -14,15 +14,13 @@ from fleetlore.wire.principals import SIGNED_BY
 from fleetlore.wire.topics import tenant_of, topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
-# The emitter's limit of events a record. A record with more bad events becomes one dead letter: a megabyte could
-# otherwise make half a million.
+# The emitter's limit of events a record. A record with more bad events becomes one dead letter, not half a million.
 _MAX_PER_RECORD = 64
 
 
 def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
-    """Return whether no event of a record is usable.
-
-    It decodes the record, so call it only for records with dead letters.
+    """Return whether no event of a record is usable. It decodes the record, so call it only for records with dead
+    letters.
     """
     value = record.value or b""
     if any(letter.value == value for letter in dead_letters):
@@ -66,7 +64,7 @@ def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
 
 
 def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes | None]:
-    """Return the record's headers. A signature is copied only for a signed record, because each part is signed anew."""
+    """A signature is copied only for a signed record, because each part is signed anew."""
     record, value = letter.record, letter.record.value or b""
     if letter.value == value:
         return record.headers

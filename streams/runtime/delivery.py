@@ -1,8 +1,7 @@
 """Process a batch, have its effects acknowledged, and only then allow its offsets to be committed.
 
-Delivery is at least once and every effect is idempotent. Bad events and rows that the store refuses become dead
-letters. An outage is retried in place with backoff; if it lasts, the worker ends without a commit and the next start
-repeats the batch.
+Delivery is at least once and every effect is idempotent. Bad events and refused rows become dead letters. An outage is
+retried in place with backoff; if it lasts, the worker ends without a commit and the next start repeats the batch.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class _Producer(Protocol):
 class SecondWrites:
     """Repeats the first writes of each stage after an assignment.
 
-    A write of the previous owner can land after the new owner's first writes, and neither Milvus nor Kafka refuses it.
-    Milvus drops writes after their deadline (`seconds`), so the new owner writes again once that has passed.
+    A write of the previous owner can land after them, and neither Milvus nor Kafka refuses it. Milvus drops writes
+    after their deadline (`seconds`), so the new owner writes again once that has passed.
     """
 
     def __init__(self, seconds: float, clock: Clock) -> None:
@@ -79,7 +78,6 @@ class SecondWrites:
         return bool(self._rows.get(stage) or self._values.get(stage)) and self._clock.monotonic() >= self._until
 
     def take(self, stage: str, effects: Effects) -> None:
-        """Record the effects of a batch, or add the due writes to them."""
         due = self.owes(stage)
         rows, values = self._rows.pop(stage, {}), self._values.pop(stage, {})
         if not due and self._clock.monotonic() >= self._until:
@@ -97,8 +95,6 @@ class SecondWrites:
 
 class Delivery:
     """Runs the batches of each stage one after the other.
-
-    A worker has one delivery.
 
     Attributes:
         lease: None for a single worker.
@@ -140,7 +136,7 @@ class Delivery:
         Rows with `Effects.acknowledged` are written in the background. An empty batch waits for all.
 
         Raises StoreUnavailable, BrokerUnavailable: an outage exceeded the retry budget. Raises BreakerTripped: topics
-        of all tenants are refused. Then no offset may be committed. Raises ConfigError: two stages read the same topic.
+        of all tenants are refused. Then no offset may be committed. Raises ConfigError: two stages read one topic.
         """
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
@@ -162,7 +158,7 @@ class Delivery:
             sinks.append(self._write(stage, effects))
         await asyncio.gather(*sinks)
         if effects.acknowledged is not None:
-            # Keep writes in order, and let a slow store slow the stage down.
+            # Keep writes in order. A slow store slows the stage down.
             await self._written(stage)
             self._writes[stage.name] = asyncio.create_task(self._write(stage, effects))
         if not batch:
@@ -175,11 +171,10 @@ class Delivery:
         self._second_writes.begin()
 
     def owes(self, stage: Stage) -> bool:
-        """Return whether an empty batch of the stage has repeated writes to make."""
         return self._second_writes.owes(stage.name)
 
     def forget(self) -> None:
-        """Drop all state after a rebalance, so that a running write cannot allow a commit."""
+        """Drop all state after a rebalance, so that a running write allows no commit."""
         for write in self._writes.values():
             write.cancel()
         self._writes.clear()
@@ -188,7 +183,7 @@ class Delivery:
         self.stopped.clear()
 
     def _allow(self, stage: Stage, batch: Sequence[Record]) -> None:
-        # Include all partitions: the batch may complete effects that held back another partition.
+        # The batch may complete effects that held back another partition.
         for tp, offset in self._positions(stage, batch).items():
             if tp.topic not in self.stopped:
                 self._ledger.allow(tp, offset, stage.committable(tp, offset))
@@ -281,7 +276,6 @@ class Delivery:
         try:
             await self._retried(lambda: self._producer.deliver(values, read), stage.name)
         except RecordsRefused as error:
-            # A value combines many records, so its dead letter names the tenant's last record.
             self._metrics.dead_letters(RECORD_REFUSED).inc(len(error.values))
             letters = [
                 DeadLetter(self._last[stage.name, tenant_of(name)], value, RECORD_REFUSED, error.detail)

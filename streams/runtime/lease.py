@@ -1,9 +1,8 @@
 """Track whether this worker still owns its partitions.
 
-A worker that was paused for longer than its session timeout wakes up with states that another worker owns. Kafka
-refuses its commits, but the store would accept its rows. So effects need a lease. The coordinator accepts commits from
-members only, so each accepted commit renews the lease from the time of its request. After a broker outage the next
-commit renews the lease; otherwise the rebalance ends it.
+A worker paused for longer than its session timeout wakes up with states that another worker owns. Kafka refuses its
+commits, but the store would accept its rows, so effects need a lease. The coordinator accepts commits from members
+only, so each accepted commit renews the lease from the time of its request.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from fleetlore.errors import LeaseLapsed
 # Share of the session timeout. The margin covers the coordinator's later clock and the write itself.
 SHARE = 0.8
 
-# CLOCK_BOOTTIME includes the time that a machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -42,7 +40,6 @@ class Lease:
         return self._clock() < self._until
 
     def check(self) -> None:
-        """Raise LeaseLapsed if another worker may own the partitions."""
         if not self.holds:
             raise LeaseLapsed(
                 "the coordinator has taken no commit for a session timeout: another worker may have taken over"

@@ -16,7 +16,7 @@ class Ledger:
         self._held: dict[TopicPartition, tuple[int, float]] = {}
 
     def allow(self, tp: TopicPartition, position: int, committable: int) -> None:
-        """Record that offsets before `position` are processed, and those before `committable` may be committed."""
+        """Offsets before `position` are processed, and those before `committable` may be committed."""
         self._positions[tp] = position
         self._pending[tp] = committable
         self._first.setdefault(tp, committable)
@@ -29,9 +29,8 @@ class Ledger:
         return dict(self._positions)
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Count processed but uncommitted records, which a restart reads again.
-
-        Before the first commit, count the first batch.
+        """Count processed but uncommitted records, which a restart reads again. Before the first commit, count the
+        first batch.
         """
         return {tp: max(0, at - self._committed.get(tp, self._first[tp])) for tp, at in self._positions.items()}
 

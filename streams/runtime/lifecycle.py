@@ -17,7 +17,7 @@ from typing import NoReturn
 
 __all__ = ["at_first_signal", "leave"]
 
-# Seconds beyond the drain time to commit, leave the group and close. A broker that hangs would block these for ever.
+# Seconds beyond the drain time to commit, leave and close. A broker that hangs would block these for ever.
 LEAVE_SECONDS = 5.0
 _GIVEN_UP = 1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

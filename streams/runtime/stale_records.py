@@ -1,10 +1,10 @@
 """Find records that a former owner wrote over its successor's, and request them again.
 
-A worker that loses its network keeps writing into its sockets. Minutes later the broker receives those bytes, which no
-lease and no client deadline can stop. So each record of a compacted topic carries the position up to which its writer
-had read the source topic (`POSITION`). A record behind an earlier position may be stale, so its key is sent to the
-source topic and the owner publishes it again. Such a request lies behind all earlier positions, so requests end. The
-position is an offset: group generations can restart, and the embedded broker has no transactions.
+A worker that loses its network keeps writing into its sockets. The broker receives those bytes minutes later, and no
+lease or deadline can stop them. So each record of a compacted topic carries the position up to which its writer had
+read the source topic (`POSITION`). A record behind an earlier position may be stale: its key is sent to the source
+topic and the owner publishes it again. Such a request lies behind all earlier positions, so requests end. The position
+is an offset because group generations can restart, and the embedded broker has no transactions.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ SOURCES = {"patterns": "observations", "items": "candidates"}
 _LOOK_BACK = 1_000
 # Seconds that a key of an unowned partition waits for its owner.
 WAIT_SECONDS = 120.0
-# Digits of the largest offset, an int64.
 _MAX_DIGITS = 19
 
 
 class StaleRecords:
     """Finds stale records of compacted topics.
 
-    `see` must get them in order. `owned`: returns whether this worker owns a partition of a source.
+    `see` must get them in order. `owned`: whether this worker owns a partition of a source.
     """
 
     def __init__(self, owned: Callable[[TopicPartition], bool], clock: Clock | None = None) -> None:
@@ -77,10 +76,10 @@ class StaleRecords:
                 self._found.pop(source, None)
 
     async def ask(self, deliver: Callable[[Sequence[Outgoing]], Awaitable[None]]) -> None:
-        """Request the keys of the partitions that this worker owns.
+        """Request the keys of owned partitions. Other keys wait for their owner.
 
-        Other keys wait for their owner. Keys are dropped only after `deliver` returns, because no later fetch brings
-        them again. Raises BrokerUnavailable: the broker did not take all requests. The next call repeats them.
+        Keys are dropped only after `deliver` returns: no later fetch brings them again. Raises BrokerUnavailable: the
+        next call repeats them.
         """
         owned = [source for source in self._found if self._owned(source)]
         asked = [

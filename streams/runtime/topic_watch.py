@@ -1,7 +1,7 @@
 """Detect topics that were grown or made anew, before or during a worker's run.
 
 More partitions move keys, and an automatically created topic is not compacted. A running worker can mend neither. Each
-commit records the topic's partition count, so the next start can compare it.
+commit records the topic's partition count for the next start.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ _POLICY = "cleanup.policy"
 
 
 class Shape(NamedTuple):
-    """The partition count and cleanup policy that a worker relies on."""
-
     partitions: int
     policy: str | None  # None if the broker does not return it
 

@@ -19,8 +19,7 @@ from streams.runtime.app import FleetApp
 from streams.runtime.lifecycle import at_first_signal, leave
 
 _GC_THRESHOLDS = 20_000, 20, 50
-# Python's switch interval. An event waits several times for the store's thread, and Python's 5 ms double the time to
-# read a large answer.
+# Python's switch interval of 5 ms doubles the time to read a large answer from the store's thread.
 _SWITCH_SECONDS = 0.0005
 # A tenant has 45 partitions at four a topic, and all of a group's move in a rebalance.
 _MAX_TENANTS = 200
@@ -33,7 +32,7 @@ class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that my
     stopping: asyncio.Task[None] | None = None
 
     def install_signal_handlers(self) -> None:
-        starting = asyncio.current_task()  # the task that calls this, which ends when the worker has stopped
+        starting = asyncio.current_task()
 
         async def end() -> None:
             await self.stop()
@@ -65,10 +64,10 @@ def run_worker(settings: Settings) -> NoReturn:
     metrics = Metrics("worker")
     health = Readiness("milvus", "partitions")
     app = FleetApp(settings, metrics, health)
-    # Skip the 130,000 objects that live for ever: each full collection of them stops the stream for 0.1 s.
+    # Full collections of these 130,000 lasting objects would stop the stream for 0.1 s each.
     gc.freeze()
-    # A batch makes tens of thousands of short-lived objects with hardly a cycle. Python's threshold of 700 would walk
-    # the long-lived states three times as often.
+    # A batch makes tens of thousands of short-lived objects, hardly a cycle. Python's threshold of 700 would walk the
+    # long-lived states three times as often.
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):

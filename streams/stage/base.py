@@ -1,7 +1,6 @@
 """Define a stage: a function from a batch of Kafka records to its effects.
 
-A stage decides and the delivery (`streams.runtime.delivery`) acts. A stage knows no broker, so it also runs on a log in
-memory.
+A stage decides and the delivery (`streams.runtime.delivery`) acts, so a stage also runs on a log in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Record(NamedTuple):
     """A Kafka record.
 
     Attributes:
-        headers: names and values. A value may be None. The last of several headers with one name counts.
+        headers: a value may be None; the last header of a name counts.
         time: broker append time (`LogAppendTime`) in seconds since the epoch, or infinity if no broker has the record.
         unreadable: why the record cannot be read, or "". No stage gets unreadable records.
     """
@@ -73,8 +72,8 @@ class Record(NamedTuple):
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A value for a topic.
 
-    On a compacted topic it is a record with the key `key`; a value of None deletes the key. On other topics `key` only
-    picks the partition, and a record holds a JSON array of values.
+    On a compacted topic it is a record with the key `key`; None deletes the key. Elsewhere `key` only picks the
+    partition, and a record holds a JSON array of values.
     """
 
     tenant: str
@@ -96,8 +95,7 @@ _reported: set[tuple[str, int | None]] = set()
 def dead_letter(record: Record, error: Exception, value: bytes | None = None) -> DeadLetter:
     """Make the dead letter of a record, or of one `value` in it, from the error raised on reading.
 
-    Errors other than `InvalidEvent` are defects of the reader, and are logged once for each line of code: one record
-    must not stop a worker.
+    Errors other than `InvalidEvent` are defects of the reader, logged once for each line of code.
     """
     if not isinstance(error, InvalidEvent):
         raised = traceback.extract_tb(error.__traceback__)[-1]
@@ -111,9 +109,7 @@ def dead_letter(record: Record, error: Exception, value: bytes | None = None) ->
 
 @dataclass(slots=True)
 class Effects:
-    """The effects of a batch.
-
-    All are idempotent.
+    """The effects of a batch. All are idempotent.
 
     Attributes:
         rows: by collection, as `Store.resolve` named it before the stage read.
@@ -132,11 +128,7 @@ class Effects:
 
 
 class Store(Protocol):
-    """Rows by id.
-
-    `sinks.milvus.MilvusStore` is the real store. It cannot list its rows, because a stage that did so would block for
-    minutes.
-    """
+    """Rows by id. It cannot list its rows: a stage that did so would block for minutes."""
 
     async def resolve(self, collection: str) -> str: ...
 
@@ -171,9 +163,9 @@ class Stage(Protocol):
         return False
 
     async def process(self, batch: Sequence[Record]) -> Effects:
-        """Return the effects of a batch, which is empty if no record came and the stage `holds` effects.
+        """Return the effects of a batch, which may be empty if the stage `holds` effects.
 
-        Bad data becomes a dead letter and never raises. A second call after `StoreUnavailable` must return the same
+        Bad data becomes a dead letter and never raises. A second call after `StoreUnavailable` returns the same
         effects.
         """
         ...
@@ -183,14 +175,14 @@ class Stage(Protocol):
         return next_offset
 
     def close(self) -> None:
-        """Cancel background work. The worker makes new stages for each assignment and throws these away."""
+        """Cancel background work. The worker makes new stages for each assignment."""
         return None
 
 
 class Values(Generic[T]):
     """Decodes the values of the pipeline's own topics: a record holds one JSON value or an array.
 
-    `rare`: the type that is tried second, because msgspec has no union of array and object.
+    `rare`: the type tried second, because msgspec has no union of array and object.
     """
 
     def __init__(self, type: Any, rare: Any = None) -> None:
@@ -199,7 +191,6 @@ class Values(Generic[T]):
         self._read_rare = None if rare is None else json_reader(rare)
 
     def read(self, batch: Sequence[Record], effects: Effects) -> list[tuple[Record, T]]:
-        """Return the values of a batch. Values that cannot be decoded become dead letters."""
         values: list[tuple[Record, T]] = []
         for record in batch:
             try:
@@ -241,10 +232,7 @@ _split = json_reader(list[msgspec.Raw])
 
 
 def split(value: bytes) -> list[bytes]:
-    """Return the bytes of each value of an array, or the value itself if it is no array.
-
-    Raises InvalidEvent: `empty` or `not_json`.
-    """
+    """Return the bytes of each value of an array, or the value itself. Raises InvalidEvent: `empty` or `not_json`."""
     if not value:
         raise InvalidEvent("empty", "a record without a value")
     if value.lstrip()[:1] != b"[":
@@ -256,10 +244,7 @@ def split(value: bytes) -> list[bytes]:
 
 
 async def yielding(values: Sequence[T]) -> AsyncIterator[T]:
-    """Yield the values, and let the event loop run every `YIELD_EVERY` values.
-
-    Judging a batch takes 50 to 100 ms, and new failures must not wait that long.
-    """
+    """Let the event loop run every `YIELD_EVERY` values: judging a batch takes 50 to 100 ms."""
     for number, value in enumerate(values, 1):
         yield value
         if number % YIELD_EVERY == 0:

@@ -1,8 +1,8 @@
 """Merge the contributions of many sessions into states, and write each state once for many changes.
 
 All contributions to a state are on one partition, so each state has a single writer. Changed states are published and
-stored together every few seconds. The commit waits for that write, but later batches do not: each batch makes a slice
-of the rows. Urgent states are published at once.
+stored together every few seconds. The commit waits for that write, but later batches do not: each makes a slice of the
+rows. Urgent states are published at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _State = TypeVar("_State")
 _Value = TypeVar("_Value")
 _Made = TypeVar("_Made")
 Key = tuple[str, str]  # tenant, id
-# Seconds a batch spends on rows while another may wait. With 1,500 busy states, all rows take 0.3 s.
+# Seconds a batch spends on rows while another may wait. The rows of 1,500 busy states take 0.3 s.
 _SLICE_SECONDS = 0.01
 
 
@@ -34,11 +34,9 @@ class MergingStage(Stage, Generic[_State, _Value]):
     """A stage of states that many sessions contribute to.
 
     Args:
-        collection: collection of the states' rows.
         values: decodes contributions and the requests `Forget`, `Reconsider` and `Adopt`.
         restore: makes a state from its row.
-        operators: decisions. Contributions of erased sessions are dropped; those of distrusted agents are kept but not
-            published.
+        operators: contributions of erased sessions are dropped; those of distrusted agents are kept but not published.
 
     Attributes:
         write_seconds: longest wait of a change for its write, while batches come.
@@ -83,10 +81,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     @abstractmethod
     def discard(self, state: _State, sessions: Collection[int]) -> bool:
-        """Remove sessions from a state; return whether any was present.
-
-        The state is then published at once, as it is if `sessions` is empty.
-        """
+        """Remove sessions from a state; return whether any was present. Without `sessions` it is only published."""
 
     @abstractmethod
     def join(self, state: _State, other: _State) -> None:
@@ -98,8 +93,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
     ) -> tuple[_State, bool, bool]:
         """Merge values into their state. Return the state, whether it changed, and whether it is urgent.
 
-        A new state is None. `values` is empty if sessions were only removed or a state was adopted. Change only the
-        counters of `effects`.
+        `values` is empty if sessions were only removed or a state was adopted. Change only the counters of `effects`.
         """
 
     @abstractmethod
@@ -140,12 +134,11 @@ class MergingStage(Stage, Generic[_State, _Value]):
         source = self._states.source
         states = await self._states.load(came.keys() | forgets.keys() | adopted.keys())
         if self._states.source != source:
-            # A backfill switched the alias. Waiting changes belong to rows of the old collection, and the new one gets
-            # their events from the backfill.
+            # A backfill switched the alias. It brings the events of the old collection's waiting changes.
             self._changes.drop()
         at_once: dict[Key, _State] = {}
         for key in dict.fromkeys((*came, *forgets, *adopted)):
-            # Waiting states may have left the cache, and they are newer than their rows.
+            # Waiting states may have left the cache, and are newer than their rows.
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
             others = adopted.get(key, ())
             if known is None and (unreadable := self._states.unreadable.get(key)) is not None:
@@ -190,8 +183,9 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def _tried(
         self, make: Callable[[Key, _State, Effects], _Made], key: Key, state: _State, effects: Effects
     ) -> _Made | None:
-        """Make the public part of a state, or its row. A state of which none can be made must not stop the worker: it
-        stays as it is stored, and a dead letter names the record that changed it."""
+        """A state of which no public part or row can be made must not stop the worker: it stays as it is stored, and a
+        dead letter names the record that changed it.
+        """
         outgoing = len(effects.outgoing)
         try:
             return make(key, state, effects)
@@ -204,7 +198,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         return self._changes.committable(tp, next_offset)
 
     def _joined(self, tenant: str, known: _State | None, others: Sequence[Adopt]) -> _State:
-        """Return the state with others merged in, without the sessions that this tenant has erased."""
+        """Merge others in, without the sessions that this tenant has erased."""
         for each in others:
             other = self._restore({"body": each.body, "state": each.state})
             if erased := self._erased.sessions(tenant):
@@ -233,12 +227,11 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
 
 class StateCache(Generic[_State]):
-    """LRU cache of one collection's states, by tenant and id. It asks the store for missing ids.
+    """LRU cache of one collection's states, by tenant and id.
 
-    A state is weighed again whenever it is put. Only `load` evicts states, so none in use is evicted.
-
-    It asks by primary key once a batch, also for new states. Listing all ids instead would take minutes at a million
-    rows. The cache is dropped when partitions move or the collection's alias moves.
+    It asks the store for missing ids once a batch: listing a million rows would take minutes. A state is weighed
+    whenever it is put. Only `load` evicts, so no state in use is evicted. The cache is dropped when partitions or the
+    collection's alias move.
 
     Attributes:
         source: the alias' collection at the last `load`.
@@ -305,8 +298,7 @@ class StateCache(Generic[_State]):
 class WriteBuffer(Generic[_State]):
     """Changes that are written together.
 
-    Commits stop before the first record with an unacknowledged change. So a busy state costs one write an interval,
-    however often it changes.
+    Commits stop before the first record with an unacknowledged change, so a busy state costs one write an interval.
 
     Attributes:
         seconds, most: see `MergingStage`.
@@ -342,7 +334,7 @@ class WriteBuffer(Generic[_State]):
         self.left, self.rows, self._begun = {}, {}, ({}, {})
 
     def due(self, batch: Sequence[Record]) -> bool:
-        """Return whether to write all waiting changes, including this batch's. Call once a batch."""
+        """Return whether to write all waiting changes. Call once a batch."""
         if not self.waiting:
             self._first.clear()  # the batch changed nothing
             return False

@@ -1,8 +1,8 @@
 """Track operators' decisions: erased sessions and distrusted agents.
 
 All stages of a process share one `Operators`. Erased sessions are dropped wherever they appear again: on the log, from
-a returning agent, in a backfill. Events of a distrusted agent are kept, so that the decision can be undone, but do not
-contribute. Compacted topics carry the decisions. `Forget` and `Reconsider` go to the owner of each affected state.
+a returning agent, in a backfill. Events of a distrusted agent are kept for an undo, but do not contribute. Compacted
+topics carry the decisions. `Forget` and `Reconsider` go to the owner of each affected state.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         time: time of the request, in seconds since the epoch.
         sessions: hashes of the keys of the session and its parts (`session_key`), or nothing if `agent` is set. The
             hash of its id is added if all sessions of that id are erased.
-        agent: hash of the agent's name.
-        before: the agent's events before this moment are dropped, in seconds since the epoch.
+        agent: hash of the agent's name, whose events before `before` (seconds since the epoch) are dropped.
     """
 
     time: float
@@ -60,9 +59,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
-    """Asks the owner of a state to forget sessions.
-
-    Sent on the topic of the contributions.
+    """Asks the owner of a state, on the topic of its contributions, to forget sessions.
 
     Attributes:
         id: of the pattern or item. Earlier releases sent "" on `trajectories`.
@@ -87,12 +84,7 @@ class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
 
 
 class Adopt(msgspec.Struct, frozen=True, gc=False, tag="adopt"):
-    """Asks the owner of a state to merge another state in: a row of an exported file (`streams.lore.move_lore`).
-
-    Attributes:
-        id: of the pattern or item.
-        body, state: the columns of a row of its collection.
-    """
+    """Asks the owner of a state to merge in a row of an exported file (`streams.lore.move_lore`)."""
 
     id: str
     body: str
@@ -107,7 +99,7 @@ class _OperatorTopic(ABC):
 
     @abstractmethod
     def _decode(self, tenant: str, value: bytes) -> None:
-        """Add a record's value. Raise ValueError if it does not belong to the topic."""
+        """Raises ValueError: the value does not belong to the topic."""
 
     def take(self, tenant: str, value: bytes | None) -> None:
         if value is None:
@@ -123,7 +115,6 @@ class _OperatorTopic(ABC):
             self.take(tenant_of(record.topic), record.value)
 
     async def follow(self, bootstrap: Bootstrap, tenants: Iterable[str], clock: Clock, fetch_wait_ms: int) -> None:
-        """Follow the topics until cancelled, across outages."""
 
         async def take(fetched: Fetched) -> None:
             for part, records in fetched.items():
@@ -139,7 +130,7 @@ class _OperatorTopic(ABC):
 
 
 class Erased(_OperatorTopic):
-    """Erased sessions and agents, by tenant. `count`: number of erasures; with 0, callers skip every check."""
+    """Erased sessions and agents, by tenant. With a `count` of 0, callers skip every check."""
 
     topic = ERASURES
 

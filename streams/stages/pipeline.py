@@ -1,7 +1,7 @@
 """List the pipeline's stages in the order of an event, with the stage of feedback, which keeps no state.
 
 The worker runs them on Faust (`streams.runtime.app`); backfill and backtest run them in memory (`streams.offline`).
-Optional judges and models are imported only if the settings name them.
+Judges and models are imported only if the settings name them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ __all__ = ["FLOW", "language_model", "pipeline"]
 class FeedbackStage(Stage):
     """Reads corrections from a topic with its own ACL.
 
-    A client with write access may correct the result of any session, even against the environment's reward. Corrections
-    among agents' events are only claims (`streams.stages.s1_sessions.stage`).
+    Its writers may correct any session, even against the environment's reward. Corrections among agents' events are
+    only claims (`streams.stages.s1_sessions.stage`).
     """
 
     name = "feedback"
@@ -74,7 +74,6 @@ def pipeline(
     operators: Operators | None = None,
     judge: JudgeChain | None = None,
 ) -> tuple[Stage, ...]:
-    """Make the feedback stage and stages one to four."""
     operators, principals = operators or Operators(), Principals.of(settings.principal_key)
     return (
         SessionsStage(store, clock, metrics, settings.silent_seconds, operators.erased, principals),
@@ -86,7 +85,7 @@ def pipeline(
 
 
 def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
-    """Open the model of the settings, if there is one. Raises ConfigError, ModelUnavailable: see `LanguageModel`."""
+    """Raises ConfigError, ModelUnavailable: see `LanguageModel`."""
     if not settings.llm_url:
         return None
     from models.llm import LanguageModel

@@ -1,4 +1,4 @@
-"""Merge observations into failure patterns and call health (stage 2), in Milvus and on the topic `patterns`.
+"""Merge observations into failure patterns and call health (stage 2).
 
 A new failure is published at once, because other agents may be about to make the same call.
 """
@@ -23,7 +23,7 @@ from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
 # Upper bounds in bytes: of a state without its sessions, and of one session in each sample.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
-# The most-called tools have their own time series. All other tools share `other`.
+# The most-called tools have their own time series. All others share `other`.
 _MOST_TOOLS, _OTHERS = 100, "other"
 
 
@@ -114,7 +114,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return effects
 
     def _show_health(self) -> None:
-        """Update the metrics of the newest hour. Agents choose tool names, so only a limited number gets series."""
+        """Update the metrics of the newest hour. Agents choose tool names, so only some get series."""
         tenants, self._changed_tenants = self._changed_tenants, set()
         for tenant in tenants:
             hours = self._hours[tenant].values()

@@ -128,7 +128,7 @@ class JudgmentsStage(Stage):
         records: dict[_Key, Record],
         effects: Effects,
     ) -> dict[_Key, SessionState]:
-        """Load all states, and add the feedback on each id to the values of its sessions, old and new."""
+        """Load all states, and add the feedback on each id to its sessions, old and new."""
         named: dict[_Key, list[_Key]] = {review: [] for review in reviews}
         for key, values in came.items():
             if first := next((each for each in values if isinstance(each, Trajectory) and each.part == 0), None):
@@ -202,7 +202,6 @@ class JudgmentsStage(Stage):
         state, trajectory, tenant = session.state, session.trajectory, session.tenant
         effects.newest = max(effects.newest, trajectory.ended)
         verdict = self._judge.conclude(trajectory, state.said)
-        # Encode once, for judgment and store.
         digest, encoded = trajectory.digested()
         state.trajectory = digest
         # Send a model's opinion on only if it decides. Otherwise stage 5 would read its own answer and ask again.
@@ -247,7 +246,7 @@ def _key_of(value: _Value) -> str:
 
 
 def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value], effects: Effects) -> None:
-    """Make dead letters of other sessions of the principal under the same id. The one that began first counts."""
+    """Refuse other sessions of the principal under the same id. The one that began first counts."""
     sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
     first = max(sessions, key=lambda each: each.claim, default=None)
     for each in sessions:

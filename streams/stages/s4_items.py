@@ -1,7 +1,4 @@
-"""Merge candidates into memory items and count their trials (stage 4), in Milvus and on the topic `items`.
-
-New items and withdrawals are published at once.
-"""
+"""Merge candidates into memory items and count their trials (stage 4). New items and withdrawals go out at once."""
 
 from __future__ import annotations
 
@@ -103,7 +100,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         return item, changed, item.state.without(distrusted).is_item != was_item
 
     def publish(self, key: Key, state: _Item, effects: Effects) -> MemoryItem | None:
-        """Publish the item or its withdrawal if agents lack it. Return the item, if it is one."""
+        """Publish the item, or its withdrawal if agents have it. Return the item, if it is one."""
         item = self._worth_recalling(state.state.without(self._distrusted.agents(key[0])))
         if state.published:
             return item
@@ -112,7 +109,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             effects.outgoing.append(Outgoing(key[0], "items", key[1], item.to_json()))
             self._metrics.items(item.kind).inc()
         elif state.public:
-            # Its evidence was corrected or outweighed, so agents must drop it.
+            # Its evidence was corrected or outweighed.
             effects.outgoing.append(Outgoing(key[0], "items", key[1], None))
         state.public = item is not None
         return item

@@ -1,13 +1,12 @@
 """Ask a model about judgments (stage 5, optional). Opinions go to `trajectories`, lessons to `candidates`.
 
-The model judges sessions on which all other judges abstained, and a small sample of the others, to count its errors
-(metric `judge_cases`). A hash of the session draws the sample, so every worker draws the same. It is asked for lessons
-about sessions that got past a failure.
+The model judges sessions on which all other judges abstained, and a sample of the others to count its errors (metric
+`judge_cases`). A hash of the session draws the sample, so all workers agree. It is asked for lessons about sessions
+that got past a failure.
 
-A model takes seconds, so no other stage waits for it. Stage 3 merges an opinion like feedback whenever it comes, and
-stage 4 a lesson like any other candidate. The commit waits for the answer: a lost one is requested again, and a second
-one changes nothing. After a refusal or time-out, or without budget, the session keeps its judgment and teaches no such
-lesson.
+A model takes seconds, so no other stage waits for it. An opinion merges like feedback whenever it comes, and a lesson
+like any candidate. The commit waits for the answer: a lost one is requested again, and a second one changes nothing.
+After a refusal, a time-out or a spent budget, the session keeps its judgment.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ __all__ = ["OpinionsStage"]
 
 _JUDGMENTS: Values[Judgment] = Values(Judgment)
 
-# Limit of open questions. Above it the next batch waits.
 _MOST_WAITING = 256
 _FETCH_SECONDS = 0.05
 

@@ -31,21 +31,21 @@ from streams.stages.s1_sessions.steps import (
 
 __all__ = ["PART_EVENTS"]
 
-# A long session is closed in parts of this many events. An event's part follows from its sequence alone, so the parts
-# are the same wherever processing starts again.
+# A long session is closed in parts of this many events. A part follows from an event's sequence alone, so the parts are
+# the same wherever processing starts again.
 PART_EVENTS = 512
 # Upper bounds in bytes: of an event without its texts, and of a session without its events. Sessions of 1, 8 and 64
 # calls take 39 to 75 % of the estimate (tracemalloc).
 _EVENT_BYTES = 900
 _SESSION_BYTES = 2_500
-# Each way out is handed on with the whole session so far, so one that fails in ever new ways hands on only the first.
+# Each way out hands on the whole session so far, so a session hands on only its first ones.
 _MOST_WAYS_OUT = 8
-# Failed calls that are remembered to see whether one is sent again: those whose marks a stored session keeps.
+# Failed calls that are compared with later ones: those whose marks a stored session keeps.
 _MOST_UNCHANGED = 7
 
 
 def after_end() -> InvalidEvent:
-    """The error of an event that follows its session's end; a new one each time, for it keeps what it was raised in."""
+    """A new error each time: an exception keeps what it was raised in."""
     return InvalidEvent("after_end", "its session had ended before it")
 
 
@@ -55,16 +55,13 @@ class OpenSession(msgspec.Struct):
     Attributes:
         first_offset: offset of the first record that holds one of its events. No commit may pass it.
         last_time: newest event time, by which a silent session is found.
-        arrived: when the broker got the newest of its events, in seconds since the Unix epoch. Its sender cannot choose
-            that.
-        has_new_failure: whether a call has failed or got into a loop since the last observations. Other agents must
-            know at once.
-        has_way_out: whether a call that had failed before has worked since the session was last handed on. Other agents
-            may need it.
+        arrived: broker time of its newest event, in seconds since the Unix epoch. Its sender cannot choose that.
+        has_new_failure: whether a call has failed or looped since the last observations, which is urgent news.
+        has_way_out: whether a call got past a failure since the session was last handed on.
         sequences: event time by sequence, or None if only the store knows the event.
         ended_at: sequence of its end. Events after it never belong to the trajectory, in any order of arrival.
-        out_of_order: dead letters, by sequence, of events that arrived before their predecessor. They are needed if the
-            session's end comes before these events.
+        out_of_order: dead letters, by sequence, of events before their predecessor, for the case that its end lies
+            between.
         size: estimate of its bytes in memory.
         left_out: calls that are known by their counts alone, because a stored digest has no steps of them.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
@@ -113,12 +110,11 @@ class OpenSession(msgspec.Struct):
 
     @property
     def id(self) -> str:
-        """Id of its judgment."""
         return session_key(self.agent, self.session, self.part)
 
     @property
     def first(self) -> int:
-        """Sequence of the part's first event. A session is one of these once that has arrived."""
+        """Sequence of the part's first event. The part is open once that has arrived."""
         return self.part * PART_EVENTS
 
     @property
@@ -128,19 +124,18 @@ class OpenSession(msgspec.Struct):
 
     @property
     def missing(self) -> int:
-        """Number of events before its end, or else the last known one, that have not arrived."""
         last = max(self.sequences) if self.ended_at is None else self.ended_at
         return last + 1 - self.first - sum(map(last.__ge__, self.sequences))
 
     def is_another(self, sequence: int, time: float) -> bool:
-        """Whether an event of a known sequence is of another session under the same id, and not the event again."""
+        """Whether an event of a known sequence is of another session under the same id, and not sent again."""
         known = self.sequences[sequence]
         if known is not None:
             return time != known
         return not (self.sequences[self.first] or 0.0) <= time <= self.last_time
 
     def add(self, event: Incoming, time: float) -> None:
-        """Add an event (cleaned, see `streams.stages.s1_sessions.sanitize`) that is not known yet."""
+        """Add a cleaned event (see `streams.stages.s1_sessions.sanitize`) that is not known yet."""
         sequence, kind, data = event.sequence, event.type, event.data
         self.sequences[sequence] = time
         if time > self.last_time:
@@ -162,7 +157,7 @@ class OpenSession(msgspec.Struct):
             self.ended_at = sequence
             self.ending = data.outcome
             self.reward = data.reward
-        # An action about to run says nothing that its outcome does not repeat.
+        # An action about to run holds only what its outcome repeats.
         self.size += _EVENT_BYTES + (text_bytes(step) if (step := self.steps.get(sequence)) is not None else 0)
         if sequence == self._next:
             self._advance()
@@ -171,7 +166,7 @@ class OpenSession(msgspec.Struct):
         tool, arguments, result = data.tool or "", data.arguments, data.result
         error_type, message = data.error_type, data.error_message
         if data.guard:
-            # Whatever the call returned and bought: one that counted as working would be recommended.
+            # A guarded call failed, whatever it returned: one that counted as working would be recommended.
             error_type, message = ev.guarded(data.guard)
         shape = argument_shape(arguments)
         call, subjects = recognise_call(tool, shape)
@@ -184,7 +179,7 @@ class OpenSession(msgspec.Struct):
         self._look_for_way_out(tool, failure, shown=bool(result))
         self.steps[sequence] = step_of(sequence, data, call, failure, message, advice)
         if len(arguments) > MAX_TEXT or len(result) > MAX_TEXT:
-            # The step is cut; two calls that differ after the cut are not equal. Workers must agree on the hash.
+            # The step is cut, and calls that differ after the cut are not equal. Workers must agree on the hash.
             whole = stable_hash(f"{arguments}\x1f{result}")
             arguments = f"{arguments[:MAX_TEXT]}\x1f{whole:013x}"
         if sequence == self._next:
@@ -218,8 +213,7 @@ class OpenSession(msgspec.Struct):
         return new
 
     def _advance(self) -> None:
-        """Calls after a gap wait: counts are merged by maximum and never taken back, and a lost call may break a
-        loop."""
+        """Calls after a gap wait: counts never go down, and a lost call may break a loop."""
         self._next += 1
         while self._next in self.sequences:
             if (call := self._waiting.pop(self._next, None)) is not None:
@@ -227,7 +221,6 @@ class OpenSession(msgspec.Struct):
             self._next += 1
 
     def _compare(self, sequence: int, time: int, arguments: str) -> None:
-        """Compare a call with the calls before it. All of them have arrived."""
         self._detect_loop(sequence, time, arguments)
         step = self.steps[sequence]
         before = self._remember(step, time, arguments)
@@ -240,7 +233,7 @@ class OpenSession(msgspec.Struct):
                 counts.again, counts.reported = again, False
 
     def _remember(self, step: Step, time: int, arguments: str) -> tuple[Step, int] | None:
-        """Remember a call, if it failed. Return the very same call that had failed before it, and when."""
+        """Remember a failed call. Return the same call that had failed before it, and when."""
         call = step.tool, key_of(arguments, step.mark)
         before = self._unchanged.pop(call, None)
         if not step.failed:
@@ -252,7 +245,7 @@ class OpenSession(msgspec.Struct):
         return before
 
     def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
-        """Count a loop as a separate pattern. It is no failure, because its failed calls are already counted."""
+        """Count a loop as a separate pattern, because its failed calls are already counted."""
         step = self.steps[sequence]
         if (loop := self._detector.take(arguments, step)) is not None:
             pattern = loop.pattern
@@ -262,7 +255,7 @@ class OpenSession(msgspec.Struct):
                 self.has_new_failure = True
 
     def take_observations(self) -> list[Observation]:
-        """Return the counts that have changed since the last call; all, where it became known how the session ended."""
+        """Return the counts that have changed since the last call, or all if it became known how the session ended."""
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session, principal = stable_hash(self.id), principal_of(self.agent)
@@ -275,14 +268,13 @@ class OpenSession(msgspec.Struct):
         return observations
 
     def follows(self, sequence: int) -> bool:
-        """Whether the event before `sequence` is known, or `sequence` is the first."""
         return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
 
     def covered_by(self, known: Trajectory) -> int | None:
         """Return the sequence up to which a stored judgment covers it, or None if it may become a separate session.
 
-        If the store knows that a session ended but misses some of its events, any event may be a missing one. The
-        judgment then covers no event.
+        If the stored session has ended but misses events, any event may be a missing one. The judgment then covers
+        none.
         """
         if known.is_open:
             return None  # the log has more of an open session
@@ -291,10 +283,7 @@ class OpenSession(msgspec.Struct):
         return None if known.ending == "continued" else self.first
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
-        """Make the trajectory, and the dead letters of events that came out of order and follow its end.
-
-        A lost event costs only itself: `missing` and `gaps` of the trajectory say which are lost.
-        """
+        """Make the trajectory, and the dead letters of events that came out of order and follow its end."""
         self.has_way_out, self._ways_out = False, _MOST_WAYS_OUT
         last = max(self.sequences) if self.ended_at is None else self.ended_at
         return self._trajectory(last), [
@@ -302,7 +291,7 @@ class OpenSession(msgspec.Struct):
         ]
 
     def way_out(self) -> Trajectory | None:
-        """Return the session so far, where it got past a failure, is whole, and was not closed before."""
+        """Return the session so far if it got past a failure, is whole, and was not closed before."""
         if not self.has_way_out or self.missing:
             return None
         self.has_way_out = False
@@ -354,9 +343,11 @@ class OpenSession(msgspec.Struct):
 
     @classmethod
     def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
-        """Restore the session behind a stored judgment, in the state in which a worker closed it, so that it can go on.
-        Parts that the digest has cut are lost: ends of texts, and calls in the middle of a long session except their
-        number by kind. Calls that are compared with later ones have marks in place of their texts."""
+        """Restore the session behind a stored judgment, so that it can go on.
+
+        Texts cut by the digest stay cut, and calls left out are known by their number alone. Calls that are compared
+        with later ones have marks in place of their texts.
+        """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended, known.came)
         session._ways_out = _MOST_WAYS_OUT
         for name in ("goal", "task", "guard", "place", "user", "reward", "left_out"):

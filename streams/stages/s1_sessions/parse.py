@@ -1,7 +1,7 @@
 """Read events: the bytes of a record become checked structs in one pass.
 
-A record that is wholly good, as nearly all are, is decoded by msgspec at once. Otherwise it is read again, event by
-event, so that each bad one gets its reason and the good ones are kept.
+msgspec decodes a wholly good record, as nearly all are, at once. Another one is read event by event, so that each bad
+event gets its reason and the good ones are kept.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ _read_one = json_reader(Incoming)
 
 
 def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
-    """The good events of a record; the bad ones, and with `principals` what none of them signed, become dead letters.
-    Events later than the record's own time are refused: a worker's clock says nothing of it, so each worker, and each
-    replay, takes the same ones."""
+    """Return the good events of a record. Bad ones, and unsigned ones if there are `principals`, become dead letters.
+
+    Events later than the record's broker time are refused. No worker's clock is asked, so each replay takes the same
+    ones.
+    """
     value, tenant, principal = record.value or b"", tenant_of(record.topic), ANYONE
     if principals is not None:
         try:
@@ -38,7 +40,7 @@ def read_events(record: Record, effects: Effects, principals: Principals | None 
             effects.dead_letters.append(dead_letter(record, error))
             return []
     if len(value) <= MAX_EVENT_BYTES and not record.headers.get("ce_specversion"):
-        with suppress(Exception):  # which is found again, and gets its reason
+        with suppress(Exception):  # found again below, with its reason
             events, latest = _read_all(value) if value[:1] == b"[" else [_read_one(value)], latest_from(record.time)
             if all(refusal(event, tenant, latest) is None for event in events) and (
                 principal == ANYONE or all(principal_of(event.agent) == principal for event in events)
@@ -49,7 +51,6 @@ def read_events(record: Record, effects: Effects, principals: Principals | None 
 
 
 def bytes_of(event: Incoming, record: Record) -> bytes:
-    """The untouched bytes of an event of a record."""
     for part, _ in _parts(record):
         try:
             found = _read_one(part)
@@ -61,7 +62,7 @@ def bytes_of(event: Incoming, record: Record) -> bytes:
 
 
 def feedback_of(event: Incoming, *, claimed: bool) -> Feedback | None:
-    """The correction that an event of feedback makes; None where it says nothing."""
+    """Return the correction that an event of feedback makes, or None."""
     label = event.data.outcome
     if label == "unknown":
         return None
@@ -121,6 +122,6 @@ def _json(value: bytes) -> Any:
 
 
 def _attributes(headers: Mapping[str, bytes | None]) -> dict[str, Any]:
-    """Read the attributes of CloudEvents' binary mode, from `ce_` headers; one without a value is no attribute."""
+    """Read the attributes of CloudEvents' binary mode from `ce_` headers."""
     given = {name[3:]: raw for name, raw in headers.items() if raw is not None and name.startswith("ce_")}
     return of_headers({name: raw.decode("utf-8", "replace") for name, raw in given.items()})

@@ -1,8 +1,8 @@
 """Keep the sessions of one partition of `events`: open ones, closed ones, and tails whose beginning is missing.
 
-Events without the first of their session wait. After a restart they are the tail of a session that was closed before
-the commit, and the store knows it (`OpenSession.restored`). Otherwise their beginning was overtaken, or will never
-come. They hold the commit back as open sessions do, because they are stored nowhere else.
+A tail waits. After a restart it belongs to a session that was closed before the commit, and the store knows it
+(`OpenSession.restored`). Otherwise its beginning was overtaken or is lost. Tails hold the commit back as open sessions
+do, because they are stored nowhere else.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from streams.stages.s1_sessions.open_session import OpenSession
 
 __all__ = ["Key", "Partition", "Tail"]
 
-# How long a session may hold a commit back before the store is asked about it; the pause doubles each time.
+# Seconds that a session may hold a commit back before the store is asked about it; the pause doubles each time.
 FIRST_CHECK_SECONDS = 5.0
 LONGEST_CHECK_SECONDS = 60.0
-# Closed sessions in memory, by which duplicates and late events are recognised without the store.
+# Closed sessions in memory, by which late events are recognised without the store.
 _REMEMBERED_SESSIONS = 2_000
 
 Key = tuple[str, str, int]  # principal, session, part
@@ -34,7 +34,7 @@ class _StoreCheck:
         self._next = 0.0
 
     def observe(self, first_offset: int | None, now: float) -> None:
-        """Note by which offset the commit is held back (None: it is not), at a time of `Clock.monotonic`."""
+        """Note which offset holds the commit back, if any, at a time of `Clock.monotonic`."""
         if first_offset != self._first_offset:
             self._first_offset, self._pause, self._next = first_offset, FIRST_CHECK_SECONDS, now + FIRST_CHECK_SECONDS
 
@@ -48,11 +48,11 @@ class _StoreCheck:
 
 @dataclass(slots=True)
 class Tail:
-    """Events of a session whose first event has not arrived, each with its dead letter for the case it never does.
+    """Events whose session's first has not arrived, each with its dead letter for the case it never does.
 
     Attributes:
         arrived: when the first of them did (`Clock.monotonic`).
-        size: bytes in memory, about: letters hold the whole record that they came in.
+        size: approximate bytes in memory: a letter holds the whole record that it came in.
     """
 
     first_offset: int
@@ -78,7 +78,6 @@ class Partition:
 
     Attributes:
         open: those whose first event has arrived, oldest first.
-        tails: the others.
         incomplete: ended ones of `open` that miss events, with the arrival of their last event.
         news: with a call in this batch that failed or got past a failure.
         newest_time: the largest event time, which is the partition's own clock.
@@ -123,7 +122,7 @@ class Partition:
         return sorted(tail.events, key=lambda each: each[0].sequence)
 
     def reopen(self, key: Key, offset: int) -> None:
-        """Open a closed session that goes on. Its earlier events were acknowledged when it was closed."""
+        """Reopen a closed session. Its earlier events were acknowledged when it was closed."""
         session = self.closed.pop(key)
         session.first_offset = offset
         self.open[key] = session

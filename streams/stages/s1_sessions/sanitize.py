@@ -1,5 +1,7 @@
-"""Clean events' texts first: mask secrets and cut recalled advice. Our agents did so already; a foreign client may not
-have. So no secret is stored, and advice that comes back is never taken for evidence (`fleetlore.advice.provenance`)."""
+"""Mask secrets and cut recalled advice in events' texts, because a foreign client may not have done so.
+
+No secret is stored, and advice that comes back is never evidence (`fleetlore.advice.provenance`).
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,8 @@ from streams.stages.s1_sessions.parse import read_events
 # Characters checked of a text: no stage keeps more than 2,000 or reads more than 8,000. The rest only tells two calls
 # apart.
 _MAX_READ = 8192
-# Characters checked for secrets in one record, among its texts that seem to hold one. Checking takes a worker a
-# microsecond a character. If there are more, each text is checked up to its share, and the rest is dropped. The result
-# depends on the record in the log alone, so a replay masks the same.
+# Characters checked for secrets in one record, among its texts that seem to hold one, at a microsecond a character. If
+# there are more, each text is checked up to its share and the rest is dropped, so a replay masks the same.
 _MAX_SUSPECTED = 24 * 1024
 # Characters dropped at the end of a cut text, because a secret may be cut in two there.
 _NOT_KEPT = 96
@@ -31,7 +32,6 @@ _TEXTS_PER_EVENT = 3
 _OF_OUTCOME = ("arguments", "result", "error_message")
 _OF_STARTED = ("place", "goal", "task")
 _NAMES = ("tool", "error_type", "role", "guard", "place", "user")
-# Texts or lists of them, and whatever else a sender made of them.
 _UNCHECKED = ("adapter", "advice", "withheld")
 _names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)
 _ALL_UNSET = (None,) * len(_UNCHECKED)
@@ -41,7 +41,7 @@ _OF_OTHERS = ("content", "goal", "task")
 def clean_records(
     read: Sequence[tuple[Record, list[Incoming]]], effects: Effects, principals: Principals | None = None
 ) -> None:
-    """Clean what `read_events` has read. A record that cannot be cleaned becomes a dead letter and keeps no event."""
+    """Clean what `read_events` has read. A record that cannot be cleaned becomes a dead letter."""
     try:
         clean(*[events for _, events in read])
         return
@@ -59,7 +59,6 @@ def clean_records(
 
 
 def clean(*records: Sequence[Incoming]) -> None:
-    """Turn arguments and results into texts, mark advice and mask secrets, in place and in many records at once."""
     events = [event for record in records for event in record]
     texts: list[str] = []
     for event in events:
@@ -81,7 +80,7 @@ def clean(*records: Sequence[Incoming]) -> None:
         if OPENING in text:
             texts[place] = redact_fenced(text)
             _put(events, place, texts[place] + rests.get(place, ""))
-    # One search for all: of a small batch it costs as much for a few names as for all texts.
+    # One search for all: a small batch's names cost as much as its texts.
     suspected = suspects([*texts, *(name[:_MAX_READ] for name in names)])
     cut = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
     if cut:

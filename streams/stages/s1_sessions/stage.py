@@ -1,15 +1,15 @@
 """Assemble sessions from events, and hand on observations and trajectories (stage 1).
 
-Observations go out with every batch, and an open session as soon as it got past a failure. No state is kept outside:
-the commit of a partition never passes the first event of an open session, so a restart reads every open session again.
-Event time and the distance in the log bound how much that is.
+Observations go out with every batch, and an open session as soon as it got past a failure. No state is kept outside: no
+commit passes the first event of an open session, so a restart reads it again. Event time and the distance in the log
+bound how much that is.
 
-Three things depend on the clock, and none changes the final result. A session whose end overtook other events waits a
-while for them. A tail waits a minute at least for the judgment of its session. If a session holds the commit back for
-seconds, the store is asked whether it was redelivered.
+Three waits depend on the clock, and none changes the final result. A session whose end overtook other events waits for
+them. A tail waits for the judgment of its session. If a session holds the commit back for seconds, the store is asked
+whether it was redelivered.
 
-Late events have the same effect whether this worker remembers the session or reads it from the store. A session that
-was closed for its silence goes on, and events after an end are dead letters (`after_end`).
+Late events have the same effect whether this worker remembers the session or reads it from the store. A session closed
+for its silence goes on, and events after an end are dead letters (`after_end`).
 """
 
 from __future__ import annotations
@@ -36,20 +36,19 @@ from streams.stages.s1_sessions.sanitize import clean_records
 
 __all__ = ["SessionsStage"]
 
-# A session that begins further back than this is closed as continued, which bounds what a restart reads again.
+# A session that begins further back is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
-# Kafka's default limit of a batch is 1 MiB, and a long session of texts that do not compress may have six times that.
+# Kafka's default limit of a batch is 1 MiB, and a long session may have six times that.
 _MAX_TRAJECTORY_BYTES = 900_000
-# How long a session that has ended waits for a missing event. Clients keep a session in order, so an event is late by a
-# moment; one that is still missing then was lost or refused.
+# Seconds that an ended session waits for a missing event. Clients send in order, so a later one was lost or refused.
 GAP_SECONDS = 2.0
-# How long a tail waits at least for the judgment of its session: behind an outage event time runs ahead of the judges.
+# Least wait of a tail for the judgment of its session: after an outage, event time runs ahead of the judges.
 TAIL_SECONDS = 60.0
 # Bytes of all sessions of a worker. Sessions beyond are closed early and go on from the store.
 MAX_BYTES = 96 * 2**20
 # Bytes of all tails, which are stored nowhere else. Events beyond become dead letters.
 MAX_TAIL_BYTES = 32 * 2**20
-# Sessions of a partition that the store is asked about at once, the oldest: events come in records of many sessions.
+# Oldest sessions of a partition that the store is asked about at once.
 _MOST_CHECKED = 256
 
 
@@ -107,7 +106,7 @@ class SessionsStage(Stage):
             await self._close_incomplete(partition, overdue, effects)
             await self._close_redelivered(partition, effects)
             await self._settle_tails(partition, effects)
-            # A failure and the way out of it cannot wait until the session ends; other calls that worked can.
+            # A failure and the way out of it cannot wait until the session ends.
             for key, session in partition.news.items():
                 trajectory = session.way_out() if key in partition.open else None
                 if session.has_new_failure or trajectory is not None:
@@ -124,7 +123,7 @@ class SessionsStage(Stage):
         return next_offset if first_offset is None else min(first_offset, next_offset)
 
     def _take(self, event: Incoming, tenant: str, record: Record, partition: Partition, effects: Effects) -> None:
-        """The first event of a session also brings in those that came before it. Raises InvalidEvent."""
+        """Add an event. A session's first event brings in those that came before it. Raises InvalidEvent."""
         if self._is_erased(event, tenant):
             return
         if event.type == FEEDBACK:
@@ -151,7 +150,7 @@ class SessionsStage(Stage):
         if session.ended_at is not None and sequence > session.ended_at:
             raise after_end()
         before = session.size
-        if record.time < inf:  # a record that no broker stamped has no such time
+        if record.time < inf:  # no broker stamped the record
             session.arrived = max(session.arrived, record.time)
         session.add(event, time)
         if event.data.advice or event.data.withheld:
@@ -187,12 +186,11 @@ class SessionsStage(Stage):
                 effects.dead_letters.append(dead_letter(letter.record, error, letter.value))
 
     def _is_erased(self, event: Incoming, tenant: str) -> bool:
-        # Most tenants have erased nothing, and this is asked for every event.
+        # Most tenants have erased nothing, and every event comes by.
         erased = self._erased
         return bool(erased.count) and erased.drops(tenant, event.session, event.agent, event.time.timestamp())
 
     def _is_known(self, session: OpenSession, sequence: int, time: float) -> bool:
-        """Whether an event came before, now or to whoever stored the session."""
         if sequence in session.sequences:
             if session.is_another(sequence, time):
                 raise InvalidEvent("reused_session", f"session {session.session!r} has another event {sequence}")
@@ -217,7 +215,7 @@ class SessionsStage(Stage):
             partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
 
     def _take_feedback(self, event: Incoming, tenant: str, effects: Effects) -> None:
-        """Send feedback on separately. It is a claim: what outranks a reward comes on the topic `feedback`."""
+        """Send feedback on as a claim: what outranks a reward comes on the topic `feedback`."""
         feedback = feedback_of(event, claimed=True)
         if feedback is not None:
             effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
@@ -232,7 +230,7 @@ class SessionsStage(Stage):
             effects.outgoing.append(Outgoing(session.tenant, "observations", seen.subject.id, encode(seen)))
 
     def _close(self, partition: Partition, key: Key, session: OpenSession, effects: Effects) -> None:
-        """Hand a session on; again, where it was closed before and another of its events has arrived."""
+        """Hand a session on, again if it was closed before and another of its events has arrived."""
         self._report(session, effects)
         partition.close(key, session)
         trajectory, left_out = session.close()
@@ -243,14 +241,13 @@ class SessionsStage(Stage):
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
         late = [key for key, arrived in partition.incomplete.items() if arrived <= overdue]
         if late:
-            # A stored judgment may cover the gap: the beginning was redelivered, and a restart read it from the middle
-            # on.
+            # A stored judgment may cover the gap, if a restart read a redelivered beginning from the middle on.
             await self._find_persisted([partition.open[key] for key in late])
         for key in late:
             self._close(partition, key, partition.open[key], effects)
 
     async def _close_redelivered(self, partition: Partition, effects: Effects) -> None:
-        """Close the sessions that a stored judgment covers. Merged into that, they change nothing."""
+        """Close the sessions that a stored judgment covers. Merged into it, they change nothing."""
         now = self._clock.monotonic()
         partition.redelivery.observe(partition.first_open, now)
         if not partition.redelivery.due(now):
@@ -264,9 +261,7 @@ class SessionsStage(Stage):
         partition.redelivery.observe(partition.first_open, now)
 
     async def _settle_tails(self, partition: Partition, effects: Effects) -> None:
-        """Let tails go on from the sessions that the store knows; the others wait, for as long as a session may be
-        silent.
-        """
+        """Let tails go on from the sessions that the store knows. Others wait as long as a session may be silent."""
         now = self._clock.monotonic()
         partition.unknown.observe(partition.first_tail, now)
         every = partition.unknown.due(now)
@@ -286,7 +281,7 @@ class SessionsStage(Stage):
             waited = now - tail.arrived >= TAIL_SECONDS
             if known_one is not None:
                 session = OpenSession.restored(known_one, tail.first_offset)
-                # With a gap between them the judgment of what came before may be on its way.
+                # With a gap between them, the judgment of what came before may be on its way.
                 if waited or min(event.sequence for event, _ in tail.events) <= max(session.sequences) + 1:
                     self._add_waiting(partition.restore(key, session), key, session, partition, effects)
             elif waited and tail.last_time < oldest:
@@ -315,13 +310,12 @@ class SessionsStage(Stage):
         return [SessionState.from_json(rows[id]["state"]).trajectory if id in rows else None for id in ids]
 
     def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
-        """Close sessions that hold the commit back too long, by distance in the log or by event time."""
         while partition.open:
             key, oldest = next(iter(partition.open.items()))
             if offset - oldest.first_offset <= MAX_OPEN_RECORDS:
                 break
             self._close(partition, key, oldest, effects)
-        # To look at all open sessions for every record would cost more than the records do.
+        # Looking at all open sessions for every record would cost more than the records do.
         if partition.newest_time - partition.swept_time > self._silent_seconds / 8:
             partition.swept_time = partition.newest_time
             limit = partition.newest_time - self._silent_seconds
@@ -330,7 +324,7 @@ class SessionsStage(Stage):
                     self._close(partition, key, session, effects)
 
     def _bound(self, partition: Partition, effects: Effects) -> None:
-        """Keep a partition within its share of the worker's memory: what the store knows goes first."""
+        """Keep a partition within its share of the worker's memory. Sessions that the store knows go first."""
         most = MAX_BYTES // len(self._partitions)
         while partition.size > most:
             if partition.closed:

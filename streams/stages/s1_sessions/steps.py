@@ -23,9 +23,9 @@ from models.place_names import shows_schema
 
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:
-    """Return `Observation.ended` of a session, by its ending or else its reward; 0 where the two contradict.
+    """Return `Observation.ended` of a session, by its ending or else its reward; 0 if the two contradict.
 
-    Corrections are left out: one may arrive before its session, and the same events must always give the same state.
+    Corrections are left out: one may arrive before its session, and equal events must give equal states.
     """
     rewarded = None if reward is None or 0 < reward < 1 else "success" if reward >= 1 else "failure"
     ended = ending if ending in ("success", "failure") else None
@@ -51,7 +51,6 @@ def _subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
 
 @lru_cache(maxsize=4096)
 def subjects_of_loop(loop: LoopPattern) -> tuple[Subject, ...]:
-    """Return the subjects of a call in a loop, at the same three levels as a failure."""
     tool, template = loop.tool, loop.template
     return (
         Subject(loop.family, "family", tool, LOOP),
@@ -60,13 +59,13 @@ def subjects_of_loop(loop: LoopPattern) -> tuple[Subject, ...]:
     )
 
 
-# Bounds of stored fields that the sender fills in: length of a role, an id of lore or a version; number of ids.
+# Bounds of stored fields that the sender fills in: characters of a role, an id or a version; number of ids.
 MAX_WORD = 64
 _MAX_ADVICE = 64
 
 
 def _kept(result: str) -> str:
-    """A schema is kept longer, since names after a cut would be unknown to all."""
+    """A schema is kept longer: names after a cut would be unknown to all."""
     if len(result) <= MAX_TEXT:
         return result
     return clip(result, MAX_SCHEMA if shows_schema(result) else MAX_TEXT)
@@ -107,14 +106,13 @@ def step_of(
 
 @lru_cache(maxsize=16_384)
 def recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
-    """Return the call's id and its subjects. Cached: a fleet makes few kinds of calls, and many of each."""
+    """Return the call's id and subjects. Cached, because a fleet repeats few kinds of calls."""
     call = shaped_call_id(tool, shape)
     return call, _subjects_of_call(tool, call, shape)
 
 
 @lru_cache(maxsize=16_384)
 def recognise_failure(tool: str, shape: str, error_type: str, message: str) -> tuple[Failure, tuple[Subject, ...]]:
-    """Return the failure and all subjects of a call that failed."""
     failure = shaped_failure(tool, shape, error_type, message)
     call, subjects = recognise_call(tool, shape)
     return failure, subjects + _subjects_of_failure(failure, call)
@@ -131,12 +129,11 @@ def text_bytes(step: Step) -> int:
 
 
 def subjects_of_step(step: Step) -> tuple[Subject, ...]:
-    """The subjects of a call that is known from its step: those that `OpenSession.add` counted."""
+    """Return the subjects that `OpenSession.add` counted for a step."""
     shape = argument_shape(step.arguments)
     subjects = _subjects_of_call(step.tool, step.call, shape)
     if step.family is not None and step.pattern is not None and step.exact is not None:
         error_class = step.error_type or ""
-        # Steps of an earlier release and left-out ones have no template.
         template = step.template or shaped_failure(step.tool, shape, error_class, step.error_message or "").template
         ids = step.family, step.pattern, step.exact
         failure = Failure(step.tool, error_class, template, shape, *ids, step.transient)
