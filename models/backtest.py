@@ -1,4 +1,4 @@
-"""Hold logged sessions call by call, with the advice on each, and measure what that advice is worth."""
+"""Replay logged sessions call by call with the advice on each, and measure what that advice is worth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "Call", "CallLog", "Heard", "Shown", "Told", "Turn", "advice_rows", "known_errors", "plain_text", "split", "told",
 ]  # fmt: skip
 
-# Entries that logs hold as calls but are no calls: the end of a session, a verdict on it, a call that was never made.
+# Entries of logs that are no calls: the end of a session, a verdict on it, a call that was never made.
 PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solution", "your_code_here"})
 FIRST, WORKED, FAILED = "first", "worked", "failed"
 
@@ -50,7 +50,7 @@ def told(advice: Advice) -> Told:
         warned=warning is not None,
         named=None if warning is None else FailureKind(warning.kind, warning.rejected),
         way_out="" if way_out is None else way_out.text,
-        # Many calls get the same text: kept once.
+        # Many calls get the same text: it is kept once.
         text=sys.intern(advice.text),
         shown=tuple([Shown(tip.source, tip.text, tip.brings, tip.chance is not None) for tip in advice.tips]),
     )
@@ -76,7 +76,6 @@ class Call:
 
     @property
     def pseudo(self) -> str:
-        """Which pseudo-call it is; empty for a call."""
         for name in (self.tool, self.text):
             if (plain := plain_text(name)) in PSEUDO:
                 return plain
@@ -85,7 +84,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
-    """A session with its calls. `failed` says how it ended, or is None if the log does not say."""
+    """A session with its calls. `failed` is None if the log does not say how it ended."""
 
     session: str
     source: str
@@ -96,7 +95,7 @@ class CallLog:
     calls: tuple[Call, ...]
 
     def turns(self) -> Iterator[Turn]:
-        """The calls in order, pseudo-calls left out, each with what came before it."""
+        """The calls in order without pseudo-calls, each with what came before it."""
         last, number = None, 0
         for place, call in enumerate(self.calls):
             if not call.pseudo:
@@ -118,7 +117,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Advice shown in a session: at its start, before each call, and after each call that failed (by place)."""
+    """Advice shown in a session: at its start, before each call, and after each failed call, by the call's index."""
 
     log: CallLog
     start: Told
@@ -131,7 +130,7 @@ class Heard:
 
 
 def plain_text(text: str) -> str:
-    """A call's text without what makes no difference: case, white space, a semicolon at its end."""
+    """A call's text without case, white space and a final semicolon, which make no difference."""
     return " ".join(text.split()).rstrip("; ").casefold()
 
 
@@ -176,10 +175,10 @@ def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list
 
 
 def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
-    """The slice of each test session, by what its source's training sessions know.
+    """Return the slice of each test session, by what its source's training sessions know.
 
     A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: nothing of the source is
-    known. Agents and tasks are known by name within their source.
+    known. Names are known within their source.
     """
     agents = {(case.source, case.agent) for case in train}
     tasks = {(case.source, case.task) for case in train}
@@ -209,7 +208,6 @@ def _models(agents: Sequence[str], most: int) -> list[str]:
     return held or min(setups.values(), key=len) if most else []
 
 
-# A call, and what was shown before it.
 _Asked = tuple[Turn, Told]
 
 
@@ -220,8 +218,8 @@ def mean(values: Sequence[float]) -> float | None:
 class WayOut(NamedTuple):
     """The advice shown after a failure, and the words of the way out that the session had not seen.
 
-    A way out is the next call of the same tool that worked. It counts if it has words that the session had not seen,
-    because an agent could not guess those. The advice holds the way out if it holds all of these words.
+    A way out is the next call of the same tool that worked. It counts if it has unseen words, which an agent could not
+    guess. The advice holds the way out if it holds all of these.
     """
 
     told: str
@@ -232,7 +230,7 @@ class WayOut(NamedTuple):
 
 
 def ways_out(heard: Heard) -> Iterator[WayOut]:
-    """The session's ways out with words not seen before, each after the first failure that led to it."""
+    """Yield the ways out with unseen words, each after the first failure that led to it."""
     log, taken = heard.log, set[int]()
     seen = names_of(log.goal)
     turns = list(log.turns())
@@ -252,12 +250,12 @@ def ways_out(heard: Heard) -> Iterator[WayOut]:
 
 
 def hit_rate(cases: Sequence[WayOut]) -> float | None:
-    """Share of what was told that holds the way out."""
+    """Share of the shown advice that holds the way out."""
     return mean([each.held_by(each.told) for each in cases if each.told])
 
 
 def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By source and slice, what `advice_row` says of the test sessions in it."""
+    """Return `advice_row` by source and slice."""
     found: dict[str, dict[str, list[Heard]]] = defaultdict(lambda: defaultdict(list))
     for each, slice_ in zip(heard, slices_of(train, [each.log for each in heard]), strict=True):
         found[each.log.source][slice_].append(each)
@@ -268,16 +266,16 @@ def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, d
 
 
 def asked(heard: Sequence[Heard]) -> list[_Asked]:
-    """The calls of some sessions that have a label: pseudo-calls, and failures that pass by themselves, have none."""
+    """Return the calls that have a label: neither pseudo-calls nor transient failures."""
     return [(turn, each.before[turn.place]) for each in heard for turn in each.log.turns() if not turn.call.passes]
 
 
 def advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any]:
     """Figures of the advice shown in some sessions, over some of their calls. An undefined figure is None.
 
-    calls; failed, warned: shares of them. fail_warned, fail_unwarned: P(fails) of the calls that were warned of, and of
-    the others. way_out_said: share of the ways out before or after which something was said. way_out: share of these
-    that hold the way out. chars_call, chars_session: characters before a call, and in a session.
+    failed, warned: shares of the calls. fail_warned, fail_unwarned: P(fails) of calls with and without a warning.
+    way_out_said: share of the ways out with advice before or after them. way_out: share of these whose advice holds the
+    way out. chars_call, chars_session: characters before a call, and in a session.
     """
     failed = [turn.call.failure is not None for turn, _ in calls]
     warned = [told.warned for _, told in calls]

@@ -1,7 +1,6 @@
-"""Find the failed calls of a session that something can be learned from, and the later calls that worked; say both.
+"""Find the failed calls of a session that something can be learned from, and the later calls that worked.
 
-All that learns from failures starts here: recoveries, names that were looked up, look-ups, pairs for
-training. What items are made of is said on one line, with literals masked.
+All that learns from failures starts here. Items quote a call on one line, with literals masked.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ __all__ = ["is_shown_to_work", "said_by", "telling", "tells", "worked_after"]
 
 Calls = tuple[Step, ...]
 
-# Of the distiller, in the ids of its items.
+# Version of the distiller, in the ids of its items.
 VERSION = "extractive-5"
 MAX_GOAL = 160
 MAX_STEP = 200
 _MAX_ERROR = 300
-# Shortened texts that are cached: goals, errors and calls repeat. At most 2,000 characters each: some ten megabytes.
+# Shortened texts that are cached, at most 2,000 characters each: some ten megabytes. Goals, errors and calls repeat.
 REMEMBERED = 4096
 _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 
 
 def tells(call: Step) -> bool:
-    """Whether a call failed and its error says what is wrong, and not only that it failed."""
+    """Whether a call failed and its error says why."""
     return call.failed and not is_verdict(call.tool, call.error_message or "", call.error_type)
 
 
 def telling(calls: Sequence[Step]) -> list[int]:
-    """Places of the calls whose error tells and does not pass by itself."""
+    """Indexes of the calls whose error tells and is not transient."""
     known: dict[str, bool] = {}
     found = []
     for place, call in enumerate(calls):
@@ -50,7 +49,7 @@ def telling(calls: Sequence[Step]) -> list[int]:
 
 
 def worked_after(calls: Sequence[Step], place: int, tool: str | None = None) -> Iterator[int]:
-    """Places of the later calls that did not fail, in order; where a tool is given, of that tool alone."""
+    """Indexes of the later calls that did not fail, of that tool alone if it is given."""
     for later in range(place + 1, len(calls)):
         call = calls[later]
         if not call.failed and (tool is None or call.tool == tool):
@@ -64,14 +63,13 @@ def said_by(call: Step) -> str:
 def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
     """Whether something shows that the call worked: a result, a later step, or that the session succeeded.
 
-    No result at the very last step is no evidence: the log may end before the answer.
+    The log may end before the answer, so no result at the very last step is no evidence.
     """
     shown = bool(call.result) or call is not judgment.trajectory.steps[-1]
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 
 
 def item_id(kind: str, *key: str) -> str:
-    """Id of an item of this distiller."""
     return versioned_id(VERSION, kind, *key)
 
 
@@ -85,7 +83,7 @@ def _error_names(message: str) -> frozenset[str]:
 
 
 def known_of(failed: Step) -> frozenset[str]:
-    """What everybody knows who meets the same error."""
+    """The words that everybody knows who meets the same error."""
     return _error_names(said(failed))
 
 
@@ -96,12 +94,12 @@ def _quoted(message: str) -> frozenset[str]:
 
 
 def named_by(failed: Step) -> frozenset[str]:
-    """What the error quotes, in lower case: it is that which was wrong."""
+    """The words that the error quotes, in lower case."""
     return _quoted(said(failed))
 
 
 def error_text(step: Step) -> str:
-    """The whole error: its class, where a program named it, and the line that says what is wrong."""
+    """The whole error: its class, if a program named it, and the line that says what is wrong."""
     return _error_text(named_class(step.error_type), said(step))
 
 
@@ -113,7 +111,6 @@ def _error_text(class_: str, message: str) -> str:
 
 @lru_cache(maxsize=REMEMBERED)
 def line(text: str, limit: int) -> str:
-    """The text on one line, cut at `limit` characters."""
     if len(text) <= limit and "  " not in text and text.isprintable():
         return text.strip()  # the fast path of most texts
     whole = " ".join(text[: 4 * limit].split())

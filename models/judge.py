@@ -1,10 +1,9 @@
 """Judge a session, and merge its records into the state behind its judgment.
 
 Its trajectory, corrections and opinions arrive in any order and more than once. Merging keeps the one of each that
-counts, so the final judgment follows from the set of records. If a principal used an id again, the session that began
-first counts. The state also remembers everything that the session ever taught: a later verdict may have to withdraw it,
-also after a crash between writing the state and sending the withdrawals. A model's opinion comes on the topic
-`trajectories` later than the session, like feedback.
+counts, so the judgment follows from the set of records. If a principal used an id again, the session that began first
+counts. The state also remembers all items that the session ever taught: a later verdict may have to withdraw them, also
+after a crash between writing the state and sending the withdrawals.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from models.memory.candidate import Candidate, origin
 
 __all__ = ["JudgeChain", "Opinion", "SessionState"]
 
-# Item ids remembered of a session; with its digest they fit a field of the store. Only a session judged again and
-# again, each time otherwise, gets near this; what is beyond stays taught.
+# Item ids remembered of a session, which with its digest fit a field of the store. Only a session judged again and
+# again, each time otherwise, gets near this; items beyond stay taught.
 MAX_TAUGHT = 64
 
 
@@ -34,7 +33,7 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
 
     Attributes:
         session: key of the trajectory (`Trajectory.id`).
-        events: events of the trajectory that the model saw; the verdict does not hold for a longer one.
+        events: events that the model saw; the verdict does not hold for a longer trajectory.
     """
 
     session: str
@@ -51,7 +50,6 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     Attributes:
         trajectory: the session, as a digest once it is stored, or None while only a correction has arrived.
         feedback: the newest correction.
-        votes: the judges' verdicts.
         opinion: the verdict of a language model.
         taught: items that the session has contributed to, with their kind.
     """
@@ -63,7 +61,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     taught: dict[str, ItemKind] = {}
 
     def merge(self, value: Trajectory | Feedback | Opinion) -> bool:
-        """Merge a value in; say whether it was the whole session, with all events known of it."""
+        """Merge a value in. Return whether it was the whole session, with all events known of it."""
         if isinstance(value, Opinion):
             known = self.opinion
             # Two opinions on the same events are equally good, but always the same one must win.
@@ -83,13 +81,13 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def said(self) -> tuple[Verdict, ...]:
-        """All votes on the session as it is known now, the most trusted first."""
+        """Return all votes on the session as it is known now, the most trusted first."""
         if self.opinion is None or self.trajectory is None or self.opinion.events != self.trajectory.events:
             return self.votes
         return (*self.votes, self.opinion.verdict)
 
     def teach(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The contributions under the current verdict, and withdrawals of all other earlier ones."""
+        """Return the contributions under the current verdict, and withdrawals of all other earlier ones."""
         assert self.trajectory is not None, "nothing is taught by a session that has not come"
         now = {each.item_id: each for each in candidates}
         gone = [_withdrawal(id, kind, self.trajectory) for id, kind in self.taught.items() if id not in now]
@@ -99,10 +97,9 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return [*now.values(), *gone]
 
     def to_json(self, trajectory: bytes | None = None) -> bytes:
-        """Encode it for the store. Pass its trajectory if that is already encoded, which saves most of the work."""
+        """Encode for the store. Passing the encoded `trajectory` saves most of the work."""
         if trajectory is None:
             return encode(self)
-        # The newest correction is in the trajectory.
         rest = {name: getattr(self, name) for name in ("votes", "opinion", "taught")}
         return encode({"trajectory": msgspec.Raw(trajectory)} | {name: value for name, value in rest.items() if value})
 
@@ -118,7 +115,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 def _replaces(new: Trajectory, known: Trajectory) -> bool:
     if new.claim != known.claim:
         return new.claim > known.claim
-    # The same number of events: the session again, whole where only a digest was stored.
+    # The same number of events: the whole session, of which only a digest was stored.
     return (new.events, not new.is_open) >= (known.events, not known.is_open)
 
 
@@ -149,7 +146,7 @@ class _ViolationJudge:
 
 
 class FeedbackJudge:
-    """Repeats the latest feedback of somebody else: it outranks every other judge but the violation.
+    """Repeats the latest feedback of somebody else. Only the violation outranks it.
 
     The broker's access list decides who may give it. People err too, so the probability stays inside (0, 1).
     """
@@ -162,7 +159,7 @@ class FeedbackJudge:
         return self._of(trajectory.correction)
 
     def own_word(self, trajectory: Trajectory) -> Verdict | None:
-        """What the session's agent says of it later; an environment knows better. Of other agents' claims nothing."""
+        """Return the agent's own later verdict, which an environment outranks. Other agents' claims do not count."""
         given = trajectory.feedback
         own = given is not None and principal_of(given.by) == principal_of(trajectory.agent)
         return self._of(given) if own else None
@@ -176,8 +173,9 @@ class FeedbackJudge:
 
 class RewardJudge:
     """Repeats the environment: the ending it reported, or else a reward of at least 1 (success) or at most 0 (failure).
-    It abstains on a partial reward without an ending, which has no common meaning, and on an ending that contradicts
-    the reward."""
+
+    It abstains on a partial reward without an ending, and on an ending that contradicts the reward.
+    """
 
     version = "reward-1"
     audited = 0.0
@@ -193,9 +191,9 @@ class RewardJudge:
 
 
 class RulesJudge:
-    """Finds failures that the end of a session gives away where no environment judged it.
+    """Finds failures that the end of a session gives away, if no environment judged it.
 
-    It never says "success". Each rule held on every source of logged runs. The stated probability stays below an
+    It never votes for success. Each rule held on every source of logged runs. The stated probability stays below an
     environment's certainty.
     """
 
@@ -213,7 +211,7 @@ class RulesJudge:
 class JudgeChain:
     """The violation, feedback, or else the first of `judges` that does not abstain.
 
-    The session's own agent counts only where no environment spoke. No judge sees a part that was closed early
+    The session's own agent counts only without an environment. No judge sees a part that was closed early
     (`continued`). On a share of sessions the judges after the deciding one vote too, for the metric `judge_cases`.
     """
 
@@ -227,10 +225,8 @@ class JudgeChain:
         return self.conclude(trajectory, self.votes(trajectory))
 
     def votes(self, trajectory: Trajectory) -> tuple[Verdict, ...]:
-        """Verdicts of the judges that do not abstain, the most trusted first.
-
-        Feedback may come later, so it is left out.
-        """
+        """Verdicts of the judges that do not abstain, the most trusted first, without feedback, which may come
+        later."""
         found: list[Verdict] = []
         if trajectory.ending == "continued" or trajectory.guard:
             return ()  # the reward of a violation measures no judge
@@ -263,7 +259,6 @@ def ended_on_a_failed_call(trajectory: Trajectory) -> bool:
 
 
 def never_got_a_call_through(trajectory: Trajectory) -> bool:
-    """At least two calls, and not one of them worked."""
     calls = trajectory.calls
     return len(calls) >= 2 and all(call.failed for call in calls)
 

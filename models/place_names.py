@@ -1,8 +1,8 @@
-"""Read what a session tells of its place: names that work or are rejected there, and what has what.
+"""Find the names of a place in a session: which work or are rejected there, and what has what.
 
-Only calls of the closed world tell names (`fleetlore.calls.worlds`): statements that worked, and results of those that
-ask what there is. Values of rows are no names, nor are literals and ids. `X has Y` is read from `cars.price` with its
-alias resolved, from a statement with one owner, and from these results.
+Only calls of the closed world tell names (`fleetlore.calls.worlds`): statements that worked, and results that list what
+there is. Values of rows, literals and ids are no names. `X has Y` is read from `cars.price` with its alias resolved,
+from a statement with one owner, and from these results.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TYPE = (
 _TYPED = re.compile(
     rf"(?i)(?<![\w.])([a-z_]\w*)['\"`]?\s*[,|:(]\s*(?:['\"]?(?:data_?)?type['\"]?\s*:\s*)?['\"]?{_TYPE}"
 )
-# In what shows a schema; found at a tenth of the cost, since a worker asks of each long result.
+# Finds what may be a schema at a tenth of the cost. A worker asks for each long result.
 _A_TYPE = re.compile(rf"[,|:(]\s*['\"]?{_TYPE}")
 _CREATE = re.compile(
     rf"(?i)\bcreate\s+(?:\w+\s+)?(?:table|view)\s+(?:if\s+not\s+exists\s+)?(?:{_NAME}\.)?{_NAME}\s*\("
@@ -84,7 +84,6 @@ class Told(NamedTuple):
 
 
 def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_tools: Iterable[str] = ()) -> Told:
-    """Collect the names of a place from the calls that a session made there."""
     names: dict[str, None] = {}
     listed: dict[str, None] = {}
     members: dict[_Pair, None] = {}
@@ -120,7 +119,7 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_
 
 
 def shows_schema(result: str) -> bool:
-    """Whether a result says what there is: a table with its columns, or names with their types."""
+    """Whether a result shows a table with its columns, or names with their types."""
     text = _plain(result[:MAX_TEXT])
     small = text.lower()
     if "create" in small and _CREATE.search(text) is not None:
@@ -160,7 +159,7 @@ class _Read(NamedTuple):
                 pairs.append((owner, member))
         qualifiers -= owners.keys()
         tokens = [token for token in dict.fromkeys(_WORD.findall(text)) if len(token) > 1]
-        # In a call with owners (a query), a called name is a function of the language.
+        # In a query with owners, a called name is a function of the language.
         called = {name.lower() for name in _CALLED.findall(text)} - owners.keys() if owners else set()
         no_names = own | qualifiers | called
         names = [each for each in tokens if each.lower() not in no_names] if len(tokens) > 1 else []
@@ -190,7 +189,7 @@ def _owners(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _of_result(step: Step, call: _Read) -> Iterator[_Pair]:
-    """(owner, member) that a result of schema kind shows; the owner is empty where the call does not tell it."""
+    """Return (owner, member) of a result of schema kind; the owner is empty if the call does not tell it."""
     text = _plain(step.result)
     created = False
     for _, owner, body in _CREATE.findall(text):

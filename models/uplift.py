@@ -1,8 +1,8 @@
 """Say whether hints help, from the calls for which a hint was drawn to be shown or withheld at random.
 
 The draw is made once for each session and hint, and the first such call counts, because later calls depend on it. Calls
-of one session are alike, so they are not independent: the counts are divided by the design effect of clusters (Kish
-1965). The intervals of rates are those of Newcombe with these counts.
+of one session are alike, so the counts are divided by the design effect of clusters (Kish 1965). The intervals of rates
+are those of Newcombe with these counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fleetlore.words import count
 
 __all__ = ["Measure", "Trial", "Uplift", "uplift"]
 
-# Share of hints that is withheld, until the log itself shows one (the default of `Fleet(holdout_share=…)`).
+# Share of hints that is withheld until the log shows one (the default of `Fleet(holdout_share=…)`).
 _HOLDOUT_SHARE = 0.05
 # (z of 95 % confidence + z of 80 % power) squared: trials for a difference of rates (Fleiss 1981, equation 3.14).
 _POWER = (1.96 + 0.84) ** 2
@@ -30,10 +30,8 @@ class Trial(NamedTuple):
     """The first call of a session for which a hint was drawn.
 
     Attributes:
-        session: key of the session.
         hint: id of the hint.
         shown: whether it was shown; otherwise it was withheld.
-        failed: whether the call failed.
         calls: number of calls of the session.
         success: whether the session succeeded, or None if that is unknown.
     """
@@ -49,7 +47,7 @@ class Trial(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """A mean with the hint and without, and the 95 % interval of the first less the second. None: not known yet."""
+    """A mean with the hint and without, and the 95 % interval of the first less the second. None if unknown."""
 
     shown: float | None
     withheld: float | None
@@ -58,7 +56,6 @@ class Measure(NamedTuple):
 
     @property
     def is_found(self) -> bool:
-        """Whether the interval holds no 0."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
@@ -69,7 +66,7 @@ class Uplift(NamedTuple):
         sessions: number of sessions with a trial.
         shown, withheld: numbers of trials on each side.
         failures: rate at which the calls failed. success: rate of the sessions. calls: number of calls of the sessions.
-        needed: number of further sessions until a difference of 10 points of the failures would be seen.
+        needed: further sessions until a difference of 10 points of the failures would be seen.
         answer: the same in one sentence.
     """
 
@@ -87,11 +84,7 @@ _Side = Sequence[tuple[str, float]]  # session and value of each trial
 
 
 def uplift(trials: Sequence[Trial], sessions: int | None = None) -> Uplift:
-    """Compare the trials with a hint to those without.
-
-    Args:
-        sessions: number of sessions that these trials come from, those without a trial included.
-    """
+    """Compare the trials with a hint to those without. `sessions` includes those without a trial."""
     met = len({each.session for each in trials})
     sides = [[each for each in trials if each.shown is side] for side in (True, False)]
     shown, withheld = sides
@@ -138,8 +131,7 @@ def _design_effect(shown: _Side, withheld: _Side) -> float:
 
 
 def _variance(shown: _Side, withheld: _Side) -> float:
-    """Return the variance of the difference of two means, as sessions are drawn and not calls (linearised; Cochran
-    1977)."""
+    """The variance of the difference of two means, as sessions are drawn and not calls (linearised; Cochran 1977)."""
     off: defaultdict[str, float] = defaultdict(float)
     for side, sign in ((shown, 1.0), (withheld, -1.0)):
         mean = _mean(side) or 0.0
@@ -157,13 +149,13 @@ def _mean(side: _Side) -> float | None:
 
 
 def _quantile(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5)."""
+    """The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5)."""
     nu = max(1, freedom)
     return _Z + (_Z**3 + _Z) / (4 * nu) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * nu * nu)
 
 
 def _sessions_needed(shown: _Side, withheld: _Side, sessions: int) -> int:
-    """Return how many more sessions are needed until a difference of `_DIFFERENCE` would be seen with 80 % power."""
+    """Return how many more sessions would show a difference of `_DIFFERENCE` with 80 % power."""
     if not shown:
         return 0
     failed = (sum(value for _, value in (*shown, *withheld)) + 1) / (len(shown) + len(withheld) + 2)

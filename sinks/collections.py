@@ -29,11 +29,10 @@ FIRST_VERSION = "main"
 _SCHEMA = 5
 _UNNAMED = "an earlier schema"
 TEXT_BYTES = 8_192
-# The longest text that Milvus takes.
 MAX_FIELD_BYTES = 65_535
-# Longer ids than this release makes: a version that an earlier one filled has them.
+# Ids of this release are shorter: a version that an earlier one filled has them.
 _MAX_ID_BYTES = 1_100
-# Partitions of a collection. Milvus spreads tenants over them by hash.
+# Milvus spreads tenants over the partitions of a collection by hash.
 _PARTITIONS = 16
 
 
@@ -126,7 +125,7 @@ def look_at_collections(client: MilvusClient, encoder: Encoder | None) -> Found:
             other.append(collection.name)
     searched = encoder.sha256[:8] if encoder else "words"
     names = [f"s{_SCHEMA}p{PATTERNS}_{searched}{end}" for end in ("", "_again")]
-    # Missing collections need a new version in addition to the live one. An interrupted switch continues.
+    # Missing collections need a new version. An interrupted switch continues.
     target = next((each for each in names if each not in versions), names[-1]) if missing else names[0]
     return Found(tuple(missing), tuple(other), frozenset(versions), made_by, target)
 

@@ -36,7 +36,6 @@ _SLOW_SECONDS = 5.0
 
 
 def package_version() -> str:
-    """Return the installed package's version, or `unknown` in a source tree."""
     try:
         return version("fleetlore")
     except PackageNotFoundError:
@@ -108,12 +107,12 @@ class Readiness:
 # Seconds until an incomplete request is dropped. Probes and scrapes are short.
 _REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 32
-# Between two looks for incomplete requests, and the longest that `close` waits.
+# Seconds between two looks for incomplete requests, and the longest that `close` waits.
 _POLL_SECONDS = 0.25
 
 
 class _Server(ThreadingHTTPServer):
-    """A new one replaces the oldest: probes take milliseconds, so an old one is half open."""
+    """A new connection replaces the oldest: probes take milliseconds, so an old one is half open."""
 
     # With the default of five, a probe in a burst would be dropped and retried after seconds.
     request_queue_size = 4 * MAX_CONNECTIONS
@@ -187,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log no requests: frequent scrapes would flood the role's log."""
+        """Frequent scrapes would flood the role's log."""
 
 
 class Endpoint:
@@ -214,7 +213,6 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Base URL such as `http://127.0.0.1:9464`."""
         return f"http://{self.host}:{self.port}"
 
     def close(self) -> None:

@@ -114,8 +114,7 @@ def _histogram(
 class Metrics:
     """The metrics of one process: `metrics.dead_letters("bad_json").inc(3)`.
 
-    Thread-safe. Update once a batch: an increment can cost more than decoding an event. `fleetlore_build_info` shows
-    `role`.
+    Thread-safe. Update once a batch: an increment can cost more than decoding an event.
     """
 
     received_records = _counter("traffic", "Kafka records read. Worry when it stands still while agents work.", "topic")
@@ -330,7 +329,7 @@ class Metrics:
         self.adapter_info(adapter, adapter_version).set(1)
 
     def serve(self, port: int, host: str = "127.0.0.1", health: Readiness | None = None) -> Endpoint:
-        """Serve /metrics, /livez, /readyz and /version from a thread until the endpoint is closed."""
+        """Serve the health endpoint from a thread until it is closed."""
         return Endpoint(self.registry, health or Readiness(), self.role, host, port)
 
 

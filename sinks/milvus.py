@@ -1,9 +1,8 @@
 """Store failure patterns, judgments and memory items in Milvus, one collection each.
 
 Rows have deterministic ids, `<tenant>/<id>`, so upserts are idempotent. The tenant is the partition key. `body` is the
-row's public form as JSON. `state` is for the row's single writer, to merge more into it. The other columns are filters.
-
-Collection names are aliases, so that a backfill can replace the collections (`sinks.collections`).
+row's public form as JSON. `state` is for the row's single writer. The other columns are filters. Collection names are
+aliases, so that a backfill can replace the collections (`sinks.collections`).
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ class MilvusStore:
 
     Args:
         encoder: makes the vectors of items; None to search by words alone.
-        metrics: counts writes, if given.
         version: version of the collections, or None for the live one.
         write_seconds: deadline of a write.
         check: called directly before each write; its errors propagate.
@@ -160,9 +158,8 @@ class MilvusStore:
     async def resolve(self, collection: str) -> str:
         """Return the collection behind the alias.
 
-        `get` reads it until the next call. A writer resolves before it reads rows that it will write back, and writes
-        to the same collection. So no row moves between versions by mistake. A switch reaches every writer within
-        `RESOLVE_SECONDS` and one batch.
+        `get` reads it until the next call. A writer resolves before it reads rows that it will write back, so no row
+        moves between versions by mistake. A switch reaches every writer within `RESOLVE_SECONDS` and one batch.
         """
         if self._version is not None:
             return versioned_name(collection, self._version)
@@ -186,11 +183,10 @@ class MilvusStore:
         return now, described["collection_name"]
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Upsert rows.
+        """Upsert rows. The last of several rows with one id counts.
 
-        `text` is the searchable text of a row, if present. The last of several rows with one id counts. `collection`:
-        an alias, or its `resolve` result. Raises RowRefused: Milvus will never accept some rows; all others are
-        written.
+        `text` is the searchable text of a row. `collection`: an alias, or its `resolve` result. Raises RowRefused:
+        Milvus will never accept some rows; all others are written.
         """
         unique = list({row["id"]: row for row in rows}.values())
         refused: list[tuple[str, str]] = []
@@ -204,10 +200,9 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        """Return rows by id with the requested fields.
+        """Return rows by id with the requested fields. Missing ids are omitted.
 
-        Missing ids are omitted. An id that Milvus refuses counts as missing, so that its session does not stop the
-        others.
+        An id that Milvus refuses counts as missing, so that its session does not stop the others.
         """
         found: list[dict[str, Any]] = []
 
@@ -244,11 +239,8 @@ class MilvusStore:
         return refused
 
     async def purge(self) -> bool:
-        """Flush and compact, so that deleted rows leave the files.
-
-        Return True if it continues in the background. The embedded store finishes within the call
-        (`streams.embedded.milvus_server`); a cluster continues.
-        """
+        """Flush and compact, so that deleted rows leave the files. Return whether a cluster continues in the
+        background."""
 
         def flush_and_compact(client: MilvusClient) -> bool:
             for collection in COLLECTIONS:

@@ -38,8 +38,8 @@ MAX_RECORD_BYTES = 512 * 1024
 # Kafka's default limit for a message is 1 MiB.
 _MAX_REQUEST_BYTES = 1_000_000
 _DELIVERY_SECONDS = 30.0
-# Kafka's codec number. Only arrays are compressed: agents, which read the compacted topics, need no zstd package. It
-# saves two thirds of the embedded broker's CPU for a batch.
+# Kafka's codec number. Only arrays are compressed, which saves two thirds of the embedded broker's CPU for a batch.
+# Agents, which read the compacted topics, need no zstd package.
 _ZSTD = 4
 
 # Errors for a record that the broker will never accept.

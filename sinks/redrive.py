@@ -1,7 +1,6 @@
 """Send dead letters back to their source topics after the cause is fixed.
 
-A dead letter keeps its topic, partition, bytes and key. All effects are idempotent, so sending one twice after a crash
-does no harm.
+All effects are idempotent, so sending one twice after a crash does no harm.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ async def redrive(
     at_once: int = 100,
     self_declared: bool = True,
 ) -> Redriven:
-    """Send dead letters back, oldest of each partition first, or only list them."""
+    """Send dead letters back, the oldest of each partition first. Without `send`, only list them."""
     marks = {each.place async for each in read_dead_letters(bootstrap, tenant, _READ_SECONDS) if isinstance(each, Mark)}
     done = Redriven()
     seen: set[tuple[str, int, int, str]] = set()

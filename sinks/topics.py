@@ -145,10 +145,8 @@ class TopicAdmin:
         return missing
 
     async def grown(self) -> dict[str, tuple[int, int]]:
-        """Return the keyed topics that grew: their partitions at the group's last commit and now.
-
-        Their keys have moved.
-        """
+        """Return the keyed topics that grew, so that their keys moved: partitions at the group's last commit and
+        now."""
         commits = await self._commits()
         now = Counter(tp.topic for tp in commits)
         before = {tp.topic: int(each.metadata) for tp, each in commits.items() if (each.metadata or "").isdigit()}
@@ -297,8 +295,7 @@ class TopicAdmin:
         return replace(difference, state="done")
 
     async def _alter(self, name: str, changes: list[Difference]) -> list[Difference]:
-        # The request replaces all settings of the topic, so repeat those that others set. Read them again, because the
-        # differences omit them.
+        # The request replaces all settings of the topic, so repeat those that others set. The differences omit them.
         kept = dict((await self.read())[name].set_on_topic)
         kept |= {each.setting: each.stated for each in changes}
         try:
@@ -315,10 +312,7 @@ class TopicAdmin:
 
 
 async def ensure_topics(settings: Settings) -> list[str]:
-    """Create the missing topics of all tenants; return their names.
-
-    Existing topics stay unchanged: their settings are the operator's decision.
-    """
+    """Create the missing topics of all tenants; return their names. Existing topics stay as the operator set them."""
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
 

@@ -1,6 +1,6 @@
-"""Count who backs a fact: principals, and sessions, of which no principal adds more than a few.
+"""Count who backs a fact: principals, and a few sessions of each.
 
-One rule for everything that a version says. Sessions are no principals. Only where all agents have one owner (a quorum
+This one rule holds for every fact of a version. Sessions are no principals. Only if all agents have one owner (a quorum
 of 1) and one name do sessions with different goals stand for agents.
 """
 
@@ -14,11 +14,11 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory
 
-# Sessions of one agent that count for a fact: one agent alone cannot declare a table missing for all.
+# Sessions of one agent that count for a fact, so that one agent cannot declare a table missing for all.
 AGENT_SESSIONS = 5
-# Agents that must back a fact, also where one is a quorum: one agent alone may be wrong.
+# Agents that must back a fact even if one is a quorum: one agent alone may be wrong.
 _LEAST_AGENTS = 2
-# Of a fleet under one name, goals that count.
+# Goals that count in a fleet under one name.
 _MOST_GOALS = 16
 
 
@@ -26,7 +26,7 @@ Fact = TypeVar("Fact", bound=Hashable)
 
 
 class Who(NamedTuple):
-    """Whose session it is, and a hash of what it was about."""
+    """The agent of a session, and a hash of its goal."""
 
     agent: str
     goal: int
@@ -46,7 +46,6 @@ class Fleet:
 
     @property
     def is_one(self) -> bool:
-        """Whether all sessions have one owner and one agent's name."""
         return self.quorum == 1 and len(self.agents) <= 1
 
 
@@ -58,7 +57,7 @@ class Evidence:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._agents: dict[str, int] = {}
-        # Of a fact that one agent met; where others met it too the fleet has several names.
+        # Only while one agent alone has met the fact: a second one shows that the fleet has several names.
         self._goals: dict[int, int] = {}
 
     def add(self, who: Who) -> None:
@@ -78,12 +77,12 @@ class Evidence:
 
     @property
     def sessions(self) -> int:
-        """In how many sessions it was met, of each agent a few."""
+        """Number of sessions that met it, a few of each agent."""
         return sum(min(sessions, AGENT_SESSIONS) for sessions in self._counts.values())
 
     @property
     def is_enough(self) -> bool:
-        """Whether enough agents met it for others to be told."""
+        """Whether enough agents met it to show it to others."""
         return self.agents >= max(_LEAST_AGENTS, self._fleet.quorum)
 
 
@@ -111,12 +110,12 @@ class Endings:
 
     @property
     def kind(self) -> str:
-        """The kind of failure that came most often."""
+        """The most frequent kind of failure."""
         return min(self.kinds, key=lambda each: (-self.kinds[each], each))
 
 
 class Facts(OrderedDict[Fact, Evidence]):
-    """Evidence by fact, bounded: those met the longest ago are forgotten first. `most`: facts that are kept."""
+    """Evidence by fact. Beyond `most` facts, those met the longest ago are forgotten."""
 
     def __init__(self, fleet: Fleet, most: int) -> None:
         super().__init__()
@@ -124,7 +123,7 @@ class Facts(OrderedDict[Fact, Evidence]):
         self._most = most
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copied by its own arguments: an ordered dict would be made without any.
+        # A copy of an ordered dict would be made without arguments.
         return type(self), (self._fleet, self._most), None, None, iter(self.items())
 
     def count(self, fact: Fact, who: Who) -> None:

@@ -24,16 +24,16 @@ from models.cases import said_by
 
 _Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published", "forgets"]
 
-# P(the call fails) from which a call is warned of, for all tools: of held-out calls above it .78 to .99 failed.
+# P(the call fails) from which a call is warned of: of held-out calls above it .78 to .99 failed, by tool.
 _LEVEL = 0.7
 # Calls of each arm, before which warnings are not judged, and after which those without a sure effect end.
 _LEAST_TRIALS = 20
 _MANY_TRIALS = 200
-# A candidate is judged by first calls and calls after a success, the newest: calls after a failure are mostly the same
-# call again, which any model foresees. With fewer than the least nothing is decided.
+# The newest calls that judge a candidate: first calls and calls after a success. Any model foresees a call after a
+# failure, mostly the same call again. With fewer than the least, nothing is decided.
 _JUDGED = 2_000
 _LEAST_JUDGED = 40
-# Log-loss by which a candidate may be behind the published version: of 40 calls chance alone makes so much.
+# Log-loss by which a candidate may be behind the published version: chance makes as much with 40 calls.
 _TOLERANCE = 0.02
 
 
@@ -49,7 +49,7 @@ class Foreseen(NamedTuple):
 
 @dataclass(slots=True)
 class Trial:
-    """Calls of a tool in one state before which a warning was given, and before which it was withheld at random."""
+    """Calls of a tool in one state with a warning, and with one withheld at random."""
 
     shown: int = 0
     shown_failed: int = 0
@@ -78,8 +78,7 @@ def thresholds(
 ) -> tuple[Threshold, ...]:
     """Return the thresholds of the tools and states whose calls are worth a warning.
 
-    A tool and state gets no warnings if these were in vain, or if surely fewer of its calls above the level failed than
-    the model said.
+    There is none if warnings were in vain, or if surely fewer calls above the level failed than foreseen.
     """
     found = (
         Threshold(*key, _LEVEL, sum(above), len(above))
@@ -92,8 +91,6 @@ def thresholds(
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """A gate's decision on a candidate, and its figures."""
-
     reason: _Reason
     figures: dict[str, float]
 

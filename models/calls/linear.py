@@ -13,9 +13,9 @@ from fleetlore.calls.model import KindScores, call_cells, failure_chance, kind_c
 from models.calls.evidence import Evidence, Fleet, Who
 
 _RATE = np.float32(0.1)
-# Of the squared gradients, a call: old ones are forgotten, so that the model can still learn when the world changes.
+# Decay of the squared gradients at each call, so that the model can still learn when the world changes.
 _DECAY = np.float32(0.999)
-# Kinds are rare, and keep theirs.
+# Kinds are rare and do not decay.
 _KEEP = np.float32(1.0)
 _START = 1e-2
 
@@ -62,7 +62,6 @@ class KindWeights(_HashedWeights):
         self.met: dict[tuple[str, str], Evidence] = {}
 
     def learn(self, found: Features, kind: tuple[str, str], who: Who) -> None:
-        """Step towards the kind that it was."""
         number = self.kinds.get(kind)
         self.met.setdefault(kind, Evidence(self._fleet)).add(who)
         if number is None:

@@ -1,9 +1,9 @@
-"""Learn by which calls sessions look up the names and ids that they lack, after a call failed.
+"""Learn by which calls sessions look up the names and ids that they lack after a failed call.
 
-A look-up is a call that worked, right after a failure or as the first of its session, and whose result held names or
-ids, unseen so far, that a later call held, or listed a schema. A word belongs to the call, and not to the session, if
-enough look-ups hold it and their sessions had mostly not been shown it: `SHOW` and `FROM` belong to the call, a table
-does not. The code knows no tool beforehand. A look-up is shown whole: a part of one means something else.
+A look-up is a call that worked, right after a failure or as the first of its session. Its result listed a schema, or
+held unseen names or ids that a later call used. A word belongs to the call, and not to the session, if enough look-ups
+hold it and their sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not. The code knows no tool
+beforehand. A look-up is shown whole: a part of one means something else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from models.calls.evidence import Evidence, Fleet, Who
 from models.cases import worked_after
 from models.place_names import shows_schema
 
-# Failures kept with the calls that worked next, the newest ones.
+# The newest failures, kept with the calls that worked next.
 KEPT = 4_000
 # Words and literals of this share of a tool's look-ups, by at least so many agents, are the call's own.
 _SHARED = 0.05
@@ -32,11 +32,9 @@ _LEAST_RATE = 0.1
 _MAX_TEXT = 80
 _MOST = 200
 _NAME, _VALUE = "<name>", "<value>"
-# With more slots a call says too little of how to look something up.
+# With more slots, a call does not show how to look something up.
 _MOST_SLOTS = 2
-# A literal, or a word of any script.
 _TOKEN = re.compile(r"('[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*)|[^\W\d][\w.]*")
-# A name, or a number that is an id.
 _NAMED = re.compile(r"[^\W\d]\w+|\b\d{5,}\b")
 _ARGUMENTS = re.compile(r"\([\w.-]+(?:, [\w.-]+)*\)")
 _REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
@@ -70,7 +68,7 @@ def failures_met(
 
     Args:
         kinds: the kind of failure of each call and its names, or None if the call worked.
-        place: where the session was, or "" if that is unknown.
+        place: the session's place, or "" if unknown.
     """
     calls, told, who = session.calls, set[tuple[str, str]](), Who.of(session)
     if calls and not calls[0].failed:
@@ -105,7 +103,7 @@ def _said(step: Step) -> str:
     arguments = object_of(step.arguments)
     if _is_free_text(step):
         only = list((arguments or {}).values())
-        # One that takes a text alone is that text: the name of its argument is no part of it.
+        # If a tool has one text as its argument, the argument's name is no part of the look-up.
         text = only[0] if len(only) == 1 and isinstance(only[0], str) else text_of(step.arguments)
         return "" if _ARGUMENTS.fullmatch(text) else text  # it would pass for names of arguments, which are not masked
     return "" if arguments is None else f"({', '.join(arguments)})"
@@ -137,8 +135,6 @@ def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:
 
 
 class LookUps:
-    """The calls by which sessions found names after failures."""
-
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._met: deque[_Met] = deque(maxlen=KEPT)
@@ -180,7 +176,7 @@ class LookUps:
         return own
 
     def at_places(self) -> dict[str, Form]:
-        """By place, the look-up that was made there most often, of those that enough agents made there."""
+        """By place, the most frequent look-up of those that enough agents made there."""
         own = self.own_words()
         made: defaultdict[str, Counter[Form]] = defaultdict(Counter)
         agents: defaultdict[tuple[str, Form], Evidence] = defaultdict(lambda: Evidence(self._fleet))
@@ -216,7 +212,7 @@ class LookUps:
 
 
 def key(text: str, own: frozenset[str]) -> tuple[str, ...]:
-    """By which two look-ups are the same, whatever stands around them: its own words, in their order."""
+    """The call's own words in order, by which two look-ups are the same."""
     words = (token[0].lower() for token in _TOKEN.finditer(text))
     return tuple(dict.fromkeys(word for word in words if word in own))
 

@@ -1,7 +1,7 @@
 """Learn what tools need of the objects that they are called with: which state of one makes calls fail.
 
-A fact about a thing (`status` is `pending`), or an earlier call that took it, is a need where calls of several agents
-with it mostly failed, and calls without it surely failed less often. Sessions count, and no agent more than a few.
+A fact about a thing (`status` is `pending`) or an earlier call with it is a need if calls of several agents with it
+mostly failed, and calls without it surely failed less often. Sessions count, a few of each agent.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from models.calls.evidence import Endings, Fleet, Who
 # Lower bound of the share of sessions in which calls failed so.
 _LEAST_RATE = 0.5
 KEPT = 4_096
-# A field of more values says something about each thing, and nothing about a kind of them.
+# A field with more values describes the thing, and not its kind.
 _MAX_VALUES = 12
 _MOST = 256
 
 
 class NeedRecords:
-    """By tool, argument and field, how calls ended with each value; those met the longest ago are forgotten first."""
+    """How calls with each value ended, by tool, argument and field. Those met the longest ago are forgotten first."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -32,7 +32,7 @@ class NeedRecords:
         self._known: OrderedDict[tuple[str, str, str], dict[str, Endings]] = OrderedDict()
 
     def learn(self, session: Trajectory, kinds: Iterable[tuple[str, tuple[str, ...]] | None]) -> None:
-        """Take in a session: how calls with each mark ended, of each end the first."""
+        """Add a session: the first call of each end with each mark."""
         objects = KnownObjects()
         met: set[tuple[str, Mark | None, bool]] = set()
         for step, kind in zip(session.calls, kinds, strict=True):
@@ -59,7 +59,7 @@ class NeedRecords:
         ended.add(who, kind)
 
     def said(self) -> tuple[Need, ...]:
-        """Those that a version holds, the best backed first."""
+        """Return those that a version holds, the best backed first."""
         found = [
             need for key, known in self._known.items() if len(known) <= _MAX_VALUES for need in self._of(key, known)
         ]

@@ -1,8 +1,8 @@
 """Learn the window of sessions in slices: the newest at once, and the whole window in a second pass.
 
-A pass learns sessions in order and only goes on: it cannot take a late session, nor let one go. So a second pass learns
-the window from nothing, with most of each slice, until it takes the first one's place. A version is a function of the
-set of sessions that its pass learned, however they were sliced.
+A pass learns in order and only goes on: it cannot add a late session or drop one. So a second pass learns the window
+from nothing, with most of each slice, until it replaces the first. A version is a function of the set of sessions that
+its pass learned, however they were sliced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Pass:
         ids = {each.id for each in known}
         newer = [each for each in chosen if each.id not in ids and (not known or each > known[-1])]
         count = min(most, len(newer))
-        # Evenly spread and with the newest. Ids do not decide: a sender chooses them.
+        # Evenly spread and with the newest. Ids do not decide, because a sender chooses them.
         self.waiting += [newer[-1 - place * len(newer) // count] for place in reversed(range(count))]
 
     def learn(self, most: int, pace: Callable[[], object], is_late: Callable[[], bool]) -> int:
@@ -43,12 +43,12 @@ class _Pass:
         return count
 
     def skip(self) -> None:
-        """Let only the newest session wait. The pass that learns the window anew learns the others."""
+        """Let only the newest session wait. The second pass learns the others."""
         self.waiting = self.waiting[-1:]
 
 
 class Passes:
-    """The pass that serves, and the one that learns the window anew. `training`: makes a pass that knows nothing."""
+    """The pass that serves, and the one that learns the window anew. `training`: makes an empty pass."""
 
     def __init__(self, training: Callable[[], CallTraining] = CallTraining) -> None:
         self._training = training
@@ -62,7 +62,6 @@ class Passes:
 
     @property
     def catches_up(self) -> bool:
-        """Whether a second pass is still learning the window."""
         return self._anew is not None
 
     def learn(
@@ -72,12 +71,12 @@ class Passes:
         pace: Callable[[], object] = lambda: None,
         is_late: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Learn about `most` sessions of the window, and return how many it was.
+        """Learn about `most` sessions of the window, and return their number.
 
         Args:
             chosen: the window, oldest first.
             pace: called after each session.
-            is_late: asked after each session. Once it is true, only the newest session is learned before the return.
+            is_late: asked after each session. Once true, only the newest session is learned before the return.
         """
         if self._serving.sessions == chosen[: len(self._serving.sessions)]:
             self._anew = None

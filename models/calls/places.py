@@ -14,7 +14,6 @@ from models.place_names import Told
 # Names kept of a place. Those met the longest ago are forgotten first.
 KEPT = 4_096
 _SAID_WORDS = 160
-# Members kept of one owner.
 _MOST_MEMBERS = 48
 
 
@@ -22,7 +21,7 @@ class _Known:
     def __init__(self, fleet: Fleet) -> None:
         self.sessions = 0
         self.worked = Facts[str](fleet, KEPT)
-        # Names of calls that worked or of results of schema kind; what lists alone show may be anybody's.
+        # Names of calls that worked or of schemas. Names that only lists show may be anybody's.
         self.grounded: set[str] = set()
         self.failed = Facts[str](fleet, KEPT)
         self.words = Facts[str](fleet, KEPT)
@@ -43,8 +42,6 @@ class _Known:
 
 
 class PlaceRecords:
-    """What sessions told of the places where they were."""
-
     def __init__(self, fleet: Fleet) -> None:
         self._places: defaultdict[str, _Known] = defaultdict(lambda: _Known(fleet))
 
@@ -52,7 +49,7 @@ class PlaceRecords:
         return _Names(self._places[place])
 
     def learn(self, place: str, who: Who, told: Told, words: Iterable[str]) -> None:
-        """Take in a session. `words`: of its goal."""
+        """Add a session. `words`: of its goal."""
         known = self._places[place]
         known.sessions += 1
         works = {name.lower() for name in told.names}
@@ -68,8 +65,11 @@ class PlaceRecords:
             known.spelled = defaultdict(Counter, {name: known.spelled[name] for name in known.worked})
 
     def said(self, most: int, look_ups: Mapping[str, Form]) -> dict[str, Place]:
-        """Those that a version holds: of all places together so many names and half as many members, the best backed
-        first; places without a name are left out. `look_ups`: by place."""
+        """Return those that a version holds, by place, the best backed first.
+
+        `most` bounds the names of all places, and half of it the members. Places without a name are left out.
+        `look_ups`: by place.
+        """
         found = [
             (-sum(ended), place, name, ended)
             for place, known in self._places.items()

@@ -1,8 +1,8 @@
 """Learn a version of the call model from closed sessions.
 
 A version is a function of the *set* of sessions: they are sorted by time and learned in one pass, so a replay of the
-log gives the same bytes. Each call is foreseen before it is learned; what was foreseen sets the thresholds and feeds
-the gate, so every figure is of calls that the model had not seen.
+log gives the same bytes. Each call is foreseen before it is learned. These forecasts set the thresholds and feed the
+gate, so every figure is of unseen calls.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _REPLAYED = 10_000
 _BALANCING = 1_024
 # The newest calls kept of one tool in one state.
 _FORESEEN = 4_000
-# Names of places in a version; a failure with the names in it takes five times as much room as a name of a place.
+# Names of places in a version. A failure with its names takes five times the room of a name.
 MOST_NAMES = 8_192
 _NAMES_A_FAILURE = 5
-# A version keeps at least this share of the weights, the greatest ones. Names matter more than the small weights.
+# A version keeps at least this share of the weights, the greatest ones. Names matter more than the small ones.
 _LEAST_SHARE = 1 / 8
-# Failures that named something in the call: those kept, and how often one must fail to be in a version.
+# Failures kept that named something in the call, and how often one must fail to be in a version.
 _KEPT_NAMED = 50_000
 _SAID_RATE = 0.4
 # Calls of an agent and tool that always count in full.
 _FREE_CALLS = 4
 
-# (tool, kind of failure, names)
+# tool, kind of failure, names
 Key = tuple[str, str, tuple[str, ...]]
 
 
 class NamedFailures:
-    """Failures that named something in the call, and how calls with these names ended otherwise, over all sessions."""
+    """Failures that named something in the call, and how other calls with these names ended, over all sessions."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -64,7 +64,7 @@ class NamedFailures:
         self._of_name: dict[tuple[str, str], list[Key]] = {}
 
     def learn(self, who: Who, calls: Iterable[tuple[str, frozenset[str], Key | None]]) -> None:
-        """Take in the calls of a session: tool, names in the call, and its failure if it failed for names."""
+        """Add the calls of a session: tool, names in the call, and its failure if it failed for names."""
         held: set[Key] = set()
         failed: set[Key] = set()
         for tool, names, key in calls:
@@ -88,7 +88,7 @@ class NamedFailures:
             self._of_name[old[0], old[2][0]].remove(old)
 
     def said(self, most: int) -> tuple[Named, ...]:
-        """Those that a version holds: that mostly fail and that enough agents met, the best backed first."""
+        """Return those that mostly fail and that enough agents met, the best backed first."""
         found = [
             Named(*key, failed.sessions, held.sessions, failed.agents)
             for key, (failed, held) in self._known.items()
@@ -110,7 +110,7 @@ class TrainedCalls:
 
 
 def train(sessions: Iterable[Trajectory], *, quorum: int = 2) -> TrainedCalls:
-    """Learn a version from a set of sessions. Only the newest revision of a session counts. 0.2 ms a call."""
+    """Learn a version from a set of sessions, the newest revision of each. It takes 0.2 ms a call."""
     newest: dict[str, Trajectory] = {}
     for session in sessions:
         known = newest.get(session.id)
@@ -140,8 +140,6 @@ class _Replay(NamedTuple):
 
 
 class CallTraining:
-    """A pass over sessions: `learn` each in order, then ask for the `version`."""
-
     def __init__(self, quorum: int = 2, closed_tools: tuple[str, ...] = ()) -> None:
         self._weights = CallWeights()
         self._fleet = Fleet(quorum)
@@ -152,7 +150,6 @@ class CallTraining:
         self.look_ups = LookUps(self._fleet)
         self._needs = NeedRecords(self._fleet)
         self._replayed: deque[_Replay] = deque(maxlen=_REPLAYED)
-        # By tool, calls of each agent.
         self._made_by: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=_FORESEEN))
         self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
@@ -163,7 +160,7 @@ class CallTraining:
         self._tools: Counter[str] = Counter()
 
     def learn(self, session: Trajectory) -> None:
-        """Take in a session that ended after those before. All its calls are foreseen before any is learned."""
+        """Learn a session that ended after those before. All its calls are foreseen before any is learned."""
         who, context = Who.of(session), CallContext(session.goal)
         self._fleet.agents.add(who.agent)
         made = list(self._made(session, context))
@@ -211,7 +208,7 @@ class CallTraining:
         )
 
     def _balanced(self) -> CallWeights:
-        """The weights after they learned again as many calls of each agent, tool by tool, however many it made last."""
+        """The weights after they learned as many calls of each agent again, tool by tool."""
         weights, draws = deepcopy(self._weights), random.Random(0)
         of_tools: defaultdict[str, defaultdict[str, list[_Replay]]] = defaultdict(lambda: defaultdict(list))
         for each in self._replayed:
@@ -222,7 +219,8 @@ class CallTraining:
         return weights
 
     def _document(self) -> bytes:
-        """All weights and names where they fit; else first the small weights go, then names of places and failures."""
+        """All weights and names if they fit. Otherwise the small weights go first, then names of places and
+        failures."""
         weights = self._balanced()
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
         look_ups, at_places = self.look_ups.said(), self.look_ups.at_places()
@@ -261,8 +259,8 @@ class CallTraining:
             self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
 
     def _weight(self, tool: str, agent: str) -> float:
-        """Calls beyond the number that the median agent made of the tool fade: together they count as much as the
-        first ones."""
+        """Calls beyond the median agent's number of calls of the tool fade: together they count as much as the first
+        ones."""
         made = self._made_by[tool]
         usual = max(_FREE_CALLS, sorted(made.values())[(len(made) - 1) // 2])
         return 1.0 if len(made) == 1 else min(1.0, (usual / made[agent]) ** 2)

@@ -1,6 +1,6 @@
 """Keep the sessions that a version of the call model is learned from: the newest, and not too many of one agent.
 
-What is chosen is a function of the set of sessions: not of the order in which they came, nor of how often.
+The choice is a function of the set of sessions, not of their order or of how often they came.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from fleetlore.wire.trajectory import Trajectory
 __all__ = ["SESSIONS", "KeptSession", "SessionWindow", "first_offsets"]
 
 SESSIONS = 10_000
-# One agent has at most this share of the window: however much it sends, the others say more.
+# One agent has at most this share of the window, however much it sends.
 _AGENT_SHARE = 0.25
-# Or so many sessions, where the others have fewer.
+# Or so many sessions, if the others have fewer.
 AGENT_SESSIONS = 50
 
 
 class KeptSession(NamedTuple):
-    """A session as it is kept, a few kilobytes."""
-
     ended: float
     id: str
     agent: str
@@ -46,7 +44,7 @@ class SessionWindow:
         self._kept: dict[str, KeptSession] = {}
 
     def add(self, session: Trajectory, partition: int, offset: int) -> bool:
-        """Keep a session in place of its older revision; False where it is known, or made no call."""
+        """Keep a session in place of its older revision; False if it is known or made no call."""
         known = self._kept.get(session.id)
         if not session.calls or (known is not None and known.revision >= session.revision):
             return False
@@ -58,7 +56,7 @@ class SessionWindow:
         return True
 
     def forget_before(self, partition: int, offset: int) -> None:
-        """Drop what was read from older records of a partition: a restart does not read them again."""
+        """Drop what older records of a partition brought: a restart does not read them again."""
         old = [each.id for each in self._kept.values() if each.partition == partition and each.offset < offset]
         for session in old:
             del self._kept[session]
@@ -69,8 +67,8 @@ class SessionWindow:
     def chosen(self) -> list[KeptSession]:
         """The sessions to learn from, oldest first.
 
-        An agent has at most a third of the sessions that all others have, which is a quarter of the window; the only
-        agent of a fleet has all.
+        An agent has at most a third of the sessions that all others have, which is a quarter of the window. A fleet's
+        only agent has all.
         """
         self._prune()
         sessions = Counter(each.agent for each in self._kept.values())

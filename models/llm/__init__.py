@@ -13,8 +13,7 @@ __all__ = ["LanguageModel"]
 class LanguageModel:
     """A judge and a teacher that share one file of answers and one budget a day.
 
-    `observe` is also called with `unkept` for an answer that could not be written. Raises what `Client` and `Answers`
-    raise.
+    `observe` is also called with `unkept` for an answer that could not be written. Raises as `Client` and `Answers` do.
     """
 
     def __init__(self, settings: Settings, observe: Observe = lambda result, tokens: None) -> None:

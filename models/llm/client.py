@@ -1,9 +1,9 @@
 """Ask a model behind an OpenAI-compatible endpoint for one JSON object, within a budget, never the same twice.
 
-The `openai` client does the transport. The answer's format is asked for as a JSON schema; an endpoint that refuses it
-(400 or 422) is asked for a JSON object, and then for text. The caller checks the answer in every case. Answers, and the
-tokens they cost, lie in one SQLite file under the hash of all that an answer depends on, so a restart or a replay asks
-nothing twice. Where the disk is full, an answer is used and asked for again later.
+The format is requested as a JSON schema. An endpoint that refuses it (400 or 422) is asked for a JSON object, and then
+for text, so the caller checks each answer. Answers and the tokens they cost lie in one SQLite file under the hash of
+all that an answer depends on, so a restart or a replay asks nothing twice. If the disk is full, an answer is used and
+asked for again later.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Answers:
     """Answers by key and tokens by day (UTC).
 
     Args:
-        most: number of answers that are kept, the newest.
+        most: number of newest answers that are kept.
         unkept: called for each answer that could not be written.
 
     Raises:
@@ -64,7 +64,7 @@ class Answers:
         try:
             if isinstance(self._path, Path):
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                # Answers are about sessions: only the owner may read them. SQLite gives its other files these rights.
+                # Only the owner may read answers, which are about sessions. SQLite gives its other files these rights.
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
@@ -80,7 +80,7 @@ class Answers:
         return found[0][0] if found else None
 
     def put(self, key: str, answer: str) -> str:
-        """Keep an answer. Return the kept one: if two were asked for at the same time, the first."""
+        """Keep an answer. Return the kept one: the first of two that were asked for at the same time."""
         if self._run("INSERT OR IGNORE INTO answered (key, answer) VALUES (?, ?)", key, answer) is None:
             self._unkept()
         else:
@@ -154,7 +154,7 @@ class Client:
         self._openai = openai
         self._client = openai.AsyncOpenAI(
             base_url=settings.llm_url,
-            # The client needs one; many local servers do not.
+            # The client needs a key; many local servers do not.
             api_key=settings.llm_key or "none",
             timeout=settings.llm_timeout_seconds,
             max_retries=settings.llm_retries,
@@ -241,7 +241,7 @@ class Client:
             return _content(answer)
 
     def _replace_option(self, option: str, reason: str) -> None:
-        """Ask without an option that the endpoint does not know, from now on: dialects of this protocol differ."""
+        """Stop using an option that the endpoint does not know: dialects of this protocol differ."""
         log.warning("%s takes no %s (%s); asking otherwise from now on", self._settings.llm_url, option, reason)
         value = self._options.pop(option)
         if option == "max_tokens":
@@ -261,7 +261,7 @@ def _unknown_option(error: str, options: dict[str, Any]) -> str | None:
 
 
 def _content(response: Any) -> tuple[str, int]:
-    """Return the text and the tokens of a completion. The client makes objects of any JSON, so nothing is certain."""
+    """Return text and tokens. The client makes objects of any JSON, so nothing is certain."""
     try:
         text, tokens = response.choices[0].message.content, response.usage and response.usage.total_tokens
     except (AttributeError, IndexError, KeyError, TypeError):

@@ -1,8 +1,8 @@
-"""Judge with a model, the last judge of the chain: it is asked when all others abstain.
+"""Judge with a model, which is asked when all other judges abstain.
 
 The rubric (completeness, grounding, right target) is that of ReasoningBank's stricter judge (April 2026). An unsure
-answer is no verdict, and an answer that contradicts itself is unsure. The session is data between two marks, one JSON
-object a line, so nothing in it can end the recording or look like a step. The marks hold a hash of the content.
+answer is no verdict, and an answer that contradicts itself is unsure. The session is data between two marks that hold a
+hash of the content, one JSON object a line, so nothing in it can end the recording or look like a step.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SCHEMA: Final[dict[str, Any]] = {
     "additionalProperties": False,
 }
 
-# A model's own certainty is worth little, so it is not asked. Its verdict counts as right three times in four: enough
-# for a label, but too little to teach a lesson (`SUCCESS_ABOVE`).
+# A model's own certainty is worth little, so it is not asked. This is enough for a label, but too little to teach a
+# lesson (`SUCCESS_ABOVE`).
 _PROBABILITY: Final = 0.75
 
 
@@ -47,7 +47,7 @@ class LlmJudge:
         self.version = f"llm/{self._client.version}"
 
     def judges(self, trajectory: Trajectory, source: str) -> bool:
-        """Whether to ask for its verdict, where `source` gave the one that counts."""
+        """Return whether to ask for its verdict if `source` gave the one that counts."""
         if trajectory.ending == "continued" or not trajectory.steps:
             return False
         draw = f"audit/{trajectory.tenant}/{trajectory.id}"
@@ -58,7 +58,7 @@ class LlmJudge:
         return None if answer is None else self._opinion(trajectory, answer)
 
     async def ask(self, trajectory: Trajectory) -> Opinion | None:
-        """The opinion, or None if the model abstains or gives no answer."""
+        """Return the opinion, or None if the model abstains or does not answer."""
         answer = await self._client.ask(recording(trajectory))
         return None if answer is None else self._opinion(trajectory, answer)
 

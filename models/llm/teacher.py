@@ -1,9 +1,8 @@
 """Ask a model which word got a session past its failures, and show none of the text that it writes.
 
 A lesson cites a failed call and a later call of the same tool that worked, and names one word of each. Code looks both
-words up in the calls and makes a candidate of them, as the distiller does. So the quorum, the gate and the holdout
-treat it like any other recovery. The model only says which of the many changes between two calls was the one that
-mattered, which the distiller cannot tell where the calls differ in more than one part.
+words up in the calls and makes a candidate of them, so quorum, gate and holdout treat it like any other recovery. The
+model only says which of many changes mattered, which the distiller cannot tell if the calls differ in several parts.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ SCHEMA: Final[dict[str, Any]] = {
     "required": ["lessons"],
     "additionalProperties": False,
 }
-# One word as programs write it. Nothing with a blank can be a sentence.
+# A word as programs write it. Nothing with a blank can be a sentence.
 _ONE_WORD = re.compile(r"[\w./:=+-]{1,64}")
 
 
@@ -61,13 +60,13 @@ class Teacher:
         return any(next(worked_after(calls, place, calls[place].tool), None) for place in telling(calls))
 
     def known(self, judgment: Judgment) -> list[Candidate]:
-        """The lessons, if they were asked for before."""
-        if not self.teaches(judgment):  # as most sessions; the look-up costs a digest and a query
+        """Return the lessons, if they were asked for before."""
+        if not self.teaches(judgment):  # true of most sessions; the look-up costs a digest and a query
             return []
         return lessons(judgment, self._client.known(recording(judgment.trajectory)))
 
     async def ask(self, judgment: Judgment) -> list[Candidate]:
-        """The lessons of a session, at most `_MOST_LESSONS`. Lessons whose citations do not hold are left out."""
+        """Return at most `_MOST_LESSONS` lessons. Those whose citations do not hold are left out."""
         return lessons(judgment, await self._client.ask(recording(judgment.trajectory)))
 
     async def close(self) -> None:
@@ -75,10 +74,9 @@ class Teacher:
 
 
 def lessons(judgment: Judgment, answer: dict[str, Any] | None) -> list[Candidate]:
-    """Check an answer of the model against the session that it is about. None stands for no answer."""
+    """Check the model's answer, if any, against the session that it is about."""
     given = (answer or {}).get("lessons")
     found = {each.item_id: each for each in _cited(judgment, given if isinstance(given, list) else [])}
-    # A session does not back what it was shown.
     shown = {id for step in judgment.trajectory.steps for id in step.advice}
     return without_identities([each for id, each in sorted(found.items()) if id not in shown], judgment.trajectory)
 
