@@ -48,12 +48,8 @@ class _Access:
 
 
 def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
-    """Return the rights of a fleet: one user for each tenant's agents, reviewers and authors of hints, and for workers,
-    trainer and operators.
-
-    Args:
-        group: consumer group of the workers.
-    """
+    """Return the rights of a fleet: one user for each tenant's agents, reviewers and authors, and for each server
+    role."""
     made = [access for tenant in tenants for access in _topics(f"{PREFIX}-agent-{tenant}", AGENT, [tenant])]
     made += [access for tenant in tenants for access in _topics(f"{PREFIX}-reviewer-{tenant}", _REVIEWER, [tenant])]
     made += [access for tenant in tenants for access in _topics(f"{PREFIX}-author-{tenant}", _AUTHOR, [tenant])]

@@ -1,4 +1,4 @@
-"""Run `fleetlore uplift` and `fleetlore why`: whether hints help, and why a session was shown what it was shown."""
+"""Run `fleetlore uplift` and `fleetlore why`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["register_doctor"]
 
 TO_BE_SEEN_TO = 3
-# Time for the stack to end before its processes are killed: two groups with 30 s each.
+# Seconds for the stack to end before its processes are killed: two groups with 30 s each.
 _STOP_SECONDS = 60.0
 # `up` warns below this: Milvus needs tens of MiB at start.
 _LITTLE_SPACE_BYTES = 500 * 2**20
@@ -106,7 +106,7 @@ def trainer(
 
     async def train() -> None:
         await run_trainer(settings, policy=policy)
-        leave(0)  # exit here, because closing the loop would wait for an abandoned update
+        leave(0)  # closing the loop would wait for an abandoned update
 
     asyncio.run(train())
 

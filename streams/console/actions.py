@@ -1,7 +1,4 @@
-"""Carry out decisions that are made on the page, each as the command of the same name.
-
-Author and reason go to the fleet's log.
-"""
+"""Carry out decisions that are made on the page, each as the command of the same name."""
 
 from __future__ import annotations
 
@@ -62,8 +59,8 @@ class Actions:
         self.progress: dict[str, str] = {}
 
     def offered(self, kind: str) -> Mapping[str, str]:
-        """Return the actions on an `item`, a `pattern`, an `agent`, or a version of the named adapter, each with its
-        meaning. Return {} for another kind."""
+        """Return the actions on an `item`, a `pattern`, an `agent`, or a version of the named adapter, with their
+        meanings."""
         lore = _lore(kind)
         if lore is not None:
             return _OF_LORE[lore]
@@ -85,7 +82,6 @@ class Actions:
         self._under_way[id] = asyncio.create_task(self._reconsider(decided))
 
     async def publish(self, decisions: Sequence[Decision]) -> None:
-        """Write decisions about hints and items."""
         for decided in decisions:
             log.warning(
                 "console: %s decides on %s of tenant %s: %s", decided.by, decided.key, self._tenant, decided.why

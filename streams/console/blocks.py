@@ -1,4 +1,4 @@
-"""Turn a snapshot into the rows of the page's six blocks. Pure functions."""
+"""Turn a snapshot into the rows of the page's six blocks."""
 
 from __future__ import annotations
 

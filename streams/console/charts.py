@@ -1,4 +1,4 @@
-"""Draw charts as SVG with axes: units at the axes, and each value with its time on hover."""
+"""Draw charts as SVG with units at the axes and each value with its time on hover."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ from models.uplift import Uplift
 __all__ = ["effect_chart", "line_chart"]
 
 WIDTH, HEIGHT = 320, 48
-# Points of a chart: one for every second pixel.
+# One for every second pixel.
 _POINTS = 160
 _BAR = 14
 _TICKS = (0, 25, 50, 75, 100)
 
 
 def line_chart(values: Sequence[float], label: str, unit: str, seconds: float) -> Markup:
-    """Return a line over a base of 0, or "" for fewer than two values.
-
-    Args:
-        values: one every `seconds`, the newest last.
-        label: name of the chart.
-    """
+    """Return a line over a base of 0, or "" for fewer than two values, one every `seconds`, the newest last."""
     if len(values) < 2:
         return Markup("")
     step = -(-len(values) // _POINTS)

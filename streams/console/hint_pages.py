@@ -91,7 +91,7 @@ class HintPages:
         )
 
     async def _write(self, request: Request) -> Response:
-        """Show the form of a new hint, or of one that `id` names (a hint or an item to correct); write it (POST)."""
+        """Show the form of a new hint, or of a hint or an item to correct (`id`). Write it on POST."""
         actions, snapshot = self._operated(), self._source.snapshot()
         id = request.query_params.get("id", "")
         draft = draft_of(snapshot.index, id) if id else Draft(text="", why="")
@@ -145,14 +145,14 @@ class HintPages:
 
 
 class _Waiting:
-    """A lesson that waits. `met`: failures of the last week, among kept sessions, after which it would have spoken."""
+    """A lesson that waits. `met`: failures of the last week, among kept sessions, that it would have answered."""
 
     def __init__(self, item: MemoryItem, met: int) -> None:
         self.item, self.met, self.says = item, met, words_of(item)
 
 
 def _confirmed(sessions: Iterable[SeenSession]) -> dict[str, float]:
-    """When a call with a hint worked last, by the hint's id."""
+    """Return when a call with a hint last worked, by the hint's id."""
     found: dict[str, float] = {}
     for each in sessions:
         for id in each.worked:

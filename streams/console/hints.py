@@ -1,7 +1,7 @@
 """Explain the hints of a session: what each one is, its evidence, and what the agent did after it.
 
-An outcome names hints by their ids alone, so a hint that was since forgotten has no text any more. Its source is then
-found by computing the ids that the source would have made.
+An outcome names hints by their ids alone, so a forgotten hint has no text. Its source is found by computing the ids
+that each source would have made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fleetlore.words import count
 __all__ = ["Explained", "HintNames", "explained"]
 
 _BY_PLACE = {"place:card": "card", "place:names": "known here"}
-# What the hints of a source say. They hold names of the call or the place, which are not kept.
+# Some sources' hints hold names of the call or the place, which are not kept.
 _WORDS = {
     "card": "What the place has",
     "known here": "Names that the place has",
@@ -82,7 +82,6 @@ class HintNames:
 
 
 def explained(session: Trajectory, names: HintNames) -> Iterator[Explained]:
-    """Yield all hints of a session in the order of its calls."""
     calls = session.calls
     for number, step in enumerate(calls):
         for ids, withheld in ((step.advice, False), (step.withheld, True)):

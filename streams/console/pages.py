@@ -46,7 +46,6 @@ _BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
 _EVERY_SECONDS = 1.0
 # Seconds that a page waits to read a decision back from the log.
 _HEARD_SECONDS = 3.0
-# Time ranges of a list, by their names in an address.
 _RANGES = {"day": "the last day", "hour": "the last hour", "week": "the last week", "all": "all that is kept"}
 _RANGE_SECONDS = {"hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0, "all": inf}
 _LATELY = {"hour": _RANGES["hour"], **_RANGES}
@@ -55,13 +54,7 @@ TENANT_COOKIE = "fleetlore_tenant"
 
 
 class Console:
-    """The application.
-
-    Attributes:
-        people: who may see it and act.
-        actions: the actions of the page, or None if it is read-only.
-        tenants: those to choose from, if there are several.
-    """
+    """The application. `actions`: None if it is read-only. `tenants`: those to choose from, if there are several."""
 
     def __init__(
         self, source: Sources, people: People, actions: Actions | None = None, tenants: Sequence[str] = ()
@@ -143,7 +136,7 @@ class Console:
         return {name: self._templates.get_template(f"block_{name}.html").render(values) for name in _BLOCKS}
 
     def _effect(self, snapshot: Snapshot) -> Uplift:
-        """Return the effect of all hints. Of 20,000 sessions it takes 0.3 s, so it is kept for a second a thousand."""
+        """Computing the effect of 20,000 sessions takes 0.3 s, so it is kept for a second a thousand."""
         sessions, until, effect = self._helped
         if effect is None or (sessions is not snapshot.sessions and snapshot.now >= until):
             effect = blocks.helped(snapshot)

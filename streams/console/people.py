@@ -1,8 +1,8 @@
 """Decide who may see the page and who may act on it: behind a proxy that authenticates, by token, or on loopback.
 
-A viewer may look, and an operator may act. Whoever acts is named by the proxy or the token and never by the form. On
-loopback without proxies every local user is an operator. An action must also come from the page itself, so that another
-page in the same browser cannot send it.
+A viewer may look, and an operator may act. The proxy or the token names the person, never the form. On loopback without
+proxies every local user is an operator. An action must also come from the page itself, so that another page in the same
+browser cannot send it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def who() -> Identity:
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Who is known. `local`: every user of this machine, if the page is on loopback and no proxy or token is set."""
+    """Known persons. `local`: every user of this machine, if the page is on loopback and no proxy or token is set."""
 
     tokens: tuple[tuple[str, Identity], ...] = ()
     proxies: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -124,7 +124,7 @@ class Access:
         self._people = people
 
     async def __call__(self, request: Request, answer: _Handler) -> Response:
-        """Middleware that refuses requests without access and says who sent the others (`who`)."""
+        """Middleware that refuses requests without access and sets `who` for the others."""
         _WHO.set(_NOBODY)
         response = self._refusal(request) or await answer(request)
         response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})

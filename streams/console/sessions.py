@@ -46,7 +46,6 @@ class SeenSession(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Estimate of its bytes."""
         texts = [each for trial in self.trials for each in (trial.hint, trial.tool)]
         return (
             600
@@ -84,7 +83,7 @@ class SeenSessions:
         self._sorted: tuple[tuple[int, int], tuple[SeenSession, ...]] = (-1, -1), ()
 
     def take(self, value: bytes) -> None:
-        """Add the judgments of a record. Unreadable ones are passed over."""
+        """Add the judgments of a record, without unreadable ones."""
         self._taken += 1
         with contextlib.suppress(InvalidEvent):
             for part in split(value):
@@ -101,10 +100,8 @@ class SeenSessions:
             self._bytes -= known.size
 
     def newest(self, erasures: int, is_erased: Callable[[SeenSession], bool]) -> tuple[SeenSession, ...]:
-        """Return those that are not erased, the newest first.
-
-        `erasures`: their number; with each one the answer is made again.
-        """
+        """Return those that are not erased, the newest first. With a new number of `erasures` they are asked for
+        again."""
         state = self._taken, erasures
         if self._sorted[0] != state:
             known = [each for each in self._sessions.values() if not is_erased(each)]
@@ -139,7 +136,6 @@ def _seen(judged: Judgment) -> SeenSession:
 
 
 def agents_of(sessions: Iterable[SeenSession]) -> list[Agent]:
-    """Return the agents of these sessions, by name."""
     found: dict[str, Agent] = {}
     for each in sessions:
         known = found.get(each.agent, Agent(each.agent, 0, 0, 0, 0, 0.0))
@@ -159,11 +155,7 @@ def trials_of(sessions: Iterable[SeenSession]) -> list[Trial]:
 
 
 async def seen_sessions(settings: Settings, tenant: str) -> tuple[SeenSession, ...]:
-    """Read the newest judged sessions from the log, without erased ones.
-
-    Raises:
-        BrokerUnavailable: the broker does not answer.
-    """
+    """Read the newest judged sessions from the log, without erased ones. Raises BrokerUnavailable."""
     erased, seen = Erased(), SeenSessions()
     await erased.read(settings.cluster, [tenant])
     async for record in records_of(settings.cluster, topic(tenant, "judgments")):

@@ -1,7 +1,6 @@
 """Follow what the page shows: lore, adapters, dead letters, metrics.
 
-The page follows the topics as an agent does and queries the store only for a session. So it runs anywhere and does not
-slow the workers.
+The page follows the topics as an agent does and queries the store only for a session, so it does not slow the workers.
 """
 
 from __future__ import annotations
@@ -306,7 +305,7 @@ class Sources:
         return SessionState.from_json(rows[0]["state"]) if rows else None
 
     async def sessions_of(self, agent: str) -> list[Judged]:
-        """Return up to 100 judged sessions of an agent, by id. Raises StoreUnavailable: Milvus does not answer."""
+        """Return up to 100 judged sessions of an agent, by id. Raises StoreUnavailable."""
         clause = f"tenant == {quoted(self._tenant)} and agent == {quoted(agent)}"
         rows = await asyncio.to_thread(self._rows, clause, ("id", "session", "task", "label"), _SESSIONS_OF_AN_AGENT)
         return sorted(Judged(row["id"].partition("/")[2], row["session"], row["task"], row["label"]) for row in rows)

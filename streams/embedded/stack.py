@@ -72,8 +72,8 @@ class Stack:
     Args:
         data: folder for all durable data, created if missing. It serves one stack.
         keep_log: whether the event log survives a restart, if Kafka can run (a warning says why not).
-        partitions: number of partitions of each topic, by default one a worker. More cost time, because the embedded
-            broker scans a partition's batches at each fetch.
+        partitions: of each topic, by default one a worker. More cost time, because the embedded broker scans a
+            partition's batches at each fetch.
         console_port: preferred port of the console, or None for no console.
         http: `HOST:PORT` of a relay, or "". Remote agents need the token in `DIR/tokens`.
         policy: language model for which the trainer learns a LoRA (`fleetlore trainer --policy`), or "".
@@ -148,7 +148,7 @@ class Stack:
 
     @property
     def keeps_log(self) -> bool:
-        """Whether the event log survives a restart; False if Kafka is missing."""
+        """False if Kafka is missing."""
         return self._keep_log
 
     async def failed(self) -> FleetloreError:
@@ -227,7 +227,7 @@ class Stack:
             try:
                 command = kafka_command(folder, self._ports["broker"], free_port(), self._progress)
                 # Kafka answers as soon as there is data. The in-memory broker's short waits would cost a tenth of a
-                # core in empty fetches.
+                # core.
                 wait_ms = Settings.from_env().fetch_wait_ms
                 self.settings = self.settings.with_(fetch_wait_ms=wait_ms)
                 return command
@@ -342,7 +342,7 @@ class Stack:
             raise StackError(f"{otherwise} (waited {_READY_SECONDS:.0f} s)") from None
 
     def _environ(self) -> dict[str, str]:
-        # One thread a process: on few cores, OpenMP threads wait for each other.
+        # On few cores, OpenMP threads wait for each other.
         return {**self.settings.to_env(), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
     def _lock_folder(self) -> None:

@@ -1,8 +1,8 @@
 """Define the file of `fleetlore export lore`: a header, one JSON object a line, and a last line that closes the file.
 
-The last line holds the number of lines and their SHA-256, signed by the tenant's key if there is one. So a file that
-was cut or changed is refused as a whole. A line of a pattern or an item has its public form (`body`) for people, and
-its state. An import reads the state alone and computes the counts from the sessions in it.
+The last line holds the number of lines and their SHA-256, signed by the tenant's key if there is one, so a cut or
+changed file is refused as a whole. A line of a pattern or an item has its public form (`body`) for people, and its
+state. An import reads the state alone and computes the counts from the sessions in it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Number = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """Attributes: patterns, items: versions of the fingerprint and the distiller, which make the ids."""
+    """`patterns`, `items`: versions of the fingerprint and the distiller, which make the ids."""
 
     format: str
     patterns: str
@@ -61,7 +61,7 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attributes: kind: a collection, or a compacted topic whose record is in `body`."""
+    """`kind`: a collection, or a compacted topic whose record is in `body`."""
 
     kind: str
     id: str
@@ -81,8 +81,6 @@ class _Counts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class _Period(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The same of a period."""
-
     number: _Number
     session: Hash
     agent: AgentHash
@@ -109,11 +107,7 @@ class _PatternState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def written(
     tenant: str, moment: float, rows: AsyncIterator[tuple[str, str, str, str]], key: SigningKey | None
 ) -> AsyncIterator[bytes]:
-    """Yield the lines of a file.
-
-    Args:
-        rows: kind, id, body and state of each line.
-    """
+    """Yield the lines of a file. `rows`: kind, id, body and state of each line."""
     digest, lines = sha256(), 1
     header = orjson.dumps(msgspec.to_builtins(_Header(_FORMAT, PATTERNS, ITEMS, tenant, moment))) + b"\n"
     digest.update(header)
@@ -135,7 +129,6 @@ class LoreFile:
         trusted: public keys, as in `FLEETLORE_PUBLIC_KEY`, or None to believe the file without a signature.
 
     Attributes:
-        header: its first line.
         counts: numbers of lines by kind.
         signer: id of the key that signed it, or "".
 

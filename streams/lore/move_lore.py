@@ -1,7 +1,7 @@
 """Write a tenant's lore to a file, and merge a file into a tenant's lore.
 
-An import asks the owners of the states (`Adopt`), as everything does that changes a state. So it merges with what the
-tenant learned itself, may be repeated, and runs beside live workers.
+An import asks the owners of the states (`Adopt`). So it merges with what the tenant learned itself, may be repeated,
+and runs beside live workers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_s
     """Merge a file into the tenant's lore, and wait until the workers have stored and published it.
 
     Raises:
-        StoreUnavailable, BrokerUnavailable: run it again; what was merged is not merged twice.
+        StoreUnavailable, BrokerUnavailable: run it again; nothing is merged twice.
         StackError: the workers did not finish in time; run it again.
     """
     known = {(kind, record.key): record.time for kind, record in await _records(settings, tenant)}

@@ -1,7 +1,6 @@
 """Write hints as skills: folders with a `SKILL.md`, as coding agents read them.
 
-A skill holds all hints about one tool or one task. A hint is written down if the gate would show it to an agent that
-has met nothing itself.
+A skill holds all hints about one tool or one task. It includes a hint that the gate would show to a new agent.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MADE = "Written by `fleetlore export lore`. Another export replaces this file."
 
 
 def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, list[str]]:
-    """Return the lines of hints by the tool or the task that they are about: persons' hints, then the best backed."""
+    """Return the lines of hints by their tool or task: persons' hints, then the best backed."""
     found = defaultdict[str, list[str]](list)
     moment = Situation(Asked(), Met(), Known(now, quorum=settings.quorum, closed_tools=settings.closed_tools))
     for item in sorted(index.items.values(), key=lambda each: (-each.standing(), each.id)):
@@ -53,11 +52,7 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
 
 
 def write_skills(folder: Path, skills: Mapping[str, Sequence[str]]) -> list[str]:
-    """Write a folder for each skill, and return their names.
-
-    Raises:
-        ConfigError: a folder cannot be written.
-    """
+    """Write a folder for each skill, and return their names. Raises ConfigError: a folder cannot be written."""
     names = []
     for about, lines in sorted(skills.items()):
         words = re.sub(r"[^a-z0-9]+", "-", about.removeprefix("the ").lower()).strip("-")[:_MAX_NAME].strip("-")

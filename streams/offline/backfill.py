@@ -55,7 +55,7 @@ _Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillReport:
-    """Result of a run. `event_seconds`: event time from the oldest to the newest event."""
+    """`event_seconds`: event time from the oldest to the newest event."""
 
     name: str
     events: int
@@ -75,8 +75,11 @@ async def run_backfill(
     settings: Settings, name: str, *, time: float | None = None, offset: int | None = None
 ) -> BackfillReport:
     """Fill collection version `name` up to the end of the events, from where its last run ended, or from `time` or
-    `offset`. Raises ConfigError: the version is live, or has begun and a start is given. Raises StoreUnavailable,
-    BrokerUnavailable: run it again to continue."""
+    `offset`.
+
+    Raises ConfigError: the version is live, or has begun and a start is given. Raises StoreUnavailable,
+    BrokerUnavailable: run it again to continue.
+    """
     async with Backfill(settings, name) as backfill:
         if await backfill.is_live():
             raise ConfigError(f"collection version {name!r} is live; its workers fill it")
@@ -94,7 +97,7 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
         await backfill.begin()
         if not await backfill.is_live():
             await backfill.fill()
-            # Fill again: the closer to the end, the fewer events are merged twice.
+            # The closer to the end, the fewer events are merged twice.
             await backfill.fill()
             if not allow_loss:
                 await backfill.check_loss()
@@ -112,9 +115,7 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
 class Backfill:
     """A collection version and its source events; an async context manager.
 
-    Attributes:
-        store: store of the version.
-        tenants: all tenants with events on the broker and `others`, because a version holds every tenant.
+    `tenants`: all with events on the broker and `others`, because a version holds every tenant.
     """
 
     def __init__(self, settings: Settings, name: str, others: Iterable[str] = ()) -> None:
@@ -194,10 +195,7 @@ class Backfill:
         await self._chain.settle()
 
     async def fill(self, progress: Callable[[int], object] = lambda events: None) -> BackfillReport:
-        """Process all events up to the topics' current end.
-
-        `progress`: called after each batch with the number of events.
-        """
+        """Process all events up to the topics' current end. `progress` gets each batch's number of events."""
         clock = SystemClock()
         started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
         done: _Offsets = {}
@@ -230,10 +228,8 @@ class Backfill:
                 await publish_again(self._settings, self.store, tenant, decision, deliver)
 
     async def check_loss(self) -> None:
-        """Compare the version's size with the live one.
-
-        Raises ConfigError: a collection has fewer than half of the live rows, or the broker lost the oldest events.
-        """
+        """Raise ConfigError: a collection has fewer than half of the live rows, or the broker lost the oldest
+        events."""
         new = await self.store.on_client(lambda client: row_counts(client, self.name))
         live = await self.store.on_client(row_counts)
         first = await self._watcher.beginning_offsets(self._partitions)

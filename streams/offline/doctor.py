@@ -52,12 +52,7 @@ _QUORUM = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check.
-
-    Attributes:
-        state: `ok`; `look`: it works but needs attention; `broken`: it does not work.
-        todo: what to do, or "".
-    """
+    """`state`: `ok`; `look`: it works but needs attention; `broken`: it does not work. `todo`: what to do, or ""."""
 
     check: str
     state: _State
@@ -68,14 +63,7 @@ class Finding:
 async def examine(
     settings: Settings, clock: Clock | None = None, roles: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """Run all checks in order.
-
-    A check that fails is a finding too.
-
-    Args:
-        clock: this host's clock.
-        roles: URLs of the roles' endpoints by name (`roles_of`), if known.
-    """
+    """Run all checks in order. A check that fails is a finding too. `roles`: URLs of the roles' endpoints by name."""
     of_host = partial(_clock, clock or SystemClock())
     found = [await _safely("broker", _broker, settings)]
     if found[0].state != "broken":
@@ -214,7 +202,7 @@ async def _lag(settings: Settings) -> Finding:
 
 
 async def _log(settings: Settings) -> Finding:
-    """Say before it is lost what could not be made again from the log."""
+    """Report what the log could not make again before it is lost."""
     async with observer(settings.cluster) as consumer:
         partitions = await partitions_of(consumer, *(topic(tenant, "events") for tenant in settings.tenants))
         expired = sum((await consumer.beginning_offsets(partitions)).values())

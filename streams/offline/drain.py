@@ -1,8 +1,8 @@
 """Wait until the pipeline has processed everything that was sent.
 
 Topics are checked in the order of the flow. A stage commits after its values are acknowledged on later topics, so once
-it has committed its topic, all its values are there. Opinions of a language model (`streams.stages.s5_opinions`) are
-not awaited, because they may come much later.
+it has committed its topic, all its values are there. Opinions of a language model, which may come much later, are not
+awaited.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, 
         try:
             async with asyncio.timeout(timeout_seconds):
                 for name in flow:
-                    # Wait only up to the current end: a running fleet never reaches its end.
+                    # A running fleet never reaches its end, so wait only up to the current one.
                     ends = await end_offsets(consumer, await partitions_of(consumer, topic(tenant, name)))
                     while left := await _remaining(consumer, ends, moves):
                         await asyncio.sleep(_POLL_SECONDS)

@@ -44,7 +44,7 @@ __all__ = ["erase", "forget_erased"]
 
 _HEARD_SECONDS = 2.0  # a worker reads an erasure within a fetch
 _READ_SECONDS = 10.0
-_ROUNDS = 5  # later rounds find what was under way at the first
+_ROUNDS = 5  # later rounds find what was in flight at the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,7 @@ class Erasing:
     """The result of an erasure, or the forecast of a dry run.
 
     Attributes:
-        sessions: number of erased sessions.
-        records: number of records in the log that name one of them, by topic. Stages never read these again.
+        records: number of records in the log that name an erased session, by topic. Stages never read these again.
         until: when the last of these has left the log, by topic, in seconds since the Unix epoch.
         rows: number of rows in Milvus by collection: judgments deleted, patterns and items changed or deleted. `hints`
             counts the hints that the agent's name has written.
@@ -75,7 +74,7 @@ class Erasing:
 
 
 async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_seconds: float) -> Erasing:
-    """Erase what is wanted, with the workers running; of a dry run only look."""
+    """Erase what is wanted, with the workers running. A dry run only looks."""
     tenant, now, compacting, versions, other = wanted.tenant, SystemClock().now(), False, list[str](), list[str]()
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         found = await find(settings, store, wanted)
@@ -87,12 +86,12 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         elif found.by_session or wanted.agent:
             erasures = [Erasure(time=now, sessions=hashes) for hashes in found.by_session]
             if wanted.agent and not wanted.session:
-                # Events that it has sent and no stage has read yet are dropped, too.
+                # Events that no stage has read yet are dropped, too.
                 erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
             await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
             await producer.deliver([Outgoing(tenant, DECISIONS, each.key, None) for each in hints])
             await asyncio.sleep(_HEARD_SECONDS)
-            # Now: what is published from here on has not learned of it.
+            # Versions published from here on have not learned of it.
             versions = await learned_versions(settings, tenant, found, erase=True)
 
             async def settle() -> None:
@@ -148,7 +147,7 @@ async def forget_erased(
     deliver: Deliver,
     settle: Callable[[], Awaitable[object]],
 ) -> None:
-    """Take out of a store what was erased after it was filled."""
+    """Remove from a store what was erased after it was filled."""
     if erased.has_any(tenant):
         found = Found(others=erased.sessions(tenant))
 
@@ -232,11 +231,11 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
     for kind in ADAPTERS:
         async with AdapterPublisher.from_settings(kind, settings) as publisher:
             registry = await publisher.published(tenant)
-            # Those that were revoked before are still there too: the topics keep the newest record of a key for ever.
+            # Revoked versions are still there too: the topics keep the newest record of a key for ever.
             mine = [each for each in registry.kept.values() if has_learned(each, found)]
             mine.sort(key=lambda each: -each.ordinal)
             learned += [f"{kind.name}/{each.version}" for each in mine]
-            # The newest last: until then its place is not taken by another one that has learned of it.
+            # The newest last: until then no other one that has learned of it takes its place.
             for each in reversed(mine) if erase else ():
                 if not registry.revoked(each.version):
                     await publisher.revoke(tenant, each.version, "it learned from what was erased")
@@ -247,9 +246,8 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
 def has_learned(version: AdapterManifest, found: Found) -> bool:
     """Return whether a version has learned from an erased session, as far as is known.
 
-    A version of the call model states the records that it learned from. A LoRA of a language model states its
-    sessions. If the records of a session have left the log, every version that is newer than
-    the session counts as one that learned from it.
+    A version of the call model states the records that it learned from. A LoRA of a language model states its sessions.
+    If the records of a session have left the log, every newer version counts as one that learned from it.
     """
     placed: set[int] = set()
     if isinstance(version, LanguageModelManifest):

@@ -33,7 +33,7 @@ _BY_TIME = {
 }
 # The suffix of a session's further parts (`fleetlore.agent.session`).
 _PART = re.compile(r"\.[0-9a-f]{12}")
-# The label of rows that earlier releases kept among the judgments. They hold hashes of sessions, so they are deleted.
+# Label of rows of earlier releases among the judgments. They hold hashes of sessions, so they are deleted.
 _OF_JUDGES = "judge"
 
 # Tells by id, agent, user and the time of its end whether an erasure means a session.
@@ -144,7 +144,7 @@ async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
     hashes, names = found.hashes, [orjson.dumps(id) for _, id in list(found.parts)[:1_000]]
     for name, days in _BY_TIME.items():
         async for record in records_of(settings.cluster, topic(wanted.tenant, name)):
-            if name == "dead-letters":  # of any bytes
+            if name == "dead-letters":  # their bytes may be anything
                 value = record.value or b""
                 named = {0} if any(each in value or each.strip(b'"') == record.key for each in names) else set()
             else:
@@ -212,5 +212,5 @@ def _hashes_of(session: str, agent: str) -> tuple[int, int]:
 
 
 def _events(record: ConsumerRecord) -> list[Incoming]:
-    # Whatever their time: what workers refuse as of the future lies on the log all the same.
+    # Workers refuse future events, but those lie on the log all the same.
     return read_events(Record.of(record)._replace(time=inf), Effects())

@@ -1,7 +1,6 @@
 """Ask for advice as the agents of logged sessions would have.
 
-Each session is replayed call by call through a real agent's session: advice at its start, before each call and after
-each failed call. The replay does not change the lore.
+Each session is replayed call by call through a real agent's session. The replay does not change the lore.
 """
 
 from __future__ import annotations

@@ -122,9 +122,7 @@ class Chain:
 
 
 class MemoryStore:
-    """An in-memory `streams.stage.base.Store`.
-
-    `tests/contract/test_store.py` compares it with Milvus.
+    """An in-memory `streams.stage.base.Store`, which `tests/contract/test_store.py` compares with Milvus.
 
     Attributes:
         collections: rows by collection and id.
@@ -191,7 +189,6 @@ class MemoryPipeline:
 
     Attributes:
         learn: run all stages; otherwise only the first.
-        index: the lore of every agent.
         call_model: every agent's call model, or None.
     """
 

@@ -1,8 +1,8 @@
 """Rebuild an embedded stack's collections that another release filled.
 
-Rows of another schema or encoder are not converted: a backfill fills a new version next to the live one. Sessions that
-are no longer on the log come back from the digests in their judgments. The aliases move last, and the next start
-continues an interrupted migration. No worker runs meanwhile, so the live version does not change.
+A backfill fills a new version next to the live one, because rows of another schema or encoder are not converted.
+Sessions that are no longer on the log come back from the digests in their judgments. The aliases move last, and the
+next start continues an interrupted migration. No worker runs meanwhile.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _D
         return
     async for row in live.rows("judgments", tenant, "state"):
         if row["id"].endswith("/"):
-            continue  # a record of a judge of older releases, which is not needed
+            continue  # a row of an older release's judge
         try:
             trajectory = SessionState.from_json(row["state"]).trajectory
         except ValueError:

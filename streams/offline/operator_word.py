@@ -38,10 +38,7 @@ _Request = Callable[[str, tuple[int, ...]], Forget | Reconsider]
 
 @dataclass(slots=True)
 class States:
-    """The affected states: the hashes of the affected sessions by state id.
-
-    `empty`: by collection, ids of rows without content.
-    """
+    """The affected states: the hashes of the affected sessions by state id. `empty`: ids of rows without content."""
 
     patterns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     items: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -165,8 +162,7 @@ async def read_decisions(
 ) -> list[Decision]:
     """Return the newest decision about each thing, or every one of the topic `HISTORY`, oldest first.
 
-    Raises:
-        BrokerUnavailable: the broker does not answer in time.
+    Raises BrokerUnavailable: the broker does not answer in time.
     """
     newest: dict[bytes, Decision] = {}
     for number, record in enumerate(await read_to_end(settings.cluster, [topic(tenant, name)], timeout_seconds)):
@@ -191,6 +187,6 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
 
 
 async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
-    """Return the states to which an agent contributed. Raises StoreUnavailable: Milvus does not answer."""
+    """Return the states to which an agent contributed. Raises StoreUnavailable."""
     agents = (stable_hash(principal_of(agent)),)
     return await states_that(lambda state: state.sessions_of(agents), store, tenant)

@@ -18,7 +18,7 @@ __all__ = ["fill_empty"]
 
 _CHUNK = 1_000
 _LORE = ("patterns", "items")
-# Passes over the rows while workers write. A worker may publish a newer row between our read and our send, so a second
+# Passes over the rows while workers write. A worker may publish a newer row between our read and our send, and a second
 # pass repairs what the first overwrote.
 _PASSES = 3
 _PASS_SECONDS = 1.0
@@ -30,7 +30,6 @@ _Place = tuple[str, str, str]  # tenant, topic, key
 
 
 async def _restore_topics(settings: Settings) -> int:
-    """Fill a fresh broker's topics from the store. The call can be repeated."""
     async with MilvusStore.from_settings(settings) as store:
         await store.open_within(_OPEN_SECONDS)
         count = await republish(settings, store, passes=1)
@@ -58,10 +57,8 @@ async def fill_empty(settings: Settings) -> int:
 
 
 async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSES) -> int:
-    """Publish patterns and items whose topics differ from their rows, and delete those without a row.
-
-    Return the number of records.
-    """
+    """Publish patterns and items whose topics differ from their rows, delete those without a row, and count the
+    records."""
     total = 0
     async with BatchProducer(settings.cluster) as producer:
         known = await _on_topics(settings)

@@ -1,4 +1,4 @@
-"""Say who decides by a command, and why; find the id that a beginning means."""
+"""Name the author of a decision, and find the id that a beginning means."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ By = Annotated[
 
 
 def author(settings: Settings, by: str) -> str:
-    """Return the author of a decision: the login that the broker proves, or else `by` or the name of this user.
+    """Return the login that the broker proves, or else `by` or the name of this user.
 
     Raises:
         BadParameter: `by` is not the login, or this user has no name.
@@ -42,7 +42,7 @@ def author(settings: Settings, by: str) -> str:
 
 
 def whole(beginning: str, known: Iterable[str], what: str) -> str:
-    """Return the id that begins so. Raises ConfigError where none or several do."""
+    """Return the id that begins so. Raises ConfigError if none or several do."""
     known = list(known)
     found = [beginning] if beginning in known else [id for id in known if id.startswith(beginning)]
     if len(found) != 1:

@@ -14,7 +14,6 @@ from fleetlore.config import DEFAULT_TENANT, check_tenant
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command (entry point `erase`)."""
     app.command()(erase)
 
 

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _moment(text: str) -> float:
-    """Seconds since the Unix epoch of a date, a time (ISO 8601, UTC without an offset) or a number of days (`30d`)."""
+    """Return the Unix time of a date, a time (ISO 8601, UTC without an offset) or a number of days (`30d`)."""
     try:
         if text.endswith("d"):
             return time.time() + timedelta(days=float(text[:-1])).total_seconds()
@@ -213,7 +213,7 @@ def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Deci
 
 
 def _whole(index: LoreIndex, beginning: str) -> str:
-    # An item that a hint corrects, or that was revoked, is known by its whole id.
+    # A corrected or revoked item is known by its whole id.
     if beginning not in index.hints.decisions and index.hidden_item(beginning) is not None:
         return beginning
     return whole(beginning, [*index.hints.decisions, *index.items], "hint or memory item")
