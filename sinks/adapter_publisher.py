@@ -104,8 +104,8 @@ class AdapterPublisher(Generic[Manifest]):
         Also raises BrokerUnavailable if the blob store does not return the weights.
         """
         registry = await self._read_all(tenant)
-        reference = registry.elsewhere()
-        if reference is not None:
+        stable = registry.stable
+        if stable is not None and (reference := registry.reference(stable.version)) is not None:
             try:
                 weights = await asyncio.to_thread(self._blob_store.fetch, reference, self.kind.most_bytes)
                 registry.fetched(reference, weights)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic
 
+from msgspec.structs import replace
+
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, WeightsReference, parse_reference, sha256_of
 from fleetlore.adapters.signatures import Document, Manifest, PublicKeys, verify
 from fleetlore.errors import AdapterRefused
@@ -69,6 +71,11 @@ class RegistryView(Generic[Manifest]):
     @property
     def versions(self) -> dict[str, Manifest]:
         return {version: manifest for version, manifest in self.kept.items() if not self.revoked(version)}
+
+    def as_next(self, manifest: Manifest) -> Manifest:
+        """Return the manifest with the next ordinal, and the version in service as its parent."""
+        ordinal = 1 + max((known.ordinal for known in self.versions.values()), default=0)
+        return replace(manifest, ordinal=ordinal, parent=self.stable.version if self.stable is not None else None)
 
     def manifest(self, version: str) -> Manifest | None:
         return None if self.revoked(version) else self._manifests.get(version)
@@ -215,18 +222,16 @@ class RegistryView(Generic[Manifest]):
             raise AdapterRefused("foreign", f"{kind.__name__} of tenant {document.tenant[:63]!r}")
         return document, signer
 
+    @property
+    def stable(self) -> Manifest | None:
+        """Manifest of the version on the channel `stable`, or None if it is missing or revoked."""
+        return self.manifest(self.pointer.version) if self.pointer is not None else None
+
     def complete(self) -> tuple[bytes, Manifest] | None:
         """Return weights and manifest of the stable version, or None if a part is missing."""
-        manifest = self.manifest(self.pointer.version) if self.pointer else None
+        manifest = self.stable
         weights = self.weights(manifest.version) if manifest is not None else None
         return (weights, manifest) if manifest is not None and weights is not None else None
-
-    def elsewhere(self) -> WeightsReference | None:
-        """Return the reference to fetch before the stable version is complete."""
-        manifest = self.manifest(self.pointer.version) if self.pointer else None
-        if manifest is None or self.weights(manifest.version) is not None:
-            return None
-        return self.reference(manifest.version)
 
     def _outranks(self, signer: str, other: str) -> bool:
         return other not in self._rank or self._rank[signer] < self._rank[other]

@@ -150,11 +150,19 @@ class Lora(NamedTuple):
     """An adapter that passed every check. `weights`: the canonical file, whose hash is the version."""
 
     weights: bytes
+    base_sha256: str
     rank: int
     alpha: float
     rank_stabilized: bool
     targets: tuple[str, ...]
     tensors: dict[str, tuple[int, ...]]
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """Fields of the adapter's manifest that describe its matrices."""
+        fields = self._asdict()
+        del fields["weights"]
+        return fields
 
 
 def read_lora(folder: Path, base: Base) -> Lora:
@@ -180,7 +188,7 @@ def read_lora(folder: Path, base: Base) -> Lora:
     _check_base(shapes, base)
     scale = orjson.dumps({"alpha": alpha, "base_sha256": base.sha256, "rank": rank, "rank_stabilized": stabilized})
     weights = write_tensors(TensorFile(file.tensors, {"format": "pt", _SCALE: scale.decode()}, file.data))
-    return Lora(weights, rank, alpha, stabilized, targets, dict(sorted(shapes.items())))
+    return Lora(weights, base.sha256, rank, alpha, stabilized, targets, dict(sorted(shapes.items())))
 
 
 def check_lora(weights: bytes, manifest: LanguageModelManifest) -> None:

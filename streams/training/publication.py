@@ -7,8 +7,6 @@ import logging
 from collections.abc import Collection
 from typing import Generic
 
-from msgspec.structs import replace
-
 from fleetlore.adapters.signatures import Manifest
 from fleetlore.clock import Clock
 from fleetlore.errors import ChannelMoved
@@ -90,8 +88,7 @@ class Publication(Generic[Manifest]):
         version = manifest.version
         if published.revoked(version):
             return
-        ordinal = max((known.ordinal for known in published.versions.values()), default=0) + 1
-        manifest = replace(manifest, ordinal=ordinal, parent=pointed[1].version if pointed is not None else None)
+        manifest = published.as_next(manifest)
         share = self.canary_share if self.running is not None else 0.0
         # What is decided holds without any one principal, so nothing would be.
         tries = sum(in_cohort(each, share, version) for each in principals)

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import orjson
+import msgspec
 import typer
 
 from fleetlore.cli.options import Asked, command, group
 from fleetlore.cli.output import ask, print_json
-from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
 __all__ = ["register"]
+
+_Read = TypeVar("_Read")
+
+
+class _Report(msgspec.Struct):
+    passed: bool
+    metrics: Annotated[dict[str, float], msgspec.Meta(min_length=1)]
+
+
+class _Learned(msgspec.Struct):
+    session: str
+    agent: str
 
 
 def register(app: typer.Typer) -> None:
@@ -52,85 +63,62 @@ def publish_llm(
     versions. End a canary with `rollback VERSION`.
     """
     metrics = read_gate(gate)
-    sessions, agents = ((), 0) if dataset is None else _learned_from(dataset)
+    learned: list[_Learned] = []
+    if dataset is not None:
+        decode = msgspec.json.Decoder(_Learned).decode_lines
+        learned = _read(dataset / "sessions.jsonl", decode, "what `fleetlore export` writes")
     settings = asked.settings.with_key(asked.data)
     from fleetlore.lora.adapter import base_of, pack, read_lora
     from fleetlore.wire.adapter_manifest import LanguageModelManifest
+    from sinks.adapter_publisher import AdapterPublisher
 
-    model = base_of(base)
-    lora = read_lora(adapter, model)
+    lora = read_lora(adapter, base_of(base))
     manifest = LanguageModelManifest(
         version=hashlib.sha256(lora.weights).hexdigest(),
-        ordinal=0,
+        ordinal=0,  # this and the parent are known when it is published
         parent=None,
         tenant=asked.tenant,
         size_bytes=len(lora.weights),
         data=(),
-        sessions=len(sessions),
-        agents=agents,
+        sessions=len(learned),
+        agents=len({each.agent for each in learned}),
         tools=(),
         metrics=metrics,
         created=time.time(),
         base=base_name,
-        base_sha256=model.sha256,
-        rank=lora.rank,
-        alpha=lora.alpha,
-        rank_stabilized=lora.rank_stabilized,
-        targets=lora.targets,
-        tensors=lora.tensors,
         gate_sha256=hashlib.sha256(gate.read_bytes()).hexdigest(),
-        learned_from=pack(sessions) if sessions else "",
+        learned_from=pack(each.session for each in learned),
+        **lora.stated,
     )
-    published = ask(_publish(settings, lora.weights, manifest, reason, canary))
+
+    async def publish() -> LanguageModelManifest:
+        async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
+            known = await publisher.published(asked.tenant)
+            if known.revoked(manifest.version):
+                raise ConfigError(f"version {manifest.version[:12]} was revoked, so no server would run it")
+            stated = known.as_next(manifest)
+            await publisher.publish(lora.weights, stated, reason, canary if stated.parent else 0.0, known=known)
+            return stated
+
+    published = ask(publish())
     if asked.json:
         print_json({"tenant": asked.tenant, "version": published.version, "ordinal": published.ordinal})
     else:
         typer.echo(f"Version {published.ordinal} is published; its servers answer for the model {published.version}.")
 
 
-async def _publish(
-    settings: Settings, weights: bytes, manifest: LanguageModelManifest, reason: str, canary: float
-) -> LanguageModelManifest:
-    from msgspec.structs import replace
-
-    from fleetlore.wire.adapter_manifest import LanguageModelManifest
-    from sinks.adapter_publisher import AdapterPublisher
-
-    async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
-        known = await publisher.published(manifest.tenant)
-        if known.revoked(manifest.version):
-            raise ConfigError(f"version {manifest.version[:12]} was revoked, so no server would run it")
-        ordinal = 1 + max((each.ordinal for each in known.versions.values()), default=0)
-        parent = known.pointer.version if known.pointer else None
-        manifest = replace(manifest, ordinal=ordinal, parent=parent)
-        await publisher.publish(weights, manifest, reason, canary if parent else 0.0, known=known)
-        return manifest
-
-
 def read_gate(file: Path) -> dict[str, float]:
     """Return the figures of a gate's report that passed. The owner decides how it is made. Raises ConfigError."""
+    report = _read(file, msgspec.json.Decoder(_Report).decode, '{"passed": true, "metrics": {"name": number}}')
+    if not report.passed:
+        raise ConfigError(f"{file} does not say that it passed: nothing is published")
+    return {name[:64]: value for name, value in report.metrics.items()}
+
+
+def _read(file: Path, decode: Callable[[bytes], _Read], form: str) -> _Read:
     try:
-        report = orjson.loads(file.read_bytes())
+        return decode(file.read_bytes())
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
-    except orjson.JSONDecodeError as error:
-        raise ConfigError(f"{file} is no JSON: {error}") from None
-    metrics = report.get("metrics") if isinstance(report, dict) else None
-    if not isinstance(metrics, dict) or not metrics or not all(_is_figure(each) for each in metrics.values()):
-        raise ConfigError(f'{file} has no figures: {{"passed": true, "metrics": {{"name": number}}}}')
-    if report.get("passed") is not True:
-        raise ConfigError(f"{file} does not say that it passed: nothing is published")
-    return {str(name)[:64]: float(value) for name, value in metrics.items()}
-
-
-def _is_figure(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _learned_from(folder: Path) -> tuple[tuple[str, ...], int]:
-    file = folder / "sessions.jsonl"
-    try:
-        rows = [orjson.loads(line) for line in file.read_bytes().splitlines()]
-        return tuple(str(row["session"]) for row in rows), len({row["agent"] for row in rows})
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{file} is not what `fleetlore export` writes: {error!r}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{file} is not {form}: {error}") from None

@@ -197,12 +197,12 @@ def test_a_reference_completes_a_version_once_it_is_fetched(made: Made) -> None:
     )
     for record in (made.records[2], made.records[4]):
         registry.take(*record)
-    assert registry.elsewhere() is None
+    assert registry.stable == made.manifests[0] and registry.reference(reference.sha256) is None
     registry.take("adapters.weights", made.keys[0], reference.to_json())
-    assert registry.complete() is None and registry.elsewhere() == reference
+    assert registry.complete() is None and registry.reference(reference.sha256) == reference
     assert made.manifests[0].version in registry.versions
     registry.fetched(reference, made.weights[0])
-    assert registry.complete() == (made.weights[0], made.manifests[0]) and registry.elsewhere() is None
+    assert registry.complete() == (made.weights[0], made.manifests[0])
 
 
 def test_a_reference_is_under_its_own_key_and_never_in_the_place_of_weights(made: Made) -> None:

@@ -94,10 +94,13 @@ async def test_a_version_is_followed_rolled_back_and_revoked(
     ("report", "says"),
     [
         ('{"passed": false, "metrics": {"loss": 1}}', "does not say that it passed"),
-        ('{"passed": "yes", "metrics": {"loss": 1}}', "does not say that it passed"),
-        ('{"passed": true}', "no figures"),
-        ('{"passed": true, "metrics": {"loss": "low"}}', "no figures"),
-        ("passed", "no JSON"),
+        ('{"passed": "yes", "metrics": {"loss": 1}}', "`bool`.*passed"),
+        ('{"passed": true}', "field `metrics`"),
+        ('{"passed": true, "metrics": {}}', "length >= 1"),
+        ('{"passed": true, "metrics": {"loss": "low"}}', "`float`"),
+        ('{"passed": true, "metrics": {"loss": true}}', "`float`"),
+        ('{"passed": true, "metrics": {"loss": 1e999}}', "out of range"),
+        ("passed", "malformed"),
     ],
 )
 def test_nothing_is_published_that_has_not_passed(report: str, says: str, tmp_path: Path) -> None:
