@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fleetlore.adapters.blob_store import BlobStore, WeightsReference
@@ -30,19 +29,7 @@ log = logging.getLogger(__name__)
 # Seconds before a failed fetch of weights is retried.
 REFETCH_SECONDS = 10.0
 
-
 Holder = TypeVar("Holder", bound=AdapterSlot[Any])
-
-
-@dataclass(frozen=True, slots=True)
-class _Staged:
-    loaded: Prepared[Any]
-    load_seconds: float
-
-    @property
-    def version(self) -> str:
-        version: str = self.loaded.manifest.version
-        return version
 
 
 class AdapterSubscriber(Generic[Holder]):
@@ -86,7 +73,7 @@ class AdapterSubscriber(Generic[Holder]):
         self._fetched: tuple[str, bytes] | None = None  # Only of one version, because fetched weights are large.
         self._refetch: tuple[WeightsReference, float] | None = None
         self._rejected: set[str] = set()  # by version, whose content cannot change
-        self._pending: _Staged | None = None
+        self._pending: tuple[Prepared[Any], float] | None = None  # and the seconds that it took to load
         self._feed = feed
         self._follower = feed
         self._joining: asyncio.Task[None] | None = None
@@ -125,11 +112,12 @@ class AdapterSubscriber(Generic[Holder]):
 
     def apply_pending(self) -> bool:
         """Apply the waiting version, if any. No action may be open."""
-        staged, self._pending = self._pending, None
-        if staged is None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             return False
-        self.holder.apply(staged.loaded)
-        self._ack(staged.version, "applied", staged.load_seconds)
+        loaded, load_seconds = pending
+        self.holder.apply(loaded)
+        self._ack(loaded.manifest.version, "applied", load_seconds)
         return True
 
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
@@ -157,7 +145,7 @@ class AdapterSubscriber(Generic[Holder]):
             self._pending = None  # the channel returned to the version in use
             return
         version = pointer.version
-        if self._pending is not None and self._pending.version == version:
+        if self._pending is not None and self._pending[0].manifest.version == version:
             return
         self._pending = None  # the channel has moved, even if that version is incomplete
         manifest = view.manifest(version) if version not in self._rejected else None
@@ -179,7 +167,7 @@ class AdapterSubscriber(Generic[Holder]):
         self._fetched = None  # it is loaded, and may be of half a gigabyte
         if view.revoked(version) or view.followed_by(self._agent) != pointer:
             return  # it was rolled back or revoked during loading; the newest is staged next
-        self._pending = _Staged(loaded, self._clock.monotonic() - began)
+        self._pending = loaded, self._clock.monotonic() - began
         if self._idle():
             self.apply_pending()
 
@@ -210,7 +198,7 @@ class AdapterSubscriber(Generic[Holder]):
         await self.turn()
 
     def _leave_revoked(self, view: RegistryView[AdapterManifest]) -> None:
-        if self._pending is not None and view.revoked(self._pending.version):
+        if self._pending is not None and view.revoked(self._pending[0].manifest.version):
             self._pending = None
         version = self.version
         if version is not None and view.revoked(version):

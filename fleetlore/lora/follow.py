@@ -138,7 +138,7 @@ def _holds(path: Path, files: dict[str, bytes]) -> bool:
         return False
 
 
-class PolicyFollower:
+class PolicyFollower(AdapterSubscriber[LoraSlot]):
     """Keeps its channel's verified version in a folder that `peft` and vLLM load, and switches llama.cpp to it.
 
         async with PolicyFollower("adapters") as policy, Fleet("support:1", policy=policy) as fleet:
@@ -169,9 +169,9 @@ class PolicyFollower:
         data: str | Path | None = None,
         llama: LlamaServer | None = None,
     ) -> None:
-        self.tenant = check_tenant(tenant)
+        check_tenant(tenant)
         try:
-            import safetensors  # noqa: F401 - else the first version that comes ends the subscription, without a word
+            import safetensors  # noqa: F401 - without it the first version would end the subscription silently
         except ImportError:
             raise ModelUnavailable(
                 "a LoRA is checked with safetensors: pip install 'fleetlore[adapters]' from your index"
@@ -181,25 +181,20 @@ class PolicyFollower:
             if data is None
             else Settings.from_data_dir(data, unknown_refused=False)
         )
-        self._slot = LoraSlot(Path(folder).absolute(), llama)
-        self._subscriber = AdapterSubscriber(
+        super().__init__(
             settings.cluster if data is None else StackFolder(Path(data)),
-            self.tenant,
+            tenant,
             server,
             public_keys(settings.public_key),
-            self._slot,
+            LoraSlot(Path(folder).absolute(), llama),
             blob_store=BlobStore(settings.weights_storage),
             state_dir=settings.state_dir,
             fetch_wait_ms=settings.fetch_wait_ms,
         )
 
-    async def start(self) -> None:
-        """Start to follow. It returns at once, even without a broker."""
-        await self._subscriber.start()
-
     async def close(self) -> None:
-        self._slot.stop_serving()
-        await self._subscriber.close()
+        self.holder.stop_serving()
+        await super().close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -210,20 +205,11 @@ class PolicyFollower:
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Wait until the published version is here. Return False on time-out."""
-        return await self._subscriber.caught_up(timeout_seconds)
+        return await self.caught_up(timeout_seconds)
 
     @property
     def current(self) -> KeptLora | None:
-        return KeptLora(*self._slot.current) if self._slot.current is not None else None
-
-    @property
-    def version(self) -> str | None:
-        """sha256 of the version to run, or None."""
-        return self._slot.version
-
-    @property
-    def refused(self) -> dict[str, int]:
-        return dict(self._subscriber.refused)
+        return KeptLora(*self.holder.current) if self.holder.current is not None else None
 
 
 # The name before there was a policy adapter. Deprecated.
