@@ -168,7 +168,7 @@ def _is_heeded(tip: Tip, moment: Situation, failed: FailedCall) -> bool:
 
 def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     for each in found:
-        if each.key and each.key in moment.met.shown:
+        if (each.key and each.key in moment.met.shown) or (each.item is not None and moment.still_works(each.item)):
             continue
         tip = tell(each, moment.reader, None if each.item is None else index.vouched(each.item))
         if tip is not None:

@@ -70,9 +70,11 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     for part, is_argument in dict.fromkeys(parts_of(call.arguments)):
         for item in index.changes(call.tool, part):
             # The model has also seen how such calls end that worked. It decides for a text. A call that it holds
-            # likelier to work than to fail is not changed for lore that saw it fail alone.
-            is_new = outlook is None or model is None or item.first_seen > model.until
-            is_open = is_new or (is_argument and outlook is not None and outlook.fails >= _LIKELIER)
+            # likelier to work than to fail is not changed for lore that saw it fail alone, if a quorum made such calls.
+            is_open = outlook is None or model is None or item.first_seen > model.until
+            if not is_open and is_argument and outlook is not None and model is not None:
+                old = model.old_value(call.tool, item.was)
+                is_open = outlook.fails >= _LIKELIER or (old is not None and old.works < moment.known.quorum)
             fits = is_sure(item) and holds(call.arguments, item.was) and is_open and (is_argument or is_rename(item))
             if fits and names_beside(item) is None and not is_own(item, moment.met.key):
                 # The sessions for which it failed, and those for which it worked.

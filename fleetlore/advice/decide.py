@@ -163,7 +163,7 @@ class Reviews:
         """Return why it asks for review, or "" if it does not."""
         item = about if isinstance(about, MemoryItem) else self._index.hidden_item(about.hint.replaces)
         if item is not None and not is_sure(item):
-            return f"calls with the old value worked in {item.against} sessions"
+            return f"the same failure came again after this change in {item.against} sessions"
         return "" if isinstance(about, MemoryItem) else self._changed(about.hint, about.decided)
 
     def _changed(self, hint: Hint, decided: Decision) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
+from fleetlore.advice.changes import holds, is_of_argument
 from fleetlore.advice.gate import Reader
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall
 from fleetlore.calls.context import ERROR_CHARACTERS, CallContext, Mark
@@ -13,8 +14,9 @@ from fleetlore.calls.document import LookUp
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
 from fleetlore.calls.worlds import is_closed
-from fleetlore.fingerprint.fingerprint import Failure
+from fleetlore.fingerprint.fingerprint import Failure, object_of
 from fleetlore.fingerprint.names import FailureKind
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import WORD
 
 __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
@@ -118,6 +120,20 @@ class Situation:
         """The call by which other sessions found what a call lacked that failed so."""
         calls, model = self._calls, self.known.model
         return model.look_ups.get((calls[0].tool, kind)) if model is not None and calls else None
+
+    def still_works(self, item: MemoryItem) -> bool:
+        """Whether calls with the arguments that an item replaces work: this session made one, or more agents did than
+        replaced them. A failure of such a call in this session is nearer evidence.
+        """
+        failed, model, context = self.met.failed, self.known.model, self.met.context
+        if not item.was or (failed is not None and failed.call.tool == item.tool):
+            return False
+        known = model.old_value(item.tool, item.was) if model is not None else None
+        if known is not None and known.works >= self.known.quorum and known.works > known.replaced:
+            return True
+        made = context.tried.items() if context is not None and is_of_argument(item) else ()
+        worked = [text for (tool, text), failures in made if tool == item.tool and not failures]
+        return any(holds(object_of(text) or text, item.was) for text in worked)
 
     @property
     def _calls(self) -> list[MadeCall]:

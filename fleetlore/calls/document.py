@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from fleetlore.calls.features import FEATURES
 from fleetlore.calls.places import Ended
+from fleetlore.stats.hashing import cached_hash
 from fleetlore.wire.adapter_manifest import CallsManifest, State
 from fleetlore.wire.decode import msgpack_reader
 
 __all__ = [
-    "CALL_BITS", "KIND_BITS", "MAX_BYTES", "MAX_KINDS", "Document", "Kind", "LookUp", "Named", "Need", "Place",
-    "Threshold", "quantised",
+    "CALL_BITS", "KIND_BITS", "MAX_BYTES", "MAX_KINDS", "Document", "Kind", "LookUp", "Named", "Need", "OldValue",
+    "Place", "Threshold", "old_value_key", "quantised",
 ]  # fmt: skip
 
 Weights = npt.NDArray[np.float32]
@@ -130,6 +131,22 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
     works: tuple[str, ...] = ()
 
 
+class OldValue(msgspec.Struct, frozen=True, array_like=True):
+    """An argument that agents replaced after it had failed: `mode=fast`, or its name alone.
+
+    `key`: its hash (`old_value_key`), so that no value is in a version. `replaced`: agents that did. `works`: agents
+    whose calls worked with it after a quorum had replaced it.
+    """
+
+    key: int
+    replaced: int
+    works: int
+
+
+def old_value_key(tool: str, part: str) -> int:
+    return cached_hash(f"{tool}\x1f{part}")
+
+
 class Document(msgspec.Struct, frozen=True):
     """One version.
 
@@ -152,6 +169,7 @@ class Document(msgspec.Struct, frozen=True):
     look_ups: tuple[LookUp, ...] = ()
     needs: tuple[Need, ...] = ()
     until: float = 0.0
+    old_values: tuple[OldValue, ...] = ()
     features: int = FEATURES
     schema: int = _SCHEMA
 

@@ -23,8 +23,10 @@ from fleetlore.calls.document import (
     Document,
     Named,
     Need,
+    OldValue,
     Threshold,
     Weights,
+    old_value_key,
     restored,
 )
 from fleetlore.calls.features import Features, features, mixed
@@ -100,6 +102,7 @@ class CallModel:
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
         needs = [each for each in document.needs if each.field != "="]  # earlier releases learned equal quantities
         self.needs = {(each.tool, each.argument, each.field, each.value): each for each in needs}
+        self._old_values = {each.key: each for each in document.old_values}
         self.places = Places({place: PlaceNames(*astuple(known)) for place, known in document.places.items()})
 
     @classmethod
@@ -109,6 +112,12 @@ class CallModel:
 
     def knows(self, tool: str) -> bool:
         return self._tools.get(tool, 0) >= LEAST_CALLS
+
+    def old_value(self, tool: str, parts: Iterable[str]) -> OldValue | None:
+        """Return the record of the part of a replacement that worked least since, or None if any of them is unknown."""
+        found = [self._old_values.get(old_value_key(tool, part)) for part in parts]
+        known = [each for each in found if each is not None]
+        return min(known, key=lambda each: each.works, default=None) if len(known) == len(found) else None
 
     def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
         """Return the surest reason why such a call fails, by what is known of the things that it takes; else None."""

@@ -26,6 +26,7 @@ from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.linear import CallWeights, KindWeights
 from models.calls.look_ups import LookUps, failures_met
 from models.calls.needs import NeedRecords
+from models.calls.old_values import OldValues
 from models.calls.places import PlaceRecords
 from models.cases import said_by
 from models.memory.identities import identities
@@ -149,6 +150,7 @@ class CallTraining:
         self._places = PlaceRecords(self._fleet)
         self.look_ups = LookUps(self._fleet)
         self._needs = NeedRecords(self._fleet)
+        self._old_values = OldValues(self._fleet)
         self._replayed: deque[_Replay] = deque(maxlen=_REPLAYED)
         self._made_by: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=_FORESEEN))
@@ -179,6 +181,7 @@ class CallTraining:
         self._named.learn(who, [_named(each) for each in lasting])
         self.look_ups.learn(failures_met(session, kinds, place))
         self._needs.learn(session, kinds)
+        self._old_values.learn(who, [each.step for each in lasting])
         if place:
             told = told_of_place(session.calls, _identities(session), self._closed_tools)
             self._places.learn(place, who, told, context.goal_words)
@@ -224,7 +227,7 @@ class CallTraining:
         weights = self._balanced()
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
         look_ups, at_places = self.look_ups.said(), self.look_ups.at_places()
-        needs = self._needs.said()
+        needs, old_values = self._needs.said(), self._old_values.version()
         while True:
             document = Document(
                 calls=quantised(weights.weights, share),
@@ -238,6 +241,7 @@ class CallTraining:
                 thresholds=thresholds(self._foreseen, self._trials),
                 look_ups=look_ups,
                 needs=needs,
+                old_values=old_values,
                 until=self._until,
             )
             encoded = document.to_bytes()

@@ -74,7 +74,7 @@ def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
             shares = words.shares(text) if text.strip() else {}
             found = sorted((-share, id) for id, share in shares.items() if share >= _SHARED)
             tips = [item_tip(index.items[id], "searched") for _, id in found]
-        known = Known(fleet.clock.now(), quorum=fleet.settings.quorum)
+        known = Known(fleet.clock.now(), fleet.call_model, quorum=fleet.settings.quorum)
         moment = Situation(Asked(tools=(text,)), Met(), known)
         told = chosen(index, tips, moment, holdout_share=0.0, most=most).text
         if not told and found:

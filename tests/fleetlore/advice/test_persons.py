@@ -185,8 +185,8 @@ def test_it_asks_for_review_where_its_own_words_fail_or_the_old_value_works_agai
     index.put_hint(correction)
     assert not Reviews(index).reason(index.hints.standing[correction.id])
     index.put_item(item(against=5))
-    assert "old value" in Reviews(index).reason(index.hints.standing[correction.id])
-    assert "old value" in Reviews(LoreIndex()).reason(item(against=5))
+    assert "came again after this change in 5 sessions" in Reviews(index).reason(index.hints.standing[correction.id])
+    assert "came again after this change in 5 sessions" in Reviews(LoreIndex()).reason(item(against=5))
 
 
 def test_a_hint_expires_and_is_approved_again() -> None:

@@ -1,0 +1,64 @@
+"""A replacement of a value is contradicted by principals whose calls work with the old value, and by no one alone."""
+
+import pytest
+
+from tests.security.memory_fleet import Made, MemoryFleet, leaks
+
+ERROR = "unknown to 'old'"
+
+
+def search(to: str, number: int, error: str | None = None) -> Made:
+    return Made("search", {"to": to, "v": number}, "done", error)
+
+
+async def fleet_of(taught_by: int, works_for: int, sessions: int, *, works_first: bool = False) -> MemoryFleet:
+    """Principals that replaced the value `old`, three sessions each, and principals whose calls work with it."""
+    fleet = MemoryFleet()
+    taught = [(f"finder-{who}", number) for who in range(taught_by) for number in range(3)]
+    works = [(f"other-{who}", number) for who in range(works_for) for number in range(sessions)]
+    for agent, number in [*works, *taught] if works_first else [*taught, *works]:
+        calls = [search("old", number % 7)]
+        if agent.startswith("finder"):
+            calls = [search("old", number, ERROR), search("newer", number)]
+        await fleet.session(agent, *calls, goal=f"{'abc'[number % 3]} of {agent}")
+    fleet.learn()
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("taught_by", "works_for", "sessions", "shown"),
+    [
+        (2, 0, 0, True),
+        (2, 1, 5, True),
+        (2, 1, 60, True),
+        (4, 1, 60, True),
+        (2, 3, 3, False),
+        (2, 4, 10, False),
+        (4, 8, 5, False),
+    ],
+)
+async def test_calls_that_work_with_the_old_value_count_by_principals(
+    taught_by: int, works_for: int, sessions: int, shown: bool
+) -> None:
+    fleet = await fleet_of(taught_by, works_for, sessions)
+    doors = await fleet.read(goal="mine", tools=["search"], then=search("old", 1))
+    assert ("newer" in doors["before the next call"]) is shown, doors
+    assert ("newer" in doors["brief"]) is shown, doors
+    assert shown or not leaks(doors, "newer"), "nor does a search find it"
+    after = await fleet.read(search("old", 1, ERROR), goal="mine", tools=["search"])
+    assert "newer" in after["after the last call"], "the asker's own failure is nearer evidence"
+
+
+async def test_calls_that_worked_before_a_tool_changed_contradict_nothing() -> None:
+    fleet = await fleet_of(2, 8, 3, works_first=True)
+    doors = await fleet.read(goal="mine", tools=["search"], then=search("old", 1))
+    assert "newer" in doors["brief"]
+    assert "newer" in doors["before the next call"]
+
+
+async def test_a_session_whose_own_call_worked_with_the_old_value_is_not_told_to_replace_it() -> None:
+    fleet = await fleet_of(2, 0, 0)
+    doors = await fleet.read(search("old", 3), goal="mine", then=search("old", 1))
+    assert "newer" not in doors["before the next call"]
+    failed_since = await fleet.read(search("old", 3), search("old", 4, ERROR), goal="mine", then=search("old", 1))
+    assert "newer" in failed_since["after the last call"]
