@@ -51,15 +51,14 @@ def console(
     token = secrets.token_urlsafe(24)
     people = People.of(settings, host, token)
     names = [check_tenant(name) for name in dict.fromkeys(tenant or [DEFAULT_TENANT])]
-    # Another tab of the browser may have chosen another tenant, so a page of several decides nothing.
-    actions = None if read_only or len(names) > 1 else Actions(settings, names[0])
+    actions = {} if read_only else {name: Actions(settings, name) for name in names}
     endpoints = metrics or ([] if stack.data is None else list(roles_of(stack.data).values()))
 
     async def serve() -> None:
         async with AsyncExitStack() as opened:
             sources = {name: await opened.enter_async_context(Sources(settings, name, endpoints)) for name in names}
             choices = names if len(names) > 1 else ()
-            app = Tenants({name: Console(sources[name], people, actions, choices).app for name in names})
+            app = Tenants({name: Console(sources[name], people, actions.get(name), choices).app for name in names})
             listening = listen(host, port)
             number = listening[0].getsockname()[1]
             # A server on every address also listens on loopback, which a browser can open.
@@ -68,7 +67,7 @@ def console(
             printed = f"?token={token}" if people.by_token(token) else ""
             typer.echo(f"console http://{shown}:{number}/{printed}")
             await serve_http(app, listening)
-            if actions is not None:
-                await actions.close()
+            for each in actions.values():
+                await each.close()
 
     asyncio.run(serve())

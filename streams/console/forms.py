@@ -15,17 +15,26 @@ ROWS_PER_PAGE = 100
 _MAX_FORM_BYTES, _MAX_FIELDS = 16_384, 256
 
 
-async def form(request: Request) -> dict[str, list[str]]:
-    """Return the values of each field. Raises HTTPException: it is too long (413), or malformed (400)."""
+async def form(request: Request, tenant: str) -> dict[str, list[str]]:
+    """Return the values of each field.
+
+    Raises HTTPException: it is too long (413), malformed (400), or of another tenant's page in an older tab (409).
+    """
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > _MAX_FORM_BYTES:
             raise HTTPException(413, "the form is too long")
     try:
-        return parse_qs(body.decode(), max_num_fields=_MAX_FIELDS)
+        given = parse_qs(body.decode(), max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise HTTPException(400, "the form cannot be read") from None
+    for name in given.get("tenant", []):
+        if name != tenant:
+            raise HTTPException(
+                409, f"nothing was decided: the form is of tenant {name!r}, and the console shows {tenant!r}"
+            )
+    return given
 
 
 def words(request: Request) -> list[str]:

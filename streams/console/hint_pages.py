@@ -99,7 +99,7 @@ class HintPages:
             raise HTTPException(404, f"no hint or item {id!r} is known")
         problem = ""
         if request.method == "POST":
-            given = {name: values[0] for name, values in (await form(request)).items()}
+            given = {name: values[0] for name, values in (await form(request, snapshot.tenant)).items()}
             try:
                 draft = _drafted(given, id, self._source.snapshot().now)
                 decided = write(snapshot.index, draft, by=who().name, now=time.time())
@@ -118,7 +118,7 @@ class HintPages:
     async def _review(self, request: Request) -> Response:
         snapshot = self._source.snapshot()
         if request.method == "POST":
-            actions, given = self._operated(), await form(request)
+            actions, given = self._operated(), await form(request, snapshot.tenant)
             ids, why = given.get("id", []), " ".join(given.get("why", []))
             judgment: Judgment = "approve" if given.get("judgment") == ["approve"] else "reject"
             if not ids or len(ids) > _MOST_AT_ONCE:

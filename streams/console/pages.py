@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -69,7 +70,7 @@ class Console:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=moment, counted=count)
+        self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=_moment, counted=count)
         self._templates.globals.update(
             line_chart=line_chart,
             effect_chart=effect_chart,
@@ -325,7 +326,7 @@ class Console:
             what = self._offered(kind)[action]
             return self._page("confirm", snapshot, action=action, kind=kind, id=id, title=title, what=what, back=back,
                               max_why=MAX_WHY)  # fmt: skip
-        why = " ".join((await form(request)).get("why", [])).strip()
+        why = " ".join((await form(request, snapshot.tenant)).get("why", [])).strip()
         if not 0 < len(why) <= MAX_WHY:
             raise HTTPException(400, f"say why, in at most {MAX_WHY} characters")
         await self._actions.decide(action, kind, id, by=who().name, why=why)
@@ -355,6 +356,14 @@ class Console:
             raise HTTPException(404, f"no {kind} {id!r} is known; it may have been forgotten")
         shown = _published(snapshot, kind, id)
         return f"{kind} {shown.ordinal}", f"/versions/{quote(kind)}/{quote(id)}"
+
+
+def _moment(seconds: float) -> str:
+    """Return a time in UTC, as an element that the page's script puts into the reader's time zone."""
+    shown = moment(seconds)
+    return (
+        shown if shown == "-" else Markup('<time datetime="{}Z">{} UTC</time>').format(shown.replace(" ", "T"), shown)
+    )
 
 
 def deciding(action: str, kind: str, id: str) -> str:

@@ -10,6 +10,7 @@ source.onmessage = (event) => {
     // What the reader stands on keeps its place: the focus is put back on the link that leads to the same page.
     const focused = block.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     block.innerHTML = html;
+    showTimes(block);
     if (focused !== null) block.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 };

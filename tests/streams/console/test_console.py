@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -131,6 +132,12 @@ async def test_a_browser_shows_a_failure_and_finds_no_fault(stack: Stack) -> Non
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         for scheme in ("light", "dark"):
             await _check(await browser.new_page(color_scheme=scheme), stack, scheme, axe.Axe())
+        abroad = await browser.new_page(timezone_id="Asia/Kathmandu", locale="en-GB")
+        await abroad.goto(stack.console + "patterns")
+        times = await abroad.evaluate(
+            "[...document.querySelectorAll('time')].map(each => [each.title, each.innerText])"
+        )
+        assert times and all(in_kathmandu(utc) == shown for utc, shown in times), times
         narrow = await browser.new_page(viewport={"width": 390, "height": 800})
         for path, table in (("", "#block-breaks table"), ("patterns", "main > table")):
             await narrow.goto(stack.console + path)
@@ -178,6 +185,11 @@ async def test_in_a_browser_a_pattern_is_revoked_and_an_agent_distrusted_and_bot
         await decide(shown, axe, "Trust", "it did not")
         await until_answer(pattern, 200)
         await browser.close()
+
+
+def in_kathmandu(utc: str) -> str:
+    there = datetime.strptime(utc, "%Y-%m-%d %H:%M:%S UTC") + timedelta(hours=5, minutes=45)
+    return f"{there.day} {there:%b %Y, %H:%M:%S}"
 
 
 async def get_past(stack: Stack, agent: str, *, asks: bool = False) -> str:

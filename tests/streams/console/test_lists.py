@@ -131,5 +131,37 @@ def test_a_browser_switches_the_tenant() -> None:
     assert "title of of-acme" in pages.get("/items").text
 
 
+class Decided:
+    """Actions that keep what is decided."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.progress: dict[str, str] = {}
+
+    def offered(self, kind: str) -> dict[str, str]:
+        return {"revoke": "Hide it."}
+
+    async def decide(self, action: str, kind: str, id: str, *, by: str, why: str) -> None:
+        self.ids.append(id)
+
+
+def test_a_form_of_another_tenants_page_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.console.pages._HEARD_SECONDS", 0.0)
+    names, kim = ("acme", "other"), People(local=Identity("Kim", is_operator=True))
+    decided = {name: Decided() for name in names}
+    apps = {name: Console(Still(of_tenant(name)), kim, decided[name], names).app for name in names}  # type: ignore[arg-type]
+    pages = TestClient(Tenants(apps), base_url=LOCAL, follow_redirects=False)
+    path = "/decide/revoke?kind=item&id=of-acme"
+    tenant = re.findall(r'name="tenant" value="(.*?)"', pages.get(path).text)
+    assert tenant == ["acme"]
+    sent: dict[str, Any] = {"data": {"why": "wrong", "tenant": tenant[0]}, "headers": {"Origin": LOCAL}}
+    pages.cookies.set("fleetlore_tenant", "other")
+    refused = pages.post("/decide/revoke?kind=item&id=of-other", **sent)
+    assert refused.status_code == 409 and "the form is of tenant" in refused.text
+    pages.cookies.set("fleetlore_tenant", "acme")
+    assert pages.post(path, **sent).status_code == 303
+    assert decided["acme"].ids == ["of-acme"] and not decided["other"].ids
+
+
 def test_one_tenant_is_no_choice() -> None:
     assert "/tenant/" not in client().get("/").text
