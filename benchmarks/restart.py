@@ -22,12 +22,13 @@ from benchmarks.report import Report, Row
 from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.store.search import row_id
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import PatternState, Subject
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.embedded.stack import Stack
 from streams.stage.base import Outgoing

@@ -11,7 +11,7 @@ import orjson
 
 from fleetlore.errors import ConfigError
 
-__all__ = ["ADAPTERS", "LOCK_FILE", "SIGNING_KEY", "STACK_FILE", "StackFolder"]
+__all__ = ["ADAPTERS", "LOCK_FILE", "SIGNING_KEY", "STACK_FILE", "StackFolder", "roles_of"]
 
 STACK_FILE = "stack.json"
 LOCK_FILE = "stack.lock"
@@ -61,6 +61,11 @@ class StackFolder:
                 f"`fleetlore up --data {self.data}`"
             )
         return stack
+
+
+def roles_of(data: Path) -> dict[str, str]:
+    """Return the URLs of the endpoints of a folder's running stack."""
+    return dict(orjson.loads((data / STACK_FILE).read_bytes()).get("metrics", {}))
 
 
 def _runs(process: int, lock: Path) -> bool:

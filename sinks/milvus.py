@@ -40,7 +40,7 @@ from sinks.collections import (
 )
 from sinks.metrics import Metrics
 
-__all__ = ["RESOLVE_SECONDS", "MilvusStore", "row_id"]
+__all__ = ["RESOLVE_SECONDS", "MilvusStore"]
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +66,6 @@ _REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
 _NOT_LOADED = 101
 
 _COLLECTIONS = {each.name: each for each in COLLECTIONS}
-
-
-def row_id(tenant: str, id: str) -> str:
-    """Return the primary key of a row. Tenant names have no slash."""
-    return f"{tenant}/{id}"
 
 
 class MilvusStore:

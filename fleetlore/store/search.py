@@ -28,7 +28,7 @@ from fleetlore.words import WORD
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
-__all__ = ["MADE_BY", "SEARCH_SECONDS", "LoreSearch", "encoder_mark", "quoted"]
+__all__ = ["MADE_BY", "SEARCH_SECONDS", "LoreSearch", "encoder_mark", "quoted", "row_id"]
 
 _Result = TypeVar("_Result")
 
@@ -266,3 +266,8 @@ def quoted(text: str) -> str:
     Milvus Lite knows few escapes and takes other characters literally. A lone surrogate becomes a question mark.
     """
     return f'"{text.encode("utf-8", "replace").decode().translate(_ESCAPES)}"'
+
+
+def row_id(tenant: str, id: str) -> str:
+    """Return the primary key of a row. Tenant names have no slash."""
+    return f"{tenant}/{id}"

@@ -41,12 +41,12 @@ def console(
     """
     settings = stack.settings.with_key(stack.data)
     from fleetlore.http_server import listen, serve_http
+    from fleetlore.stack_folder import roles_of
     from streams.console.actions import Actions
     from streams.console.pages import Console
     from streams.console.people import People
     from streams.console.sources import Sources
     from streams.console.tenants import Tenants
-    from streams.offline.doctor import roles_of
 
     token = secrets.token_urlsafe(24)
     people = People.of(settings, host, token)

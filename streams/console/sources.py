@@ -25,13 +25,12 @@ from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.store.connection import connect, message_of, milvus_errors
-from fleetlore.store.search import quoted
+from fleetlore.store.search import quoted, row_id
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import Principals, principal_of
 from fleetlore.wire.topics import topic
 from models.judge import SessionState
-from sinks.milvus import row_id
 from streams.console.sessions import SeenSession, SeenSessions
 from streams.stage.base import split
 from streams.stage.operators import Erased
@@ -313,6 +312,8 @@ class Sources:
     def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
         try:
             if self._store is None:
+                import fleetlore.store.without_pandas  # noqa: F401  # here, because few people look at a session
+
                 self._store = connect(self._settings.milvus, self._settings.milvus_token, _STORE_SECONDS)
             found = self._store.query(
                 "judgments", filter=clause, output_fields=list(fields), limit=most, timeout=_STORE_SECONDS

@@ -16,6 +16,9 @@ from functools import wraps
 from threading import Event, RLock, Thread
 from typing import Any, NoReturn
 
+import fleetlore.store.without_pandas  # noqa: F401
+
+# isort: split
 from milvus_lite.adapter.grpc.servicer import MilvusServicer
 from milvus_lite.cmdline import main
 from milvus_lite.db import MilvusLite
@@ -141,7 +144,17 @@ def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_
             log.warning("the collections were not flushed: %s", message_of(error))
 
 
+class _NoPandas:
+    """Refuse the import of pandas: pyarrow imports it at the first row, for 25 MB, and works without it."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 if __name__ == "__main__":
+    sys.meta_path.insert(0, _NoPandas)
     correct()
     address = f"http://127.0.0.1:{sys.argv[sys.argv.index('--port') + 1]}"
     # A store client in the supervising process would cost 50 MB.

@@ -14,10 +14,11 @@ from contextlib import suppress
 from fleetlore.adapters.signatures import SigningKey
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
+from fleetlore.store.search import row_id
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.lore.lore_file import KINDS, LoreFile, written
 from streams.offline.drain import BEHIND, wait_drained
 from streams.offline.operator_word import Deliver, beside_workers

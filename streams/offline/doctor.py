@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
-import orjson
 from aiokafka.errors import KafkaError
 
 from fleetlore.adapters.signatures import load_signing_key, public_keys
@@ -22,7 +20,6 @@ from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.retrieval.encoder import installed_encoder
-from fleetlore.stack_folder import STACK_FILE
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections
@@ -32,7 +29,7 @@ from streams.offline.drain import remaining
 from streams.stages.pipeline import FLOW
 from streams.stages.s5_opinions import OpinionsStage
 
-__all__ = ["examine", "roles_of"]
+__all__ = ["examine"]
 
 _State = Literal["ok", "look", "broken"]
 _CHECK_SECONDS = 20.0
@@ -81,11 +78,6 @@ async def examine(
     if roles:
         found.append(await _roles(roles))
     return found
-
-
-def roles_of(data: Path) -> dict[str, str]:
-    """Return the URLs of the endpoints of a folder's running stack."""
-    return dict(orjson.loads((data / STACK_FILE).read_bytes()).get("metrics", {}))
 
 
 async def _safely(name: str, check: Callable[[Settings], Awaitable[Finding]], settings: Settings) -> Finding:

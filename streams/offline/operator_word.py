@@ -1,4 +1,7 @@
-"""Write an operator's decision, and ask the owners of affected states to forget sessions or publish again."""
+"""Write an operator's decision, and ask the owners of affected states to forget sessions or publish again.
+
+The console rarely needs the store, whose client costs 25 MB, so the functions that need it import it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,11 +22,13 @@ from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
-from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import ListedStore, Outgoing, split
 from streams.stage.operators import Forget, Reconsider
+
+if TYPE_CHECKING:
+    from sinks.milvus import MilvusStore
 
 __all__ = ["Deliver", "decide", "is_known", "publish_again", "read_decisions", "reconsider"]
 
@@ -53,6 +59,8 @@ async def beside_workers(
     settings: Settings, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[tuple[MilvusStore, BatchProducer]]:
     """Open a store and a producer for a job that needs running workers."""
+    from sinks.milvus import MilvusStore
+
     try:
         async with (
             asyncio.timeout(timeout_seconds),
@@ -177,6 +185,8 @@ async def read_decisions(
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
+    from sinks.milvus import MilvusStore
+
     async with MilvusStore.from_settings(settings) as store:
         if await known_to(store, tenant, agent):
             return True

@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent
+from fleetlore.store.search import row_id
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import encode
-from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
 from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from fleetlore.clock import Clock
 from fleetlore.stats.health import worsened
+from fleetlore.store.search import row_id
 from fleetlore.wire.lore import PATTERN_LEVELS
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import Observation, PatternState
 from models.memory.timeline import Period
 from sinks.metrics import Metrics
-from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
 from streams.stage.operators import Adopt, Forget, Operators, Reconsider

@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.store.search import row_id
 from fleetlore.wire.principals import review_key, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode
@@ -24,7 +25,6 @@ from models.distil.distiller import distil
 from models.judge import JudgeChain, Opinion, SessionState
 from models.memory.identities import without_identities
 from sinks.metrics import Metrics
-from sinks.milvus import row_id
 from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage, Values, dead_letter, yielding
 from streams.stage.operators import Erased, Forget
 

@@ -9,12 +9,12 @@ from typing import Any
 from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.stats.hashing import cached_hash
+from fleetlore.store.search import row_id
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Candidate, Shown, is_unconfirmed
 from models.memory.item_state import ItemState
 from models.memory.quality import is_junk
 from sinks.metrics import Metrics
-from sinks.milvus import row_id
 from streams.stage.base import Effects, Outgoing, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
 from streams.stage.operators import Adopt, Forget, Operators, Reconsider

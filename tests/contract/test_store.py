@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.store.search import row_id
 from sinks import milvus as module
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Store
 from tests.odd_texts import INJECTION, ODD_IDS, ODDER_IDS, odd_ids

@@ -9,9 +9,10 @@ from pyarrow import parquet
 
 from fleetlore.errors import ConfigError, RowRefused, StoreUnavailable
 from fleetlore.retrieval.encoder import StaticEncoder, Vectors
+from fleetlore.store.search import row_id
 from sinks.collections import COLLECTIONS
 from sinks.metrics import Metrics
-from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore, row_id
+from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore
 from streams.embedded.broker import free_port
 
 pytestmark = pytest.mark.timeout(300)

@@ -5,10 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.stats.hashing import stable_hash
+from fleetlore.store.search import row_id
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
-from sinks.milvus import row_id
 from streams.offline.operator_word import States, contributed, requests, states_that
 from streams.stage.base import Outgoing
 from streams.stage.operators import Erasure, Forget

@@ -7,10 +7,11 @@ import pytest
 from benchmarks.replay import Knowledge
 from fleetlore.errors import ConfigError
 from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.store.search import row_id
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key
 from models.judge import SessionState
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.offline.erase import Erasing, erase
 from streams.offline.erase_search import Wanted
 from tests.odd_texts import INJECTION, ODD_IDS

@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 
 from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.store.search import row_id
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Effects, ListedStore, Record
 from streams.stages.s2_patterns import PatternsStage

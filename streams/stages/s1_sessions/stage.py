@@ -20,13 +20,13 @@ from math import inf
 
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
+from fleetlore.store.search import row_id
 from fleetlore.wire.incoming import FEEDBACK, Data, Incoming
 from fleetlore.wire.principals import Principals, principal_of, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode
 from models.judge import SessionState
 from sinks.metrics import Metrics
-from sinks.milvus import row_id
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stage.operators import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end

@@ -9,11 +9,12 @@ from fleetlore import BlockingFleet, Fleet, MemoryItem, StoreUnavailable
 from fleetlore.advice.provenance import MARK
 from fleetlore.emit.emitter import Emitter
 from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.store.search import row_id
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key
 from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from tests.build import memory_item
 

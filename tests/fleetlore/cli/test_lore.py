@@ -13,10 +13,11 @@ from fleetlore.cli import app as cli_app
 from fleetlore.cli import lore as cli_lore
 from fleetlore.retrieval.encoder import shared_encoder
 from fleetlore.stats.health import health
+from fleetlore.store.search import row_id
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from tests.build import memory_item
 

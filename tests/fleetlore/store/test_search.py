@@ -20,12 +20,13 @@ from fleetlore.store.search import (
     LoreSearch,
     common_words,
     fused,
+    row_id,
     telling_words,
 )
 from fleetlore.wire.lore import MemoryItem, Pattern
 from sinks.collections import make_live
 from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from tests.build import memory_item
 

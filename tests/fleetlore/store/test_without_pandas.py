@@ -46,5 +46,15 @@ def test_a_program_that_has_pandas_already_keeps_it() -> None:
     _imported("import pandas, sinks.milvus, pymilvus.orm.schema as schema\nassert schema.pd is pandas")
 
 
-def test_who_supervises_the_stack_has_no_client_of_a_store() -> None:
-    assert not _imported("import streams.embedded.stack") & {"pymilvus", "grpc", "numpy"}
+_PROCESSES = {
+    "stack": "streams.embedded.stack",
+    "trainer": "streams.training.trainer, streams.runtime.lifecycle",
+    "console": "fleetlore.http_server, streams.console.actions, streams.console.pages, streams.console.tenants",
+    "relay": "fleetlore.relay.app, fleetlore.agent.fleet",
+}
+
+
+@pytest.mark.parametrize("name", _PROCESSES)
+def test_a_process_that_needs_no_store_has_no_client_of_one(name: str) -> None:
+    heavy = {"pymilvus", "grpc", "pandas", "torch"} | ({"numpy"} if name == "stack" else set())
+    assert not _imported(f"import {_PROCESSES[name]}") & heavy

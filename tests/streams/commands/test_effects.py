@@ -14,12 +14,13 @@ from fleetlore.calls.context import warning_id
 from fleetlore.cli.app import build_app
 from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.store.search import row_id
 from fleetlore.wire.lore import Decision, Hint
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment
 from models.judge import SessionState
 from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.console.hints import HintNames, explained
 from tests.build import call, judgment, trajectory
 from tests.streams.console.lore import family, form, item, snapshot

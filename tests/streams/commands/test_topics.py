@@ -10,9 +10,10 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import read_to_end
 from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.store.search import row_id
 from fleetlore.wire.topics import NAMES, topic
 from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore, row_id
+from sinks.milvus import MilvusStore
 from streams.commands.topics import DIFFERENCES_REMAIN, register
 
 

@@ -48,8 +48,14 @@ class Server:
 
     def files_end_at(self, size: int) -> None:
         """Let each write behind `size` bytes of a file fail, as all do on a full disk."""
+        resource.prlimit(self._process(), resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def mapped_files(self) -> str:
+        return Path(f"/proc/{self._process()}/maps").read_text()
+
+    def _process(self) -> int:
         (process,) = psutil.Process(self._child.pid).children()
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        return process.pid
 
     async def write(self, *numbers: int) -> None:
         columns = {
@@ -96,6 +102,17 @@ async def test_what_was_acknowledged_outlives_a_full_disk(tmp_path: Path, fails:
         assert [each for each in await server.numbers() if each != 500] == [*range(500), 501]
     async with serving(tmp_path) as server:
         assert [each for each in await server.numbers() if each != 500] == [*range(500), 501]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+async def test_the_server_loads_no_pandas_for_its_rows(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        await server.write(1, 2)
+        await server.flush()
+        assert await server.numbers() == [1, 2]
+        assert "pyarrow" in server.mapped_files()
+        assert "pandas" not in server.mapped_files()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fleetlore.cli.app import build_app
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_producer
-from fleetlore.stack_folder import STACK_FILE
+from fleetlore.stack_folder import STACK_FILE, roles_of
 from fleetlore.testing import FakeClock
 from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
@@ -22,7 +22,7 @@ from sinks.milvus import MilvusStore
 from sinks.topics import Allowed, TopicAdmin, ensure_topics
 from streams.commands.run import TO_BE_SEEN_TO, register_doctor
 from streams.offline import doctor
-from streams.offline.doctor import LAG_RECORDS, examine, roles_of
+from streams.offline.doctor import LAG_RECORDS, examine
 from tests.sinks.test_topics import Kafka
 
 

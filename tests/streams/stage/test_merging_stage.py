@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.store.search import row_id
 from fleetlore.testing import FakeClock
 from models.memory.bottom_k import SessionCounts
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
-from sinks.milvus import row_id
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition, yielding
 from streams.stage.merging_stage import Key, StateCache, WriteBuffer
