@@ -1,9 +1,8 @@
 """Look up what the fleet knows that matters to the next action: in memory, no network.
 
-Advice is short, and mostly silent: more recalled memory measured worse than less (ReasoningBank: best at one item). The
-tips come from `fleetlore.advice.sources`, and each passes `fleetlore.advice.gate`. A tip is shown once in a session,
-but for the names that a call fails with. A share is withheld at random (`fleetlore.stats.hashing`) and its place is
-left empty: it is compared with nothing, not with the next best.
+Advice is mostly silent: more recalled memory measured worse than less (ReasoningBank: best at one item). Tips come from
+`fleetlore.advice.sources` and pass `fleetlore.advice.gate`. A tip is shown once in a session, except for the names with
+which a call fails. A random share is withheld, and its place stays empty.
 """
 
 from __future__ import annotations
@@ -38,15 +37,14 @@ _NOT_MADE = "This call was not made. Send it again to run it as it is."
 
 
 class Advice(NamedTuple):
-    """Advice to one session; false if it is empty. A named tuple, because one is made before every call.
+    """Advice to one session; false if it is empty.
 
     Attributes:
-        tips: the tips to show, the most important first.
-        health: calls and failures of this kind of call, transient errors included, or None if it was never made.
-        risk: chance that the call fails, 0..1, or None if it is unknown or no call was asked about. It comes from the
-            call model. Without one it is the failure rate of such calls (Jeffreys' estimate) without transient errors.
-        withheld: ids of what the holdout withheld.
-        nonce: of the fence around its text, which no text of others can know; one for a whole session.
+        tips: the most important first.
+        health: calls and failures of this kind of call, with transient errors, or None if it was never made.
+        risk: chance that the call fails, 0..1, or None. Without a call model it is the failure rate of such calls
+            (Jeffreys' estimate) without transient errors.
+        nonce: of the fence around its text, one for a whole session.
         held: whether it answers a call that was not made.
     """
 
@@ -67,12 +65,12 @@ class Advice(NamedTuple):
 
     @property
     def call(self) -> object:
-        """Arguments with the working names in place of the rejected ones, or None if these are unknown."""
+        """Arguments with the working names in place of the rejected ones, or None if they are unknown."""
         return next((tip.call for tip in self.tips if tip.call is not None), None)
 
     @property
     def sure(self) -> bool:
-        """Whether the call that was asked about will fail so surely that it may be held once (`Session.hold`)."""
+        """Whether the call will fail so surely that it may be held once (`Session.hold`)."""
         return any(tip.sure for tip in self.tips)
 
     def __bool__(self) -> bool:
@@ -80,7 +78,7 @@ class Advice(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Text for a model's context, between two fences that nothing inside can close. Empty if there is nothing."""
+        """Text for a model's context, between two fences that nothing inside can close."""
         if not self.tips:
             return ""
         said = fenced([f"- {tip.text}" for tip in self.tips], self.nonce)
@@ -102,17 +100,17 @@ def advise(
     most: int = MAX_TIPS,
     max_chars: int = MAX_CHARS,
 ) -> Advice:
-    """Look up what the fleet knows.
+    """Return the fleet's advice.
 
     Args:
         cautions: warnings that follow from the session itself.
         holdout_share: share of the tips that is withheld, 0..1.
         most: largest number of tips, withheld ones included.
-        max_chars: largest length of the text. The first tip is shown even if it is longer.
+        max_chars: largest length of the text, except for the first tip.
     """
     found = [*_told(cautions, index, moment), *_told(persons(index, moment), index, moment)]
     if moment.met.failed is not None and not moment.met.led_out:
-        # If the agent already saw everything and failed again, repeat the best-backed tip.
+        # The agent saw every tip and failed again.
         repeated = [each for each in AFTER_FAILURE if each.repeats]
         unshown = replace(moment, met=replace(moment.met, shown=frozenset()))
         ways = _first(AFTER_FAILURE, index, moment) or _first(repeated, index, unshown)
@@ -122,7 +120,6 @@ def advise(
     for source in AT_START:
         if moment.asked.call is None or source.name == "passing":
             found += _told(source.yields(index, moment), index, moment)
-    # A way out already implies the loop warning, so drop the warning.
     found = [tip for tip in found if tip.source != "loop"] if any(tip.source in WAYS_OUT for tip in found) else found
     advice = _of(found, moment, holdout_share, most, max_chars)
     if moment.asked.call is None:
@@ -132,13 +129,13 @@ def advise(
 
 
 def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice:
-    """Return only the warnings of the call that is asked about: the lines that `advise` gives before a call."""
+    """Return only the warnings of the call that is asked about."""
     written = [tip for tip in _told(persons(index, moment), index, moment) if tip.sure]
     return _of([*written, *_first(BEFORE_CALL, index, moment)], moment, holdout_share, len(written) + 1)
 
 
 def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout_share: float, most: int) -> Advice:
-    """The first tips that pass the gate and were not shown before, without the share that is withheld."""
+    """Return the first tips that pass the gate and were not shown before, without the withheld ones."""
     return _of(_told(found, index, moment), moment, holdout_share, most)
 
 

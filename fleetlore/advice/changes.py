@@ -34,7 +34,7 @@ _QUALIFIED = re.compile(r"\w[./:]\w")
 
 
 def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: float | None = None) -> Tip:
-    """Return the tip of a recovery: another value in place of the one that failed."""
+    """Return the tip of a recovery."""
 
     def quote(text: str) -> Quote:
         return Quote(text, item.agents, "call", item.danger, item.now)
@@ -65,9 +65,8 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
 
 
 def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
-    """Yield each part of a call that a recovery may have changed, and whether the part is a whole argument.
-
-    Parts are the name and `name=value` of each argument, of nested objects too, and each word of a text.
+    """Yield each part of a call that a recovery may have changed, and whether it is a whole argument (`name`,
+    `name=value`, nested too) or a word of a text.
     """
     values = _fields(arguments) if isinstance(arguments, Mapping) else [("", arguments)]
     for name, value in values:
@@ -88,13 +87,12 @@ def _fields(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def names_beside(item: MemoryItem) -> tuple[str, ...] | None:
-    """Names that the call held next to the rejected one, or None if the item does not list names that worked."""
+    """Return names that the call held next to the rejected one, or None if the item lists no names that worked."""
     _, found, said = item.title.partition(INSTEAD_OF)
     return tuple(_QUOTED.findall(said.rpartition(": ")[0])) if found else None
 
 
 def is_sure(item: MemoryItem) -> bool:
-    """Whether more sessions back it than contradict it."""
     return item.support > 2 * item.against
 
 
@@ -104,7 +102,7 @@ def is_own(item: MemoryItem, key: str) -> bool:
 
 
 def is_of_argument(item: MemoryItem) -> bool:
-    """Whether the item changes the value of a named argument, so that its place in a call is known."""
+    """Whether the item changes a named argument, so that its place in a call is known."""
     return bool(item.was) and all("=" in part for part in item.was)
 
 
@@ -115,13 +113,13 @@ def is_rename(item: MemoryItem) -> bool:
 
 
 def is_of_tool(item: MemoryItem) -> bool:
-    """Whether a change is the tool's and not a task's: of an argument, or several agents needed it."""
+    """Whether a change belongs to the tool and not to a task: it is of an argument, or several agents needed it."""
     return is_of_argument(item) or is_rename(item) or item.agents >= PROVEN
 
 
 def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
-    """Whether the names that a change brings may be used at a place: it has them, the error says itself where it was
-    met or is about no place, or several agents needed them.
+    """Whether a change's names may be used at a place: the place has them, the error was met there or is about no
+    place, or several agents needed them.
     """
     if not is_rename(item) or _OF_LANGUAGE.search(item.when):
         return True
@@ -135,7 +133,7 @@ def says_where(error: str) -> bool:
 
 
 def holds(arguments: object, was: Sequence[str]) -> bool:
-    """Whether a call holds all the parts that failed: `name=value` of an object, else whole words of its text."""
+    """Whether a call holds all the parts that failed: `name=value` of an object, or whole words of its text."""
     return bool(was) and all(_holds(arguments, part) for part in was)
 
 
@@ -149,7 +147,7 @@ def _holds(arguments: object, part: str) -> bool:
 
 
 def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
-    """The arguments with each rejected part replaced by the working one, or None if no rejected part is found."""
+    """Return the arguments with each rejected part replaced, or None if no rejected part is found."""
     changed = arguments
     for old, new in swaps.items():
         changed = _substituted(changed, old, new)

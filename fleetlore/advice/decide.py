@@ -1,4 +1,4 @@
-"""Make a person's decisions about what agents are shown: write a hint, correct an item, approve, reject, expire."""
+"""Make a person's decisions about what agents are shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ __all__ = [
 MAX_TEXT, _MAX_NAME, _MAX_WORDS = 400, 256, 8
 Judgment = Literal["approve", "reject", "expire"]
 JUDGMENTS: tuple[Judgment, ...] = get_args(Judgment)
-# Digits as in `fingerprint`. Mined items begin with `item`.
 HINT_PREFIX, _DIGITS = "hint", 28
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -37,7 +36,7 @@ _Name = Annotated[str, Meta(max_length=_MAX_NAME)]
 
 
 class Draft(msgspec.Struct, kw_only=True):
-    """A hint as a person writes it: a text, where it holds, and when agents are shown it."""
+    """A hint as a person writes it."""
 
     text: Annotated[str, Meta(description=f"What agents are shown, 1 to {MAX_TEXT} characters.")]
     why: Annotated[str, Meta(description="Reason; it is kept with the hint.")]
@@ -59,14 +58,14 @@ class Draft(msgspec.Struct, kw_only=True):
 
 
 def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
-    """Return the decision that adds a hint, changes it, or corrects a memory item.
+    """Return the decision that adds or changes a hint, or corrects a memory item.
 
     Raises:
         ConfigError: the draft is malformed, or names nothing that is known.
     """
     replaces, author, written = "", by, now
     if known := index.hints.decisions.get(draft.id):
-        # Whoever changes the words answers for them.
+        # The last editor of the words answers for them.
         replaces = known.hint.replaces if known.hint is not None else ""
     elif draft.id and not _item(index, draft.id):
         raise ConfigError(f"no hint or memory item {draft.id!r} is known: `fleetlore hints list` names them")
@@ -98,7 +97,7 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
 def judged(index: LoreIndex, judgment: Judgment, id: str, *, by: str, why: str, now: float) -> Decision:
     """Return a person's judgment of a hint or a memory item.
 
-    `approve` shows it, an item in these very words, and answers a request for review. `reject` hides it. `expire` ends
+    `approve` shows it (an item in these very words) and answers a request for review. `reject` hides it. `expire` ends
     a hint.
 
     Raises:
@@ -120,7 +119,7 @@ def judged(index: LoreIndex, judgment: Judgment, id: str, *, by: str, why: str, 
 
 
 def draft_of(index: LoreIndex, id: str) -> Draft | None:
-    """Return a hint as it is, or the draft of a correction of a memory item, or None if the id is unknown."""
+    """Return the draft of a hint, or of a correction of a memory item, or None if the id is unknown."""
     if (known := index.hints.decisions.get(id)) is not None and known.hint is not None:
         given = {name: getattr(known.hint, name) for name in Draft.__struct_fields__ if hasattr(known.hint, name)}
         return Draft(**given, why=known.why, id=id)
@@ -134,7 +133,6 @@ def draft_of(index: LoreIndex, id: str) -> Draft | None:
 
 
 def words_of(item: MemoryItem) -> str:
-    """Return what an item says, for a person."""
     return all_of(item_tip(item, "got past").parts)
 
 
@@ -145,7 +143,7 @@ def proposed(index: LoreIndex) -> list[MemoryItem]:
 
 
 class Reviews:
-    """Tells which hints and items ask for review, because what they say no longer holds.
+    """Tells which hints and items no longer hold and so need review.
 
     Args:
         confirmed: when a call with a hint worked last, in seconds since the Unix epoch, by the hint's id.
@@ -160,14 +158,14 @@ class Reviews:
                 self._failures[each.tool].append(each)
 
     def reason(self, about: Written | MemoryItem) -> str:
-        """Return why it asks for review, or "" if it does not."""
+        """Return why it needs review, or ""."""
         item = about if isinstance(about, MemoryItem) else self._index.hidden_item(about.hint.replaces)
         if item is not None and not is_sure(item):
             return f"the same failure came again after this change in {item.against} sessions"
         return "" if isinstance(about, MemoryItem) else self._changed(about.hint, about.decided)
 
     def _changed(self, hint: Hint, decided: Decision) -> str:
-        """A tool whose definition has changed fails for names that the hint says and that have never failed before."""
+        """If a tool's definition has changed, calls fail for names in the hint that never failed before."""
         since = max(decided.time, self._confirmed.get(decided.id, 0.0))
         tools = [hint.tool] if hint.tool else list(self._failures)
         met = [each for tool in tools for each in self._failures.get(tool, ())]

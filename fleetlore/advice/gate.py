@@ -44,7 +44,7 @@ _VAGUE_WORDS = frozenset(
     service sql tool value
     """.split()  # noqa: SIM905
 )
-# Fewer words that the asker holds, between words that it does not, are no part of a sentence.
+# Fewer known words between unknown ones are no part of a sentence.
 _LEAST_RUN = 2
 _STATUS = re.compile(r"(?:http|errno|exit|code|signal|sqlstate)_?(?:E[A-Z]{2,12}|(?=\w*\d)[0-9A-Z]{1,8})", re.ASCII)
 # Words that programs use in classes of errors. A class with other words may be a sentence.
@@ -68,7 +68,7 @@ _MAX_CLASS_WORDS = 4
 _MAX_CONTENT = 800
 _BAR = "  | "
 # Characters that a reader does not see: control characters except line breaks and tabs, halves of surrogate pairs, and
-# characters that a display may leave out by Unicode.
+# characters that Unicode lets a display leave out.
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc"
@@ -78,8 +78,8 @@ INVISIBLE = re.compile(
 _LESS = re.compile(r"[<\uff1c\ufe64]|[&\uff06\ufe60](?:lt|#0{0,8}60|#x0{0,8}3c)\b;?|\\(?:u003c|x3c)|%3c", re.IGNORECASE)
 _BRACKETS = str.maketrans("[]\uff3b\uff3d\ufe47\ufe48", "⟦⟧⟦⟧⟦⟧")
 
-# The sorts of words of others: an error or a field (the environment wrote them), the class of an error, a call or a
-# part of one, a name of a place, or what a person wrote as a hint.
+# An error or a field (the environment wrote them), the class of an error, a call or a part of one, a name of a place,
+# or a person's hint.
 Sort = Literal["error", "class", "call", "name", "person"]
 
 
@@ -87,9 +87,8 @@ class Quote(NamedTuple):
     """Words of others in a tip.
 
     Attributes:
-        agents: number of principals that produced this very string by calls that worked. For an error, the number that
-            met it.
-        danger: whether the call could do harm (`MemoryItem.danger`).
+        agents: number of principals whose calls worked with this very string, or that met the error.
+        danger: see `MemoryItem.danger`.
         brings: values in the call that are new to the asker.
     """
 
@@ -105,9 +104,8 @@ class Reader(NamedTuple):
 
     Attributes:
         own: lower-case words that its own call and last error hold, and the names of its tools.
-        error: its last error.
         seen: lower-case names in its own results.
-        quorum: number of principals that must have produced a string (`FLEETLORE_QUORUM`).
+        quorum: setting `FLEETLORE_QUORUM`.
         closed: whether its call goes to the closed world.
     """
 
@@ -118,7 +116,6 @@ class Reader(NamedTuple):
     closed: bool = False
 
 
-# Words of ours or of the asker, or a quote of others.
 Part = str | Quote
 
 
@@ -127,20 +124,17 @@ class Tip(NamedTuple):
 
     Attributes:
         id: comes from a bounded set. Outcomes name it, and the holdout draws by it.
-        source: name of its source in `fleetlore.advice.sources`.
-        parts: its content in order. It is one imperative line, or a few lines if it lists calls or a place.
-        key: a session is shown the tips of one key once. Tips with an empty key are shown each time.
+        parts: its content: an imperative line, or a few lines that list calls or a place.
+        key: a session is shown each key once, and an empty key each time.
         kind: the failure that it warns of, without names.
         rejected: names in the call that the failure is about, in lower case.
         brings: names, or parts of a call, that it says to use.
         chance: P(the call fails), 0..1, or None if it is no warning before a call.
         sure: whether the call fails so surely that it may be held once (`Session.hold`).
-        agents: number of agents that back it: the smallest of any string in it.
-        call: arguments that the agent may send instead, unchanged, or None if these are unknown.
-        item: its memory item, or None if it comes from the call model or a pattern.
-        pattern: class-level id of the failure that it is about, or None if it is about no failure.
-        tried: whether the holdout withholds it from some sessions.
-        text: the shown text, empty before the gate has made it.
+        agents: number of agents that back its least backed string.
+        call: arguments to send instead, or None if they are unknown.
+        pattern: class-level id of the failure that it is about.
+        tried: whether the holdout applies to it.
     """
 
     id: str
@@ -165,10 +159,10 @@ class Tip(NamedTuple):
 
 
 def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
-    """Return the tip with the text that a model may read, or None if a part of it may not be shown.
+    """Return the tip with its text, or None if a part of it may not be shown.
 
     Args:
-        vouched: whether a person approved its item, or None if that is not needed (`LoreIndex.vouched`).
+        vouched: see `LoreIndex.vouched`.
     """
     shown = []
     vague: list[bool] = []
@@ -182,7 +176,7 @@ def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
             vague.append(text == _LEFT_OUT)
         shown.append(text)
     if vague and all(vague) and tip.pattern is not None and tip.chance is not None and not tip.rejected:
-        return None  # a warning without words of its failure
+        return None
     agents = min([quote.agents for quote in tip.quotes], default=tip.agents)
     return tip._replace(text=clean(_UNSAID.sub("", "".join(shown))), agents=agents)
 
@@ -235,7 +229,7 @@ def _is_held(token: str, own: Collection[str]) -> bool:
     return bool(words) and all(word in own for word in words)
 
 
-@lru_cache(maxsize=4096)  # the same few strings are asked about again and again
+@lru_cache(maxsize=4096)
 def _words(text: str) -> tuple[str, ...]:
     return tuple(WORD.findall(text.lower()))
 
@@ -243,17 +237,17 @@ def _words(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def clean(text: str) -> str:
     """Return text from elsewhere that cannot leave its place: bounded, without marks, each further line behind a bar.
-    No tag, mark of a chat template, link or entry begins without `<` or `[`, so both are replaced by characters that no
-    normalisation turns back. A line of others begins with a bar, so it reads as quoted whichever speaker it names."""
+    Each tag, mark of a chat template, link or entry begins with `<` or `[`. Both are replaced by characters that no
+    normalisation turns back. The bar marks a line as quoted whichever speaker it names.
+    """
     visible = INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
     plain = _LESS.sub("‹", visible).translate(_BRACKETS)
     if len(plain) > _MAX_CONTENT:
-        # Whole lines say more than a part of one.
         whole, _, part = plain[:_MAX_CONTENT].rpartition("\n")
         plain = f"{whole or part}…"
     return plain.replace("\n", f"\n{_BAR}")
 
 
 def all_of(parts: Iterable[Part]) -> str:
-    """Return the ungated text of a tip, for a person who looks after the fleet."""
+    """Return the ungated text of a tip, for operators."""
     return "".join(part.text if isinstance(part, Quote) else part for part in parts)

@@ -1,4 +1,4 @@
-"""Say what persons wrote: before a call that names something, after a failure, or at the start of a session."""
+"""Show hints of persons: before a call that names something, after a failure, or at the start of a session."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from fleetlore.wire.trajectory import MAX_TEXT
 
 __all__ = ["PERSON", "persons"]
 
-# Name of the source. Keys of its tips begin with it.
 PERSON = "person"
 _MOST = 2
 
 
 def persons(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield the hints of persons that fit the moment, the newest first. They displace no other tip."""
+    """Yield the hints that fit the moment, the newest first. They displace no other tip."""
     if not index.hints.standing:
         return
     call, failed = moment.asked.call, moment.met.failed

@@ -1,7 +1,6 @@
 """Pass on the name that the session's own error proposes in place of a rejected one.
 
-Models often overlook it in a long error, and send the rejected name again. Only a single name or option is read, and
-the session has read it already, so no word of others is shown.
+Models often overlook it in a long error. The session has read the error, so no word of others is shown.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NO_NAMES = frozenset("a an another any it one something that the this to your".
 
 
 def proposed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The name that the error of the failed call proposes, if the call does not hold it."""
+    """Yield the name that the error proposes, if the call does not hold it."""
     failed = moment.met.failed
     found = _PROPOSALS.search(failed.error[:ERROR_CHARACTERS]) if failed is not None else None
     if failed is None or found is None:
@@ -40,7 +39,7 @@ def proposed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     name = next(group for group in found.groups() if group).rstrip(".:-")
     words = re.findall(r"[\w.-]+", failed.call.text)
     if name.startswith("_"):
-        return  # Python proposes whatever is spelled alike: `__spec__` for `__version__`
+        return  # Python proposes whatever is spelled alike
     if name.lower() in _NO_NAMES or name in words or name in {word.rpartition(".")[2] for word in words}:
         return
     named = [each for each in failed.kind.names if each != name.lower()]

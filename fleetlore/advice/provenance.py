@@ -1,10 +1,9 @@
 """Remember the advice that a session was shown, and redact it where the agent quotes it.
 
-Recalled text must never become evidence: an agent that writes advice into a note and is judged by it would teach the
-fleet its own words again. So before an event leaves the process, `MARK` replaces everything between the fences of
-advice, and whole lines that this session was shown, in any case, wrapping or escaping. Advice in the agent's own words,
-a part of a line, encoded text, and text after the first 32 Ki characters are not recognised. A call that follows advice
-stays: the ids in its event show that it is no independent evidence.
+Recalled text must never become evidence: the fleet would learn its own words again. So before an event leaves the
+process, `MARK` replaces everything between the fences of advice, and whole lines that this session was shown, in any
+case, wrapping or escaping. Advice in the agent's own words, a part of a line, encoded text, and text after the first 32
+Ki characters are not recognised. A call that follows advice stays: its event names the ids of the advice.
 """
 
 from __future__ import annotations
@@ -25,23 +24,22 @@ _FENCE = "fleet-memory"
 MARK = "[fleet-memory]"
 
 OPENING = f"<{_FENCE}"
-# A fence that is not closed hides no more than its line: what was run behind it stays in the log. It is sought no
-# further than to the next opening, or each of many would be read to the end.
+# An unclosed fence hides no more than its line, and is searched no further than the next opening: many openings would
+# take quadratic time.
 _FENCED = re.compile(
     rf"{OPENING}[^>\n]{{0,16}}>"
     rf"(?:(?:[^<]|<(?!/?{_FENCE}))*+"
     rf"</{_FENCE}[^>\n]{{0,16}}>|[^\n]*)"
 )
-# A shorter line may be the agent's own ("SELECT 1"). A line that is mistaken for an echo is lost as evidence.
+# A shorter line may be the agent's own ("SELECT 1"), which would be lost as evidence.
 _MIN_LINE = 24
 _MAX_LINES = 64
-# Between two words of a line that is quoted: blanks, wraps, quotes, and JSON's escapes of them.
+# Blanks, wraps, quotes and JSON's escapes of them, between two words of a quoted line.
 _BETWEEN = r"(?:\\u[0-9a-f]{4}|\\[nrt]|[\W_]){1,24}+"
-# Fewer may come about by themselves.
+# Fewer words may be a coincidence.
 _MIN_WORDS = 4
-# Calls that were asked about and not made.
 _MAX_ASKED = 64
-# The beginning of an item's line, which a quotation leaves out.
+# The beginning of an item's line. Quotations leave it out.
 _LABEL = re.compile(r"(?:\| )?(?:\d{1,3}\.|[A-Z][a-z]{2,8}:) |\| ")
 _MAX_TEXT = 32 * 1024
 _MAX_FENCED = 64 * 1024
@@ -49,7 +47,6 @@ _MAX_DEPTH = 16
 
 
 def new_nonce() -> str:
-    """Return a random nonce for a fence, so that no text that was written before can close it."""
     return token_hex(4)
 
 
@@ -58,23 +55,21 @@ def fence_name(nonce: str) -> str:
 
 
 def fenced(lines: Iterable[str], nonce: str) -> str:
-    """Lines between a fence and its end, which both bear the nonce."""
+    """Return lines between a fence and its end, which both bear the nonce."""
     name = fence_name(nonce)
     return "\n".join((f"<{name}>", *lines, f"</{name}>"))
 
 
 def redact_fenced(value: Any) -> Any:
-    """A JSON value with each quotation of advice replaced by the mark. Needs to know nothing of the session."""
+    """Return a JSON value with each fenced quotation of advice replaced by the mark."""
     return _mapped(value, _redact_fenced_text)
 
 
 class AdviceLedger:
     """The shown and the withheld advice of one session.
 
-    Advice is asked for in rounds: about some calls, one or several of which are then made. Advice about a call belongs
-    to that call, even if calls run in parallel. Advice about a call that is not made counts for the next call of a
-    later round. An agent that is warned of a call and makes another has heeded the warning. Without this rule only
-    unheeded advice would be recorded.
+    Advice about a call belongs to that call, even if calls run in parallel. Advice about a call that is not made counts
+    for the next call of a later round: an agent that is warned of a call and makes another has heeded the warning.
 
     Attributes:
         shown: keys of the tips that the session was shown.
@@ -82,20 +77,19 @@ class AdviceLedger:
 
     def __init__(self) -> None:
         self.shown: set[str] = set()
-        # By call, or "" for the session as a whole: the round, the shown ids, the withheld ids.
+        # By call, or "" for the whole session: the round, the shown ids, the withheld ids.
         self._asked: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
         self._round = 0
         self._acted = False
-        # The last ones shown, newest last, each with its longest word: without that no text quotes it.
+        # The last shown lines, newest last, each with its longest word, which every quotation contains.
         self._lines: dict[str, str] = {}
 
     def show(self, call: str, ids: tuple[str, ...], withheld: tuple[str, ...], lines: Iterable[str]) -> None:
-        """Note what was shown about a call, or (an empty string) about the session as a whole."""
+        """Note what was shown about a call, or with "" about the whole session."""
         if self._acted:
             self._round += 1
             self._acted = False
         _, before, kept_back = self._asked.pop(call, (0, (), ()))
-        # A second question about the same call returns only new advice.
         self._asked[call] = self._round, (*before, *ids), (*kept_back, *withheld)
         if len(self._asked) > _MAX_ASKED:
             del self._asked[next(iter(self._asked))]
@@ -108,7 +102,7 @@ class AdviceLedger:
             del self._lines[next(iter(self._lines))]
 
     def take(self, call: str) -> tuple[list[str], list[str]]:
-        """Ids of what was shown and withheld about a call that begins."""
+        """Return the ids of what was shown and withheld about a call that begins."""
         self._acted = True
         of_call = [self._asked.pop(call)] if call in self._asked else []
         due = [known for known, (asked, _, _) in self._asked.items() if not known or asked < self._round]
@@ -118,24 +112,20 @@ class AdviceLedger:
         return shown, kept_back
 
     def redact_shown(self, value: Any) -> Any:
-        """Replace recalled text in a message or arguments by the mark.
-
-        Return the same object if there is no such text.
-        """
+        """Return the value with recalled text replaced by the mark, or the same object if there is none."""
         return _mapped(value, self._redact_shown_text if self._lines else _redact_fenced_text)
 
     def _redact_shown_text(self, text: str) -> str:
         marked = _redact_fenced_text(text)
         if INVISIBLE.search(marked, 0, _MAX_TEXT):
             seen = INVISIBLE.sub("", marked[:_MAX_TEXT]) + marked[_MAX_TEXT:]
-            # Only where a line is found so: what else the text holds stays as it was.
             return changed if (changed := self._redact_lines(seen)) != seen else marked
         return self._redact_lines(marked)
 
     def _redact_lines(self, marked: str) -> str:
         folded = marked[:_MAX_TEXT].lower()
         found = [line for line, word in self._lines.items() if word in folded]
-        for line in sorted(found, key=len, reverse=True):  # longer lines first: a shorter one may be a part of them
+        for line in sorted(found, key=len, reverse=True):  # a shorter line may be a part of a longer one
             marked = marked.replace(line, MARK)
             if quoted := _quoted(line):
                 marked = _marked_where(quoted, marked)
@@ -144,14 +134,14 @@ class AdviceLedger:
 
 @lru_cache(maxsize=1024)
 def _quoted(line: str) -> re.Pattern[str] | None:
-    """Return a pattern that finds the line in a folded text however it is wrapped, or None if it has too few words."""
+    """Return a pattern that finds the line however it is wrapped, or None if it has too few words."""
     words = PART.findall(line.lower())
     return re.compile(_BETWEEN.join(words)) if len(words) >= _MIN_WORDS else None
 
 
 def _marked_where(quoted: re.Pattern[str], text: str) -> str:
     folded = text[:_MAX_TEXT].lower()
-    if len(folded) != len(text[:_MAX_TEXT]):  # a letter whose small form is two
+    if len(folded) != len(text[:_MAX_TEXT]):  # a letter whose lower case is two letters
         return text
     for match in reversed(list(quoted.finditer(folded))):
         text = text[: match.start()] + MARK + text[match.end() :]
@@ -159,7 +149,7 @@ def _marked_where(quoted: re.Pattern[str], text: str) -> str:
 
 
 def _redact_fenced_text(text: str) -> str:
-    # Cut first, as the event will be: what an agent says has no bound.
+    # Cut as the event will be.
     return _FENCED.sub(MARK, cut_text(text, _MAX_FENCED)) if OPENING in text else text
 
 
@@ -168,7 +158,7 @@ def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
         return change(value) if len(value) >= _MIN_LINE else value
     if depth < _MAX_DEPTH:
         if isinstance(value, dict):
-            # All marked keys become the same key. Their values are the agent's own, and only the last one is kept.
+            # Keys that become equal are the agent's own, and the last one is kept.
             pairs = [(_mapped(key, change, depth + 1), _mapped(each, change, depth + 1)) for key, each in value.items()]
             same = all(new is key and made is value[key] for (new, made), key in zip(pairs, value, strict=True))
             return value if same else dict(pairs)

@@ -1,4 +1,4 @@
-"""Hold the inputs of advice besides the lore: what is asked, what the session met, what the agent knows."""
+"""Hold the inputs of advice besides the lore."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ class FailedCall:
     """A call that failed, and what its session knew then.
 
     Attributes:
-        error: what the environment said.
         seen: lower-case names in results of its session and in its calls so far.
-        marks: what was known of the things that the arguments name.
+        marks: of the things that the arguments name.
     """
 
     call: MadeCall
@@ -42,12 +41,11 @@ class FailedCall:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The question of the session: about a call, or about the session as a whole.
+    """The question of the session.
 
     Attributes:
-        call: the call that is asked about, or None for advice on the session as a whole.
-        tools: tools that the session may call next, if no call is asked about. Empty if they are unknown.
-        outlook: the call model's outlook on the call, or None without a call or if the tool is unknown.
+        call: None for advice on the whole session.
+        tools: those that the session may call next, if no call is asked about.
     """
 
     call: MadeCall | None = None
@@ -60,15 +58,14 @@ class Met:
     """The history of the session.
 
     Attributes:
-        session: its id, by which the holdout is drawn.
+        session: its id.
         own_failures: ids of the exact patterns that it met.
         own: the same failures with their names.
-        failed: the call that failed last, until a call of its tool works.
-        led_out: a way out of that failure was shown. One is enough until the next failure.
+        failed: the last one, until a call of its tool works.
+        led_out: a way out of that failure was shown.
         shown: keys of the tips that are not shown again.
-        context: the session's input to the call model.
         unchanged: the call that is asked about, if it failed before and no call has worked since.
-        key: its key (`session_key`). Lore that only this session contributed is left out.
+        key: `session_key`. Lore that only this session contributed is left out.
     """
 
     session: str = ""
@@ -89,10 +86,7 @@ class Known:
     """The agent's knowledge besides the lore.
 
     Attributes:
-        now: wall time in seconds since the Unix epoch, by which transient errors expire.
-        model: the call model, or None before the first version.
-        place: where the session acts, or None if unknown.
-        quorum, closed_tools: settings of the same names.
+        now: seconds since the Unix epoch.
     """
 
     now: float
@@ -104,20 +98,17 @@ class Known:
 
 @dataclass(frozen=True)
 class Situation:
-    """The moment at which a session asks for advice. Advice depends on it and on the lore, and on nothing else."""
-
     asked: Asked
     met: Met
     known: Known
 
     @cached_property
     def known_place(self) -> PlaceNames | None:
-        """The call model's knowledge of the place."""
         model, place = self.known.model, self.known.place
         return model.places.get(place) if model is not None and place is not None else None
 
     def look_up(self, kind: str) -> LookUp | None:
-        """The call by which other sessions found what a call lacked that failed so."""
+        """Return the call by which other sessions found what a failed call lacked."""
         calls, model = self._calls, self.known.model
         return model.look_ups.get((calls[0].tool, kind)) if model is not None and calls else None
 
@@ -142,7 +133,6 @@ class Situation:
 
     @cached_property
     def reader(self) -> Reader:
-        """This session as the gate reads it."""
         failed = self.met.failed
         error, seen = ("", ()) if failed is None else (failed.error, failed.seen)
         made = self._calls

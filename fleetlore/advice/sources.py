@@ -1,8 +1,7 @@
 """List the sources of tips, in the order in which they are asked. Each has its row in `docs/results/helps.md`.
 
-A source reads the lore and the session's situation and yields tips, the surest first. Every tip passes
-`fleetlore.advice.gate.tell` before it is shown. Sources at the start of a session say what it needs for its first
-choice. Sources after a failure say what leads past it. Those before a call are in `fleetlore.advice.before_call`.
+Sources at the start of a session say what it needs for its first choice. Sources after a failure say what leads past
+it. Those before a call are in `fleetlore.advice.before_call`.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ __all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "SOURCES", "WAYS_OUT", "S
 _MAX_CARD, _MAX_STRUCTURE = 600, 300
 _MOST_RECOVERIES = 2
 _MOST_NAMED = 3
-# Rejected names of one call. Each is compared with all names of the place, so their number is bounded.
+# Rejected names of one call. Each is compared with all names of the place.
 _MOST_REJECTED = 6
 
 
 def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The structure of the place, one `owner(member, …)` a line, nearest to the goal first, and how to see the rest."""
+    """Yield the structure of the place, one `owner(member, …)` a line, nearest to the goal first."""
     place = moment.known_place
     if place is None or moment.met.failed is not None:
         return
@@ -54,13 +53,12 @@ def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if found:
         look_up: tuple[Part, ...] = ()
         if place.look_up:
-            quote = Quote(f"`{place.look_up}`", PROVEN, "call")  # all that the call model holds has its quorum
+            quote = Quote(f"`{place.look_up}`", PROVEN, "call")
             look_up = ("\nThere may be more: look it up by ", quote, ".")
         yield Tip("place:card", "card", (*_structure_parts(found), *look_up), key="place:card")
 
 
 def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Changes that got other agents past frequent failures of the session's tools."""
     if moment.met.failed is not None:
         return
     found = [item for tool in moment.asked.tools for item in index.recoveries_of_tool(tool)]
@@ -73,7 +71,7 @@ def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if not moment.met.task:
         return
-    sent = redact_fenced(moment.met.goal)[:MAX_TEXT]  # the goal as the session's events hold it
+    sent = redact_fenced(moment.met.goal)[:MAX_TEXT]
     for item in index.strategies(strategy_id(moment.met.task, sent)):
         if not is_own(item, moment.met.key):
             yield item_tip(item, "way")
@@ -87,11 +85,11 @@ def needs(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if moment.met.failed is not None and moment.known.model is not None:
         need = moment.known.model.need(moment.met.failed.call.tool, moment.met.failed.marks)
         if need is not None:
-            yield need_tip(need)._replace(chance=None, sure=False)  # of the call that failed, not of the next
+            yield need_tip(need)._replace(chance=None, sure=False)
 
 
 def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """A name that works at the place in place of each of the call that does not, where one is near to each."""
+    """Yield working names for all rejected ones, if each has a near one at the place."""
     failed, place = moment.met.failed, moment.known_place
     if failed is None or place is None:
         return
@@ -105,14 +103,14 @@ def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Names that several agents looked up after this very error, and that worked."""
+    """Yield names that several agents looked up after this very error, and that worked."""
     failed = moment.met.failed
     if failed is None:
         return
     held = names_of(failed.call.text[:CALL_CHARACTERS])
     for item in index.recoveries(failed.failure.class_):
         beside = names_beside(item)
-        # An error that does not say where it was met is the same at every table.
+        # An error without a table's name is the same at every table.
         if beside is not None and held.issuperset(beside) and not is_own(item, moment.met.key):
             yield change_tip(item, "worked instead")
 
@@ -130,10 +128,7 @@ def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The structure of the place, if the call uses names that are not there or belong to another owner.
-
-    The call's own names and those nearest to the goal come first.
-    """
+    """Yield the structure of the place, if the call uses names that are not there or belong to another owner."""
     failed, place = moment.met.failed, moment.known_place
     if failed is None or place is None or not is_covered(failed.call.text, place, failed.kind.names):
         return
@@ -155,7 +150,7 @@ def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Changes that got other agents past this failure, best supported first."""
+    """Yield changes that got other agents past this failure."""
     failed = moment.met.failed
     if failed is None:
         return
@@ -171,7 +166,7 @@ def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Names that the call's own error says do not exist: a model mostly sends them again."""
+    """Yield names that do not exist by the call's own error: models often send them again."""
     failed = moment.met.failed
     if failed is None:
         return
@@ -209,10 +204,9 @@ class Source(NamedTuple):
     """A source of tips.
 
     Attributes:
-        name: equals `Tip.source` of its tips.
+        name: `Tip.source`.
         moment: when it is asked: at the start of a session, before a call, or after a failure.
-        yields: its tips, the surest first.
-        repeats: whether it is asked again after a failure with no new tips left.
+        repeats: whether it is asked again if no new tips are left.
     """
 
     name: str
@@ -221,8 +215,8 @@ class Source(NamedTuple):
     repeats: bool = False
 
 
-# In the order in which they are asked. All tips of the start are shown, as far as they fit. Before a call and after a
-# failure only the first one is shown, and no other way out until the next failure.
+# All tips of the start are shown, as far as they fit. Before a call and after a failure only the first one is shown,
+# and no other way out until the next failure.
 _ASKED = (
     Source("changed", "before", before_call.changed),
     Source("needed", "before", before_call.needed),
@@ -246,5 +240,5 @@ BEFORE_CALL, AFTER_FAILURE, AT_START = (
     tuple(each for each in _ASKED if each.moment == when) for when in ("before", "after", "start")
 )
 WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
-# The first three watch the session itself (`fleetlore.watch`). Persons wrote the fourth (`fleetlore.advice.persons`).
+# The first three are from `fleetlore.watch`, the fourth from `fleetlore.advice.persons`.
 SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name for each in _ASKED))))

@@ -1,4 +1,4 @@
-"""List what a version of the call model says of tools, for a person who looks after the fleet."""
+"""List a call model's facts about tools, for operators."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ class ToolFact:
 
     Attributes:
         about: `need` for a cause of failures, `look-up` for a call that finds missing names.
-        agents: number of agents that it rests on.
-        sessions: number of sessions that it rests on, a few of each agent.
+        sessions: a few of each agent.
     """
 
     tool: str
@@ -29,7 +28,7 @@ class ToolFact:
 
 
 def facts_of_tools(model: CallModel) -> list[ToolFact]:
-    """The facts that a version holds about tools: first needs, then look-ups, each with the best backed first."""
+    """Return the facts about tools: needs, then look-ups, each with the best backed first."""
     needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
     look_ups = [
         ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up)}", of.agents, of.used)

@@ -1,4 +1,4 @@
-"""Hold one tool call of an agent: it says what came of it, and the session records that."""
+"""Record one tool call of an agent."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from fleetlore.wire import events as names
 if TYPE_CHECKING:
     from fleetlore.agent.session import Session
 
-# A framework copies the context into the tasks and threads in which it runs tools. So a tool finds the session and the
-# call of the agent that started it.
+# Frameworks copy the context into the tasks and threads of tools, so a tool finds the session and the call that started
+# it.
 OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", default=None)
 OPEN_ACTION: ContextVar[Action | None] = ContextVar("fleetlore_action", default=None)
 
 
 def current_session() -> Session | None:
-    """The innermost session that this code runs in, or None outside of any session."""
+    """Return the innermost session that this code runs in, or None."""
     session = OPEN_SESSION.get()
     # A task may outlive the session that it was started in.
     return session if session is not None and session.is_open else None
 
 
 class BegunCall(NamedTuple):
-    """A call under way. `followed`: the advice, what was withheld, and the adapter that its outcome names."""
+    """A call under way. `followed`: what its outcome names: shown and withheld ids, and the adapter."""
 
     made: MadeCall
     recorded: object
@@ -40,17 +40,16 @@ class BegunCall(NamedTuple):
 class Action:
     """One tool call: a context manager, `with` or `async with`. `Session.begin` returns one that lasts until `end`.
 
-    Set `result`, or report an error that the tool gave without raising with `fail`. An exception inside is recorded as
-    the call's error (its class and its text) and goes on to the agent. A cancelled call has not failed, so its end is
-    not recorded.
+    Set `result`, or call `fail` for an error that the tool did not raise. An exception inside is recorded and goes on
+    to the agent. The end of a cancelled call is not recorded.
 
     Attributes:
         error: kind and text of the error, as reported or raised.
-        raised: exception that the tool's own function raised. Its caller may have turned it into a text.
+        raised: exception of the tool's own function. Its caller may have turned it into a text.
         rule: name of the rule that the call broke.
     """
 
-    # Until it is made: an action that is refused was not forgotten.
+    # An action that is refused before `__init__` sets this was not forgotten.
     _phase: Literal["new", "open", "over"] = "over"
 
     def __init__(self, session: Session, tool: str, arguments: object, call_id: str = "") -> None:
@@ -76,11 +75,10 @@ class Action:
 
     @property
     def recorded(self) -> object:
-        """Its arguments as events hold them, without quotations of advice, or None before it begins."""
         return self._call.recorded if self._call is not None else None
 
     def fail(self, error_type: str, message: str = "") -> None:
-        """Record that the tool reported an error: its kind (`error.type`, few distinct values) and its text."""
+        """Record an error that the tool reported: its kind (`error.type`, few distinct values) and text."""
         if self._phase == "over":
             self._session.warn(f"an action of {self.tool} is said to have failed after its end: it is not recorded")
             return
@@ -89,13 +87,13 @@ class Action:
     def forbid(self, rule: str) -> None:
         """Record that the call broke a rule, whatever it returned.
 
-        The call counts as failed and the session as no success, so no agent learns from it. The rule's name has few
-        distinct values.
+        The call counts as failed and the session as no success, so no agent learns from it. Rules have few distinct
+        names.
         """
         self.rule = str(rule)[: names.MAX_RULE]
 
     def begin(self) -> Self:
-        """Record that the call begins. From any thread; once."""
+        """Record that the call begins, once, from any thread."""
         if self._phase == "over":
             self._session.warn(f"an action of {self.tool} is begun again after its end: make one for each call")
         elif self._phase == "new":
@@ -110,13 +108,11 @@ class Action:
         error_text: str | None = None,
         duration_seconds: float | None = None,
     ) -> None:
-        """Record how the call ended. From any thread; only the first time counts.
+        """Record how the call ended, once, from any thread.
 
         Args:
-            result: the tool's result, if it worked.
-            error: the exception that it raised. A cancellation or an interrupt is no fault of the tool, so the end of
-                the call is not recorded.
-            error_text: the text of a failure without an exception. The kind of error is found in it.
+            error: the exception that it raised. The end of a cancelled or interrupted call is not recorded.
+            error_text: a failure without an exception. The kind of error is found in the text.
             duration_seconds: since the beginning by default.
         """
         call = self._closed()
@@ -129,12 +125,11 @@ class Action:
         elif error_text is not None:
             self.error = names.OTHER_ERROR, error_text
         if self.raised is not None:
-            self.error, self.raised = _as_error(self.raised), None  # its traceback would keep the call's frames
+            self.error, self.raised = _as_error(self.raised), None  # free the frames of its traceback
         unknown = error is not None and self.error is None
         self._session.end_call(self, call, cancelled=unknown, duration_seconds=duration_seconds)
 
     def abandon(self) -> None:
-        """Record nothing of how it ended: it was put off, handed to somebody else or never made."""
         call = self._closed()
         if call is not None:
             self._session.end_call(self, call, cancelled=True)
@@ -147,11 +142,9 @@ class Action:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has begun and not ended."""
         return self._phase == "open"
 
     def belongs_to(self, session: Session) -> bool:
-        """Whether it is a call of that session."""
         return self._session is session
 
     def __enter__(self) -> Self:
@@ -162,7 +155,7 @@ class Action:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._token is not None:
-            with suppress(ValueError):  # left in another context than it was entered in
+            with suppress(ValueError):  # left in another context
                 OPEN_ACTION.reset(self._token)
         with suppress(*passes_over(error)):
             self.end(error=error)
@@ -179,9 +172,9 @@ class Action:
 def _as_error(error: Exception) -> tuple[str, str]:
     try:
         text = str(error)
-        match error:  # the text of a `KeyError` is the `repr` of its argument, which is good for a key only
+        match error:
             case KeyError(args=(str(said),)) if text == repr(said) and is_sentence(said):
                 text = said
         return type(error).__name__, text
-    except Exception:  # an exception whose own text fails must not hide the error that is on its way
+    except Exception:  # its own text fails
         return type(error).__name__, ""

@@ -1,4 +1,4 @@
-"""Follow the call model, and change from one version to the next between two of the agent's actions."""
+"""Follow the call model, and swap versions between two of the agent's actions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,9 @@ log = logging.getLogger(__name__)
 
 
 class CallModelSlot(SharedSlot[CallModel]):
-    """Runs one version of the call model at a time."""
-
     kind = CallsManifest
 
     def read(self, weights: bytes, manifest: CallsManifest) -> CallModel:
-        """Raises AdapterRefused: `structure`."""
         try:
             return CallModel.from_bytes(weights)
         except ValueError as error:
@@ -40,13 +37,13 @@ class CallModelSlot(SharedSlot[CallModel]):
 
 
 class AgentAdapters:
-    """Follows the call model for one agent. Without a public key it follows nothing.
+    """Follows the call model for one agent, if it has a public key.
 
     Args:
         lock: the fleet's, under which a version is swapped.
 
     Attributes:
-        calls: the subscriber. It is None before `start` and without a key.
+        calls: None before `start` and without a key.
     """
 
     def __init__(
@@ -67,7 +64,6 @@ class AgentAdapters:
         self._waiting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to follow."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         if self._settings.public_key:
             await self._follow()
@@ -89,7 +85,7 @@ class AgentAdapters:
             return
 
     async def _follow(self) -> None:
-        # On a thread: the import takes 50 ms, which the agent's event loop should not feel.
+        # The import takes 50 ms.
         self.calls = await asyncio.to_thread(self._subscriber)
         await self.calls.start()
 
@@ -101,26 +97,24 @@ class AgentAdapters:
             await self.calls.close()
 
     async def caught_up(self, timeout_seconds: float) -> bool:
-        """Wait until the version that exists now is here. Return False on time-out."""
+        """Wait for the current version. Return False on time-out."""
         return self.calls is None or await self.calls.caught_up(timeout_seconds)
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many records and versions were refused, by reason."""
         return dict(self.calls.refused) if self.calls is not None else {}
 
     def action_opens(self) -> None:
-        """Begin an action: nothing is swapped until it ends."""
         self._open_actions += 1
 
     def action_closes(self) -> None:
-        """End an action; between two actions is where a new version takes over."""
+        """End an action. A new version may now take over."""
         self._open_actions -= 1
         if self._open_actions == 0 and self.calls is not None:
             if self._loop is None or self._thread == threading.get_ident():
                 self._swap()
             else:
-                with suppress(RuntimeError):  # the loop has ended, and the agent with it
+                with suppress(RuntimeError):  # the loop has ended
                     self._loop.call_soon_threadsafe(self._swap)
 
     def _swap(self) -> None:
@@ -129,7 +123,7 @@ class AgentAdapters:
                 self.calls.apply_pending()
 
     def _subscriber(self) -> AdapterSubscriber[CallModelSlot]:
-        from fleetlore.adapters.signatures import public_keys  # takes 50 ms, which an agent without a key is spared
+        from fleetlore.adapters.signatures import public_keys  # 50 ms, spared without a key
         from fleetlore.adapters.subscriber import AdapterSubscriber
 
         return AdapterSubscriber(

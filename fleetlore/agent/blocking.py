@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class _LoopThread:
-    """An event loop on a daemon thread: an agent that forgets to close its fleet can still exit."""
+    """An event loop on a daemon thread, so that an agent that does not close its fleet can exit."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # else it is the caller's loop as well
@@ -97,13 +97,13 @@ class BlockingFleet(Fleet):
         return self.wait(lambda: super(BlockingFleet, self).flush(timeout_seconds))
 
     def wait(self, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of some work. Raises NotOpen where no loop would ever do it."""
+        """Return the result of some work. Raises NotOpen if the loop has ended."""
         self._lifetime.check()
         return self._thread.run(make())
 
 
 class BlockingSession(Session):
-    """`fleetlore.Session` of a `BlockingFleet`: nothing of it is to be awaited."""
+    """`fleetlore.Session` of a `BlockingFleet`, without `await`."""
 
     def __init__(self, fleet: BlockingFleet, options: SessionOptions) -> None:
         super().__init__(fleet, options)

@@ -1,7 +1,7 @@
-"""Share code between the doors: the texts that a model reads besides its calls' answers, and sessions by name.
+"""Share code between the doors: texts for a model's context, and sessions by name.
 
-Before its first choice a model reads a prefix of its prompt, the same in every turn, because providers cache a prompt
-by its prefix. Later advice stands in place of a call that is sure to fail, and at the end of an answer.
+The prefix of a prompt is the same in every turn, because providers cache it. Later advice stands in place of a call
+that is sure to fail, and at the end of an answer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fleetlore.shares import Share, Shares
 
 __all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"]
 
-# Every request for the model sends the descriptions of all tools.
+# Every request for the model sends it.
 _MAX_NOTE = 300
 _MOST_SESSIONS = 1024
-# Sets of tools, and tools, whose texts are kept for a session. A client may name others in each request.
+# Texts kept for a session: a client may name other tools in each request.
 _MOST_TEXTS = 256
-# A session is left after this long without a request, because its end is not announced.
+# Sessions end silently.
 _SILENT_SECONDS = 600.0
 
 _PREFIXES: WeakKeyDictionary[Session, dict[frozenset[str], str]] = WeakKeyDictionary()
@@ -29,21 +29,18 @@ _NOTES: WeakKeyDictionary[Session, dict[str, str]] = WeakKeyDictionary()
 
 
 def prompt_prefix(session: Session, tools: Collection[str] = ()) -> str:
-    """For the model's system message: how to read advice, and the brief of these tools.
-
-    The same text in every turn of the session, until its tools change.
-    """
+    """Return for the system message: how to read advice, and the brief of these tools. It changes only with the tools."""
     known = _PREFIXES.setdefault(session, {})
     key = frozenset(tools)
     if key not in known:
         _make_room(known)
-        # A system message is made anew for each turn: with other tools the brief of the first ones is gone.
+        # A system message is made anew for each turn, so the first tools' brief is gone.
         known[key] = joined(session.introduction, session.brief(tuple(tools), unseen=False).text)
     return known[key]
 
 
 def tool_note(session: Session, tool: str) -> str:
-    """For the description of a tool: what its brief says that the session was not told yet. The same text each time."""
+    """Return for the description of a tool: the unseen part of its brief. It never changes."""
     known = _NOTES.setdefault(session, {})
     if tool not in known:
         _make_room(known)
@@ -57,21 +54,17 @@ def _make_room(texts: dict[Any, str]) -> None:
 
 
 def after_call(session: Session, *, failed: bool) -> str:
-    """For the end of the answer to a call that was made: what led others past its failure, and what the session itself
-    gives cause to warn of. Mostly empty.
-    """
+    """Return for the end of a call's answer: ways past its failure, and the session's own warnings. Mostly empty."""
     return session.advise().text if session.is_open and (failed or session.cautions()) else ""
 
 
 def joined(*texts: str | None) -> str:
-    """Those of the texts that say something, as paragraphs."""
+    """Join the non-empty texts as paragraphs."""
     return "\n\n".join(filter(None, texts))
 
 
 class NamedSessions(dict[str, Session]):
-    """Open sessions by name, the longest silent first.
-
-    One is left after long silence, or if its caller holds too many.
+    """Open sessions by name. One is left after long silence, or if its caller holds too many.
 
     Attributes:
         before_leaving: called with it.
@@ -86,7 +79,7 @@ class NamedSessions(dict[str, Session]):
         self._shares = Shares[str, Share](_MOST_SESSIONS, "open_sessions")
 
     def enter(self, name: str, make: Callable[[], Session], caller: Share = ("", "")) -> Session:
-        """Return the open session of this name. If it does not exist, make one for the caller and enter it."""
+        """Return the open session of this name, or make and enter one for the caller."""
         if name not in self:
             self[name] = make().__enter__()
             if (gone := self._shares.put(caller, name, caller)) is not None:
@@ -95,14 +88,13 @@ class NamedSessions(dict[str, Session]):
         return self[name]
 
     def heard(self, name: str) -> None:
-        """Note that a session is in use, and leave those that are silent for too long."""
+        """Note that a session is in use, and leave the silent ones."""
         self[name] = session = self.pop(name)
-        self._shares.get(name)  # it counts as used
+        self._shares.get(name)
         self._used[name] = now = session.fleet.clock.monotonic()
         self.leave_silent(now)
 
     def leave_silent(self, now: float) -> None:
-        """Leave the sessions that are silent for too long."""
         for name in list(self):
             if now - self._used[name] < _SILENT_SECONDS:
                 break

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 _SESSIONS_REMEMBERED = 10_000
 _MOST_TIMES = 4096
-# Of this process, for `metrics`: the fleets that are entered, seconds of the newest advice, and what was counted.
+# For `metrics`, of this process.
 _counting = threading.Lock()
 _fleets: WeakSet[Fleet] = WeakSet()
 _seconds: deque[float] = deque(maxlen=_MOST_TIMES)
@@ -67,29 +67,27 @@ class Fleet:
     """One agent's membership in a fleet: an async context manager.
 
     Args:
-        agent: its name, 1–256 printable characters.
+        agent: 1–256 printable characters.
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
-        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`; not both. The stack may be
-            stopped, and start again elsewhere: events wait in the buffer.
-        relay: address of a `fleetlore relay`, `unix:PATH` or `http(s)://HOST:PORT`, in place of the brokers; needs the
-            extra `[relay]`. Default: `FLEETLORE_RELAY`, where neither `broker` nor `data` is given.
-        relay_token: of this agent there; default: `FLEETLORE_RELAY_TOKEN`.
-        tenant: whose fleet it is.
-        policy: follower of the LoRA of this agent's language model, opened and closed by its owner. Each outcome then
-            states the version that the model ran, by which a canary is compared.
+        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`. The stack may stop and start
+            again elsewhere.
+        relay: address of a `fleetlore relay` (`unix:PATH` or `http(s)://HOST:PORT`), instead of both; needs the extra
+            `[relay]`; default: `FLEETLORE_RELAY`.
+        relay_token: default: `FLEETLORE_RELAY_TOKEN`.
+        policy: follower of the LoRA of this agent's language model, opened and closed by its owner. Outcomes state its
+            version.
         adapters: deprecated, changes nothing.
-        max_buffered_events: how many events wait for the broker at the most.
-        fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`. Lower
-            is sooner and costs more requests.
-        mask_personal: regions of the end users, or `anywhere`: what names them by its form is masked before an event
-            leaves the process; default: `FLEETLORE_MASK_PERSONAL`. Needs the extra `[personal]`.
-        holdout_share: share of recalled items that is withheld at random, so that what an item is worth can be
-            measured, 0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
-        hold: which calls its frameworks hold once, `off`, `sure` or `always`; default: `FLEETLORE_HOLD`.
-        ready_seconds: how long entering waits for the lore that exists, without which advice is empty; 0 does not wait.
+        max_buffered_events: more are dropped while the broker is away.
+        fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`.
+        mask_personal: regions whose forms of personal data are masked, or `anywhere`; needs the extra `[personal]`;
+            default: `FLEETLORE_MASK_PERSONAL`.
+        holdout_share: share of tips that is withheld at random, to measure their effect, 0..1; default:
+            `FLEETLORE_HOLDOUT_SHARE`.
+        hold: calls that are held once: `off`, `sure` or `always`; default: `FLEETLORE_HOLD`.
+        ready_seconds: how long entering waits for the lore; without it advice is empty.
 
     Raises:
-        ConfigError: a name or setting is malformed, there is no folder `data`, or `broker` is given as well.
+        ConfigError: a name or setting is malformed, or `data` does not exist or comes with `broker`.
         ModelUnavailable: an extra is missing.
     """
 
@@ -115,7 +113,6 @@ class Fleet:
         self.agent = names.checked_name("agent", agent)
         self.tenant = check_tenant(tenant)
         self.clock = clock or SystemClock()
-        # Any thread may record and ask, while the event loop takes what the broker brings.
         self.lock = threading.RLock()
         self._lifetime = Lifetime(f"the fleet of agent {agent}")
         self._sessions_used: dict[str, None] = {}
@@ -124,10 +121,10 @@ class Fleet:
         if sum(each is not None for each in (data, broker, relay or None)) > 1:
             raise ConfigError("give a Fleet one of data=…, broker=… and relay=…: each says where the fleet is")
         if relay is None and (data is not None or broker is not None):
-            relay = ""  # what the environment says is for an agent that does not say it itself
+            relay = ""  # the agent's `broker` or `data` counts before the environment's relay
         read = Settings.from_env if data is None else partial(Settings.from_data_dir, data, must_run=False)
         self.settings = read(
-            unknown_refused=False,  # it is logged: the agent's work goes on
+            unknown_refused=False,  # logged only: the agent's work goes on
             broker=broker,
             relay=relay,
             relay_token=relay_token,
@@ -137,7 +134,7 @@ class Fleet:
             mask_personal=mask_personal,
         )
         self.personal = personal_data_of(self.settings.mask_personal)
-        # What a relay sends is signed by the relay, which knows its agents by their tokens.
+        # A relay signs what it sends. It knows its agents by their tokens.
         self.bootstrap, key = self._where(data), "" if self.settings.relay else self.settings.principal_key
         self.emitter = Emitter(
             self.bootstrap, self.tenant, max_events=max_buffered_events, personal=self.personal, principal_key=key
@@ -152,9 +149,9 @@ class Fleet:
             lock=self.lock,
         )
         self.lore_search = LoreSearch(self.settings, self.tenant, data)
-        # For the fence of each session's advice; a test or a laboratory puts a fixed one in its place.
+        # For the fence of each session's advice.
         self.new_nonce = new_nonce
-        # Each is called with a session's id and what it was told, in the task or thread that asked.
+        # Each is called with a session's id and its advice, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
         if adapters is not None:
             warn("Fleet(adapters=…) does nothing: the retrieval adapter was removed", DeprecationWarning, stacklevel=2)
@@ -179,7 +176,7 @@ class Fleet:
         return f"<{type(self).__name__} {self.agent} of tenant {self.tenant} at {self.bootstrap}, {self._lifetime}>"
 
     async def start(self) -> None:
-        """Connect and wait for the lore, as entering the context does; log a warning where it does not come in time.
+        """Connect and wait for the lore. Log a warning if it does not come in time.
 
         Raises:
             NotOpen: it was entered before.
@@ -200,17 +197,17 @@ class Fleet:
             raise
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
-        """Send what is buffered within the limit, then stop everything. Never hangs; nothing in a forked process."""
+        """Send what is buffered within the limit, then stop. Never hangs. Does nothing in a forked process."""
         if self._lifetime.is_forked:
             return
         self._lifetime.leave()
         self.lore_search.close()
-        if self.emitter.is_stranded:  # the loop's end has ended all tasks
+        if self.emitter.is_stranded:
             return await self.emitter.close(0.0)
         await asyncio.gather(*(sender.close(timeout_seconds) for sender in self._senders))
         await asyncio.gather(self.replica.close(), self.adapters.close())
         with _counting:
-            if self in _fleets:  # a counter never falls: what it sent outlives it
+            if self in _fleets:  # counters never fall
                 _fleets.discard(self)
                 _counted.update(events_sent_total=self.sent, events_dropped_total=self.dropped)
 
@@ -222,12 +219,12 @@ class Fleet:
         await self.close()
 
     async def ready(self, timeout_seconds: float) -> bool:
-        """Wait until the lore and the adapters that exist now are here; False if time is up."""
+        """Wait for the current lore and adapters. Return False on time-out."""
         waits = self.replica.caught_up(timeout_seconds), self.adapters.caught_up(timeout_seconds)
         return all(await asyncio.gather(*waits))
 
     def check_lore(self) -> None:
-        """Warn, once, where what the fleet knows is not here yet: advice is empty for want of it."""
+        """Warn once if the lore is not here yet."""
         if self._warns_of_missing_lore:
             self._warns_of_missing_lore = False
             if not self.replica.loaded:
@@ -237,14 +234,14 @@ class Fleet:
 
     @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> Session:
-        """A new session: a context manager, `with` or `async with`. The arguments are those of `SessionOptions`."""
+        """Return a new session: a context manager, `with` or `async with`. The arguments are those of `SessionOptions`."""
         return Session(self, SessionOptions(*args, **kwargs))
 
     def begin_session(self, session_id: str) -> None:
         """Note that a session begins.
 
         Raises:
-            ConfigError: one of this id has begun before: its events would be taken for those of the first.
+            ConfigError: one of this id has begun before, so their events would mix.
             NotOpen: the fleet was left, or entered before a fork.
         """
         if not self._lifetime.is_new:
@@ -259,10 +256,10 @@ class Fleet:
                 del self._sessions_used[next(iter(self._sessions_used))]
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
-        """Correct how a session ended, whenever that becomes known. Return whether the event was kept.
+        """Correct how a session ended. Return whether the event was kept.
 
-        It goes to the topic `feedback`, and the agent needs the right to write there. It outranks the environment's
-        reward, except about the agent's own sessions.
+        It goes to the topic `feedback`, to which the agent needs write access. It outranks the environment's reward,
+        except about the agent's own sessions.
 
         Raises:
             ConfigError: the session's id is malformed, or the reward is no finite number.
@@ -276,8 +273,8 @@ class Fleet:
             data[names.REWARD] = names.finite(reward)
             if data[names.REWARD] is None:
                 raise ConfigError(f"a reward is a finite number, not {reward!r}")
-        # Only the session itself knows its own sequence. Feedback takes the upper half of the range: one number a
-        # millisecond, and the next free one if there are several in it.
+        # Only the session knows its own sequence. Feedback takes the upper half of the range: one number a millisecond,
+        # or the next free one.
         half = names.MAX_SEQUENCE // 2
         session = names.checked_name("session_id", session_id)
         with self.lock:
@@ -286,46 +283,44 @@ class Fleet:
         return self.reviews.emit(Event("feedback", self.tenant, self.agent, session, number, now, data))
 
     async def flush(self, timeout_seconds: float) -> bool:
-        """Wait until everything sent so far has been acknowledged; False when the time is up."""
+        """Wait until the broker has acknowledged everything so far. Return False on time-out."""
         return all(await asyncio.gather(*(sender.flush(timeout_seconds) for sender in self._senders)))
 
     @property
     def sent(self) -> int:
-        """Events that the broker has acknowledged."""
         return self.emitter.sent + self.reviews.sent
 
     @property
     def dropped(self) -> int:
-        """Events that were given up because the broker did not take them in time."""
+        """Events that the broker did not accept in time."""
         return self.emitter.dropped + self.reviews.dropped
 
     @property
     def left_out(self) -> int:
-        """Patterns and items that did not fit into `FLEETLORE_REPLICA_MB`; a newer version of one counts again."""
+        """Patterns and items that did not fit into `FLEETLORE_REPLICA_MB`. A newer version of one counts again."""
         return self.replica.left_out
 
     @property
     def call_model(self) -> CallModel | None:
-        """The version of the call model in use, or None before the first one."""
         return self.adapters.calls.holder.value if self.adapters.calls is not None else None
 
     @property
     def call_model_version(self) -> str | None:
-        """Which version that is: the sha256 of its weights."""
+        """sha256 of its weights."""
         return self.adapters.calls.version if self.adapters.calls is not None else None
 
     @property
     def adapter_version(self) -> str | None:
-        """Version of the LoRA that the agent's language model runs, or None without a `policy` or a version."""
+        """Version of the LoRA that the agent's language model runs, or None."""
         return self._policy.version if self._policy is not None else None
 
     @property
     def adapters_refused(self) -> dict[str, int]:
-        """How many records and versions of adapters were refused, by reason."""
+        """Refused records and versions of adapters, by reason."""
         return self.adapters.refused
 
     def count_advice(self, advice: Advice, seconds: float) -> None:
-        """Count what one call of `advise` or `brief` gave, and how long it took."""
+        """Count one call of `advise` or `brief`, and its duration."""
         with _counting:
             _seconds.append(seconds)
             _counted["advice_total"] += 1

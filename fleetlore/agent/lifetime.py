@@ -1,4 +1,4 @@
-"""Check whether a fleet or a session may be used: entered, not left, and in the process that entered it."""
+"""Check whether a fleet or a session may be used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fleetlore.errors import NotOpen
 __all__ = ["Lifetime", "passes_over"]
 
 _CLOSED = -1
-_forks = 0  # of processes, from the first one that loaded this to this one
+_forks = 0  # of processes, up to this one
 
 
 def _count_fork() -> None:
@@ -17,20 +17,14 @@ def _count_fork() -> None:
     _forks += 1
 
 
-# Looked at several times a call: the id of the process would be a system call each time.
-if hasattr(os, "register_at_fork"):  # where a process can fork
+# Read several times a call; the process id would cost a system call each time.
+if hasattr(os, "register_at_fork"):  # absent on Windows
     os.register_at_fork(after_in_child=_count_fork)
 
 
 class Lifetime:
-    """Something that is entered and left once.
-
-    A fork copies the memory and not the threads: the parent's would wait in the child for ever. `what`: its name in an
-    error's text.
-    """
-
     def __init__(self, what: str) -> None:
-        self._open_in = _CLOSED  # forks of the process that it is open in
+        self._open_in = _CLOSED  # `_forks` when it was entered
         self._what = what
         self._entered = False
 
@@ -40,16 +34,14 @@ class Lifetime:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was entered, in this process, and not left."""
         return self._open_in == _forks
 
     @property
     def is_forked(self) -> bool:
-        """Whether it is open in a process that this one was forked from."""
+        """Whether it is open in a process that this one was forked from. A fork copies the memory and not the threads."""
         return self._open_in not in (_CLOSED, _forks)
 
     def enter(self) -> None:
-        """Note that it is entered. Raises NotOpen where it was before."""
         if self._entered:
             raise NotOpen(self._why() if self.is_forked else f"{self._what} was entered before: make a new one")
         self._entered, self._open_in = True, _forks
@@ -58,7 +50,7 @@ class Lifetime:
         self._open_in = _CLOSED
 
     def check(self) -> None:
-        """Raise NotOpen, and say why, where it is not open."""
+        """Raise NotOpen, with the reason, if it is not open."""
         if not self.is_open:
             raise NotOpen(self._why())
 
@@ -74,5 +66,5 @@ class Lifetime:
 
 
 def passes_over(error: BaseException | None) -> tuple[type[NotOpen], ...]:
-    """Return the errors to suppress at the end of a block, so that an agent's own exception passes through."""
+    """Return errors to suppress at the end of a block, so that an agent's own exception passes through."""
     return () if error is None else (NotOpen,)

@@ -1,4 +1,4 @@
-"""Hold one attempt at a goal: what the agent does is sent as events, and it is shown what the fleet knows."""
+"""Record one attempt at a goal as events, and show it what the fleet knows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 __all__ = ["Session"]
 
-# Items of a search: what is asked for is read, where advice comes unasked.
+# The caller asked for them, so more than the unasked tips.
 RECALLED = 5
 
 
@@ -40,17 +40,15 @@ class Session:
     """One attempt at a goal: a context manager, made by `Fleet.session`. Entering it sends its start, and leaving it
     always sends its end.
 
-    Only `recall` waits, so `with` works as well as `async with`, and any thread may record and ask. Before it is
-    entered, after it was left and in a process forked meanwhile every method that records or asks raises NotOpen.
+    `with` works as well as `async with`, because only `recall` waits. Any thread may record and ask. Outside of its
+    block, and in a forked process, these methods raise NotOpen.
 
-    It ends as the agent reported (`succeed`, `fail`). Without a report it ends as a failure if an exception leaves it,
-    and as unknown otherwise. A cancellation counts as unknown: an interrupted session has not failed.
+    Without a report (`succeed`, `fail`) it ends as a failure if an exception leaves it, and as unknown otherwise or if
+    it is cancelled.
 
     Attributes:
-        fleet: the fleet that made it.
         id: id of the session, or of the part if it continues another (`resume`).
-        goal, task, place: as given.
-        outcome, reward: as reported so far. The outcome is final once the session is left.
+        outcome, reward: as reported so far.
     """
 
     def __init__(self, fleet: Fleet, options: SessionOptions) -> None:
@@ -83,10 +81,10 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._token is not None:
-            with suppress(ValueError):  # left in another context than it was entered in
+            with suppress(ValueError):  # left in another context
                 OPEN_SESSION.reset(self._token)
         if self._lifetime.is_forked:
-            return  # the parent's, which says how it ended
+            return  # its parent reports the end
         if not self._ended_as_said and isinstance(error, Exception):
             self.outcome = "failure"
         with suppress(*passes_over(error)), self._locked():
@@ -105,25 +103,24 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was entered and not left: before and after nothing can be recorded."""
         return self._lifetime.is_open
 
     def __repr__(self) -> str:
         return f"<Session {self.id} of {self.fleet.agent}, {self._lifetime}: {self.calls} calls, {self.errors} failed>"
 
     def warn(self, mistake: str) -> None:
-        """Log a mistake of the agent's code that costs it what it meant to record; each once a session."""
+        """Log a mistake of the agent's code that loses a record, each once a session."""
         if mistake not in self._warned:
             self._warned.add(mistake)
             log.warning("session %s: %s", self.id, mistake)
 
     def _locked(self) -> threading.RLock:
-        """The fleet's lock, for a `with`. Raises NotOpen: what is not open may record and ask nothing."""
+        """Return the fleet's lock. Raises NotOpen."""
         self._lifetime.check()
         return self.fleet.lock
 
     def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
-        """A tool call about to be made: a context manager around it.
+        """Return a context manager around a tool call.
 
         Args:
             arguments: an object of JSON values, or text.
@@ -133,7 +130,7 @@ class Session:
         return Action(self, tool, arguments, call_id)
 
     def begin(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
-        """Record that a tool call begins, where it ends in another function: call `end` on what this returns."""
+        """Record that a tool call begins. Call `end` on the result."""
         return self.action(tool, arguments, call_id=call_id).begin()
 
     def record(
@@ -147,45 +144,40 @@ class Session:
         duration_seconds: float | None = None,
         call_id: str = "",
     ) -> None:
-        """Record a tool call that is over; the arguments are those of `begin` and `Action.end`."""
+        """Record a tool call that is over. The arguments are those of `begin` and `Action.end`."""
         action = self.begin(tool, arguments, call_id=call_id)
         action.end(result, error=error, error_text=error_text, duration_seconds=duration_seconds)
 
     def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
-        """Report what a step of the agent used, for the warnings of the session's budget.
-
-        Time is counted automatically.
-        """
+        """Add to the session's use of its budget. Time is counted automatically."""
         with self._locked():
             self._watchdog.spend(tokens, money)
 
     def message(self, role: str, text: str) -> None:
-        """Record a message of a person or the model between two calls."""
+        """Record a message of a person or the model."""
         text = str(text)
         with self._locked():
             self._events.message(role, text)
 
     def succeed(self, reward: float | None = None) -> None:
-        """Say that the goal was reached; `reward` where the environment gave one."""
+        """Report that the goal was reached, with the environment's reward if any."""
         self._end("success", reward)
 
     def fail(self, reward: float | None = None) -> None:
-        """Say that the goal was missed; `reward` where the environment gave one."""
+        """Report that the goal was missed, with the environment's reward if any."""
         self._end("failure", reward)
 
     def forbid(self, rule: str) -> None:
-        """Report a broken rule that was found after the calls: the session is then no success, whatever its reward."""
+        """Report a broken rule that was found after the calls. The session is then no success, whatever its reward."""
         self._lifetime.check()
         self._rule = str(rule)[: names.MAX_RULE]
 
     @property
     def calls(self) -> int:
-        """Calls that ended so far."""
         return self._history.calls
 
     @property
     def errors(self) -> int:
-        """How many of them failed."""
         return self._history.errors
 
     def _end(self, outcome: Outcome, reward: float | None) -> None:
@@ -197,7 +189,7 @@ class Session:
             self.warn(f"{reward!r} is no reward, which is a finite number: it is left out")
 
     def begin_call(self, action: Action) -> BegunCall:
-        """Note a call and claim the advice that it follows. `Action` does this when it begins."""
+        """Note a call and claim the advice that it follows."""
         with self._locked():
             self.fleet.replica.uses(action.tool)
             self.fleet.adapters.action_opens()
@@ -206,12 +198,11 @@ class Session:
     def end_call(
         self, action: Action, call: BegunCall, *, cancelled: bool = False, duration_seconds: float | None = None
     ) -> None:
-        """Send how a call ended and remember it. `Action` does this when it ends.
+        """Send how a call ended and remember it.
 
         Args:
-            cancelled: whether the agent's own time-out or a person interrupted it. Its end is then unknown and is not
-                sent.
-            duration_seconds: its duration, if it differs from the clock's.
+            cancelled: its end is unknown and is not sent.
+            duration_seconds: if it differs from the clock's.
         """
         if not cancelled and not self.is_open:
             self.warn(f"a call of {action.tool} ended after the session, and how it ended is not recorded")
@@ -233,7 +224,7 @@ class Session:
 
     @property
     def introduction(self) -> str:
-        """How to read the advice of this session: constant, for the system message, before any of it."""
+        """How to read advice: constant, for the system message."""
         return INTRODUCTION.format(name=fence_name(self._advice.nonce))
 
     def advise(
@@ -246,17 +237,16 @@ class Session:
         most: int = MAX_TIPS,
         max_chars: int = MAX_CHARS,
     ) -> Advice:
-        """Return the fleet's advice about a call that is about to be made, or about the task if no tool is given. No
-        network.
+        """Return the fleet's advice about the next call, or about the task if no tool is given. No network.
 
-        It is mostly empty. Before a call it has one line if the call will likely fail. After a failure it has at most
-        one way out, until a call of the same tool works. At the start it has the text of `brief`.
+        Before a call it has one line if the call will likely fail. After a failure it has at most one way out, until a
+        call of the same tool works. At the start it has the text of `brief`.
 
         Args:
-            call_id: the call's id in a model's API, if several calls run in parallel.
-            unseen: leave out tips that the session was shown before. An agent that keeps no context takes False.
-            most: largest number of tips. More is not better: tips without need mislead.
-            max_chars: largest length of the text. The least important tips are left out.
+            call_id: the call's id, if several calls run in parallel.
+            unseen: leave out tips that were shown before. False for an agent without a context.
+            most: largest number of tips.
+            max_chars: largest length of the text.
         """
         with self._locked():
             moment = self._advice.moment(tool, arguments, unseen=unseen)
@@ -267,13 +257,13 @@ class Session:
     def brief(
         self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_TIPS, max_chars: int = MAX_CHARS
     ) -> Advice:
-        """Return advice for a model before it chooses a call.
+        """Return advice before a model chooses a call: the structure of the place, ways past failures of its tools, and
+        the way that solved this very goal.
 
-        It covers the structure of the place, ways past the failures of its tools, and the way that solved this very
-        goal. The other arguments are those of `advise`.
+        The other arguments are those of `advise`.
 
         Args:
-            tools: names of the tools that it may call. Advice on other tools is left out.
+            tools: names of the tools that it may call.
         """
         with self._locked():
             moment = self._advice.moment(None, None, tuple(tools), unseen=unseen)
@@ -282,8 +272,8 @@ class Session:
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
         """Return the answer to give in place of a call that will fail, or None if the call is to be made.
 
-        Each call is held once at most, and never if it follows a tip. The setting `hold` (`FLEETLORE_HOLD`) chooses the
-        calls that are held. A held call is not recorded, because it was not made.
+        The setting `hold` (`FLEETLORE_HOLD`) chooses the calls. Each is held once at most, and never if it follows a
+        tip. A held call is not recorded.
         """
         if self.fleet.settings.hold == "off":
             return None
@@ -291,18 +281,16 @@ class Session:
             return self._advice.hold(tool, arguments)
 
     async def recall(self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS) -> Advice:
-        """Search the fleet's whole store for a text: a goal, an error, a question. The best match comes first.
+        """Search the fleet's whole store for a text: a goal, an error, a question.
 
-        Other advice comes from the agent's own memory. This asks Milvus (`FLEETLORE_MILVUS`, or that of `data=`), for a
-        tenant with more lore than fits there. Like other advice it leaves out lore that only this session contributed,
-        withholds a share at random, and is credited with the outcome.
+        This asks Milvus (`FLEETLORE_MILVUS`, or that of `data=`), for a tenant with more lore than fits into the
+        agent's memory.
 
         Args:
             most: largest number of items, withheld ones included.
-            timeout_seconds: time limit of the search.
 
         Raises:
-            NotOpen: the session was not entered, was left, or was entered before a fork.
+            NotOpen: outside of the session's block.
             ModelUnavailable: the extra `[recall]` is not installed.
             ConfigError: no worker has written to the store yet, or one of an earlier version.
             StoreUnavailable: Milvus does not answer within the time.
@@ -313,17 +301,13 @@ class Session:
             return self._advice.found([item for _, item in found], most)
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
-        """Return the call model's outlook on calls (tool, arguments) that may come next. No I/O; some 2 ms for eight.
-
-        A call that the model cannot judge gets None.
+        """Return the call model's outlook on calls (tool, arguments), or None for unknown tools. No I/O; some 2 ms for
+        eight.
         """
         with self._locked():
             return self._advice.outlook(calls)
 
     def cautions(self) -> tuple[Tip, ...]:
-        """Return the warnings that follow from the session itself: a budget that runs out, a standstill.
-
-        They are also part of advice. This method is for a supervisor of an agent that asks for no advice.
-        """
+        """Return the session's own warnings: a budget that runs out, a standstill. `advise` gives them too."""
         with self._locked():
             return self._watchdog.cautions(self.fleet.clock.monotonic())

@@ -1,4 +1,4 @@
-"""Ask for a session what the fleet knows and foresees, and note what it is shown."""
+"""Ask for a session what the fleet knows, and note what it is shown."""
 
 from __future__ import annotations
 
@@ -33,15 +33,13 @@ _KEPT_CALLS = 32
 
 
 class CallHistory:
-    """The calls of one session that ended, as input for advice.
+    """The calls of one session that ended.
 
     Attributes:
-        calls: number of calls that ended so far.
-        errors: number of these that failed.
         failures: ids of the exact patterns that were met.
-        failed: the call that failed last, as long as no call of its tool has worked since.
-        unchanged: calls that failed since the last one that worked, by tool and arguments; the newest few.
-        expected: the failures, as the call model names them.
+        failed: the last failed call, until a call of its tool works.
+        unchanged: the newest calls that failed since the last success, by tool and arguments.
+        expected: the failures with names.
     """
 
     def __init__(self, goal: str) -> None:
@@ -53,19 +51,13 @@ class CallHistory:
         self.context = CallContext(goal)
 
     def record(self, call: MadeCall, said: str, error: tuple[str, str] | None, failure: Failure | None) -> None:
-        """Add a call that ended.
-
-        Args:
-            said: the result as text, or the text of the error.
-            error: type and message of the error, or None if the call worked. The same holds for `failure`.
-        """
+        """Add a call that ended. `said`: the result or error as text. `error`: its type and message."""
         self.calls += 1
         self.context.record(call, said, failure and failure.family)
         if failure is not None and error is not None:
             self.errors += 1
             self.failures.add(failure.exact)
             kind = failure_kind(failure.error_class, failure.template, error[1], call.text)
-            # The session may be shown what it met itself.
             self.expected.append(Expected(kind.kind, kind.names, agents=PROVEN))
             context = self.context
             marks = tuple(context.objects.marks(call.json))
@@ -81,16 +73,13 @@ class CallHistory:
 
 
 class SessionAdvice:
-    """Give advice to one session, and foresee its calls. The caller holds the fleet's lock.
+    """Gives advice to one session. The caller holds the fleet's lock.
 
-    It does not know its `Session`. A reference cycle would keep a session's objects until the garbage collector runs,
-    and that stops a process of many sessions for a tenth of a second.
-
-    Args:
-        session: id of the session.
+    It does not know its `Session`: a reference cycle would wait for the garbage collector, which stops a process of
+    many sessions for a tenth of a second.
 
     Attributes:
-        nonce: nonce of the fence around its advice.
+        nonce: of the fence around its advice.
     """
 
     def __init__(
@@ -99,7 +88,7 @@ class SessionAdvice:
         self._fleet, self._options, self._session = fleet, options, session
         self._history, self._ledger = history, ledger
         self.nonce = self._fleet.new_nonce()
-        # Calls that were held, names that tips brought, and the failure whose way out was shown.
+        # Held calls, names in shown tips, and the failure whose way out was shown.
         self._held: set[tuple[str, str]] = set()
         self._brought: set[str] = set()
         self._led_out: FailedCall | None = None
@@ -109,7 +98,7 @@ class SessionAdvice:
         """Collect the inputs of advice besides the lore.
 
         Args:
-            tool, arguments: the call that is asked about, or None for the session as a whole.
+            tool, arguments: the call that is asked about, or None for the whole session.
             tools: tools that may be called next, if no call is asked about.
             unseen: leave out tips that were shown before. Hints of persons are shown once in any case.
         """
@@ -158,7 +147,6 @@ class SessionAdvice:
         return shown
 
     def hold(self, tool: str, arguments: object) -> Advice | None:
-        """See `Session.hold`."""
         text = arguments_text(arguments)
         if (tool, text) in self._held or any(holds(arguments, (part,)) for part in self._brought):
             return None
@@ -167,14 +155,11 @@ class SessionAdvice:
         if not advice or not (advice.sure or self._fleet.settings.hold == "always"):
             return None
         self._held.add((tool, text))
-        # Advice on the session as a whole: the call that is made next has another id.
+        # The call that is made next has another id.
         return self._show(advice._replace(held=True), "")
 
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
-        """Advice from the items that a search of the store found, the best match first.
-
-        Items that the session may not be shown are left out.
-        """
+        """Return advice from items of a search, the best match first, without those that the session may not be shown."""
         replica = self._fleet.replica
         key = session_key(self._fleet.agent, self._session)
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
@@ -183,7 +168,6 @@ class SessionAdvice:
         return self._show(chosen(replica.index, tips, moment, holdout_share=self._share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
-        """See `Session.outlook`."""
         return [self._outlook(MadeCall(tool, arguments)) for tool, arguments in calls]
 
     def _place(self) -> str | None:
@@ -203,7 +187,7 @@ class SessionAdvice:
         return self._fleet.settings.holdout_share
 
     def _show(self, advice: Advice, about: str) -> Advice:
-        """Note the shown tips, so that each is shown once, credited with the outcome and not taken as evidence."""
+        """Note the shown tips, so that each is shown once and credited, and is no evidence."""
         advice = advice._replace(nonce=self.nonce)
         lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
         self._ledger.show(about, advice.ids, advice.withheld, lines)

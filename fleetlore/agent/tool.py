@@ -36,18 +36,17 @@ def tool(function: AnyFunction) -> AnyFunction: ...
 @overload
 def tool(*, name: str) -> Callable[[AnyFunction], AnyFunction]: ...
 def tool(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
-    """Record each call of a function, `def` or `async def`, in the current session; without one it is the plain call.
+    """Record each call of a function, `def` or `async def`, in the current session, if any.
 
-    The signature, the result and what it raises stay as they are, but for a call that is sure to fail: that is held
-    once (`Session.hold`). Arguments that hold no data, such as a client or a framework's context, are left out of the
-    record. Put it under the framework's own decorator.
+    Only a call that is sure to fail differs: it is held once (`Session.hold`). Arguments without data, such as a
+    client, are not recorded. Put it under the framework's own decorator.
 
     Args:
-        name: of the tool; the function's own name by default.
+        name: the function's own by default.
 
     Raises:
-        ConfigError: it is a generator, of which nobody knows when the call ends; use `session.begin`.
-        CallHeld: by a call that is held; its text is to be the call's answer to the model.
+        ConfigError: it is a generator, whose call has no end; use `session.begin`.
+        CallHeld: its text is the answer to the model.
     """
     if function is None:
         return lambda given: _recorded(given, name)
@@ -98,14 +97,14 @@ def _action(tool: str, signature: inspect.Signature, args: tuple[Any, ...], kwar
         and (begun.tool == tool or arguments_text(begun.arguments) == arguments_text(arguments))
     ):
         return _Witness(begun)
-    # Whatever the function returns, code that called it expects that; of a call that will fail it expects an error.
+    # The caller expects the function's own type of result, and an error from a call that fails.
     if (held := session.hold(tool, arguments)) is not None:
         raise CallHeld(held.text)
     return session.action(tool, arguments)
 
 
 class _Witness:
-    """Sees what a call that is being recorded already really raised, before the framework makes a text of it."""
+    """Sees what a recorded call really raised, before the framework makes a text of it."""
 
     result: object = None
 
@@ -113,7 +112,7 @@ class _Witness:
         self._action = action
 
     def __enter__(self) -> None:
-        self._action.raised = None  # of an earlier try of the same call
+        self._action.raised = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         self._action.raised = error if isinstance(error, Exception) else None
@@ -122,7 +121,7 @@ class _Witness:
 def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     try:
         given: dict[str, Any] = dict(signature.bind(*args, **kwargs).arguments)
-    except TypeError:  # the call will fail for it, and is recorded with that failure
+    except TypeError:  # the call will fail with this error
         given = dict(kwargs)
     for each in signature.parameters.values():
         if each.kind is each.VAR_KEYWORD:
@@ -149,9 +148,7 @@ def _data(value: Any, depth: int) -> Any:
     if parts is None:
         return _NO_DATA
     data = {name: _data(each, depth + 1) for name, each in parts.items()}
-    return (
-        _NO_DATA if any(each is _NO_DATA for each in data.values()) else data
-    )  # a part that is none: a handle, such as a context
+    return _NO_DATA if any(each is _NO_DATA for each in data.values()) else data  # a handle, such as a context
 
 
 def _parts(value: Any) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from fleetlore.words import TOKEN
 
 __all__ = ["CALL_CHARACTERS", "KEYWORDS", "MadeCall", "text_of", "values_of"]
 
-# Words that calls for every goal contain.
+# Words without information about the goal.
 KEYWORDS = frozenset(
     """
     select from where and or not in on as by order group having limit join inner left right outer distinct count sum avg
@@ -23,7 +23,8 @@ KEYWORDS = frozenset(
 CALL_CHARACTERS = 2_500
 MAX_TOKENS = 260
 _LAST_TOKENS = 70
-# `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, `x = 1` at the beginning of a line or a command.
+# Matches `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, `x = 1` at the beginning of a line or a
+# command.
 _BINDS = re.compile(
     r"\b(?:import|as|def|class|for|let|var|const|function)[ \t]+([A-Za-z_]\w*)|(?:^|;)[ \t]*([A-Za-z_]\w*)[ \t]*=(?!=)",
     re.M,
@@ -31,13 +32,13 @@ _BINDS = re.compile(
 
 
 def values_of(arguments: str) -> dict[str, object]:
-    """Return the values of arguments by name, if the arguments are a JSON object; otherwise nothing."""
+    """Return the arguments by name, or {} if they are no JSON object."""
     return object_of(arguments) or {}
 
 
-@lru_cache(maxsize=256)  # a session's steps are read in pairs
+@lru_cache(maxsize=256)  # steps are read in pairs
 def text_of(arguments: str) -> str:
-    """Return arguments as a person would write them: keys and values of an object, without the escapes of JSON."""
+    """Return arguments as plain text: keys and values without the escapes of JSON."""
     values = object_of(arguments)
     if values is None:
         return arguments
@@ -48,10 +49,7 @@ def text_of(arguments: str) -> str:
 
 
 class MadeCall:
-    """One tool call.
-
-    `json`: the arguments as events hold them, made at once, because a tool may change its arguments.
-    """
+    """One tool call. `json` is made at once, because a tool may change its arguments."""
 
     def __init__(self, tool: str, arguments: object) -> None:
         self.tool, self.arguments, self.json = tool, arguments, arguments_text(arguments)
@@ -69,12 +67,12 @@ class MadeCall:
         return shaped_call_id(self.tool, self.shape)
 
     def key(self, call_id: str) -> str:
-        """Return the key under which advice is kept for the call: its id, or else its tool and arguments."""
+        """Return the key of advice about the call: its id, or its tool and arguments."""
         return f"id\x1f{call_id}" if call_id else f"{self.tool}\x1f{self.json}"
 
     @cached_property
     def tokens(self) -> list[str]:
-        """Tokens of the text. A long text has only its first and last ones."""
+        """The first and last tokens of its text."""
         tokens = TOKEN.findall(self.text[:CALL_CHARACTERS])
         return tokens if len(tokens) <= MAX_TOKENS else tokens[: MAX_TOKENS - _LAST_TOKENS] + tokens[-_LAST_TOKENS:]
 
@@ -86,7 +84,7 @@ class MadeCall:
 
     @property
     def bound(self) -> frozenset[str]:
-        """Names in lower case that the call defines or imports: it cannot fail for lack of them."""
+        """Names in lower case that the call defines or imports."""
         return frozenset(
             [name.lower() for found in _BINDS.findall(self.text[:CALL_CHARACTERS]) for name in found if name]
         )

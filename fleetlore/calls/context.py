@@ -1,9 +1,8 @@
-"""Keep what a session has shown so far, as far as the risk of its next call depends on it.
+"""Keep the history of a session that the risk of its next call depends on.
 
-Agent and learner keep the same. Everything is bounded, and recording a call takes time linear in texts that are cut
-first. Each object of a JSON result keeps its one-word fields under its id (`"status": "pending"`): a call that takes
-the id is then about a pending order. Other agents see such values (`models.calls.needs`), so fields that name a person
-or a place are left out.
+Agent and learner keep the same. Everything is bounded. Each object of a JSON result keeps its one-word fields under its
+id (`"status": "pending"`): a call that takes the id is then about a pending order. Other agents see such values
+(`models.calls.needs`), so fields that name a person or a place are left out.
 """
 
 from __future__ import annotations
@@ -30,24 +29,23 @@ __all__ = [
 ]  # fmt: skip
 
 _MAX_RESULT = 3_000
-# Objects kept of one session. More come only from a listing, and the newest matter most.
+# Objects of one session, the newest. Only a listing has more.
 _KEPT_OBJECTS = 512
 _MAX_FIELDS = 12
-# A longer value is a sentence.
 _MAX_WORDS = 3
 _MAX_AFTER = 6
 # Elements read of one list argument, and marks of one call.
 _MAX_OF_LIST = 4
 _MAX_MARKS = 24
 
-# A bracket, or a key with a value that is no object; as JSON or Python writes them.
+# Matches a bracket, or a key with a value that is no object, in JSON or Python.
 _PART = re.compile(
     r"(?P<bracket>[{}])|(?P<quote>[\"'])(?P<key>\w{1,40})(?P=quote)\s*:\s*"
     r"(?:\"(?P<text>[^\"\n]{0,64})\"|'(?P<other>[^'\n]{0,64})'|(?P<word>true|false|True|False)\b)"
 )
 _ID_KEY = re.compile(r"(?:^|_|\b)(?:id|uuid|number|code|key|path|name)$|[a-z]I[dD]$", re.IGNORECASE)
 _FIELD = re.compile(r"[A-Za-z][A-Za-z _()-]{0,39}")
-# An id names one thing among many: it holds a digit and no space.
+# Matches an id: it holds a digit and no space.
 _ID = re.compile(r"(?=.*\d)[^\s]{3,64}")
 
 Ids = npt.NDArray[np.uint32]
@@ -57,11 +55,11 @@ _GOAL_WORDS = 40
 RESULT_CHARACTERS = 3_000
 ERROR_CHARACTERS = 600
 _LAST_CHARACTERS = 300
-# Names and calls kept of one session. More come only from a loop or a dump, and the newest matter most.
+# Names and calls of one session, the newest. Only a loop or a dump has more.
 KEPT_NAMES = 4_096
 KEPT_CALLS = 64
 
-# A name in quotes with what it belongs to before it: `Table 'shop.cars' doesn't exist`.
+# Matches a quoted name after its owner: `Table 'shop.cars' doesn't exist`.
 _QUALIFIED = re.compile(r"(?<=['\"`])([A-Za-z_][\w-]*)\.([A-Za-z_]\w*)(?=['\"`])")
 
 _Known = TypeVar("_Known")
@@ -70,7 +68,7 @@ _Known = TypeVar("_Known")
 class Mark(NamedTuple):
     """A known property of the thing that an argument names: `status` is `pending`, or an earlier call took it.
 
-    `field`: name of the property. Empty if `value` is the tool of an earlier call that took the thing and worked.
+    `field` is empty if `value` is the tool of an earlier call that worked.
     """
 
     argument: str
@@ -83,8 +81,6 @@ class Mark(NamedTuple):
 
 
 class KnownObjects:
-    """The known properties of the things that a session's calls may take, by id."""
-
     __slots__ = ("_after", "_fields")
 
     def __init__(self) -> None:
@@ -101,7 +97,7 @@ class KnownObjects:
             _keep(self._fields, id, fields)
 
     def marks(self, arguments: str) -> list[Mark]:
-        """The marks of the things that these arguments name, without repeats, at most `_MAX_MARKS`."""
+        """Return the distinct marks of the things that these arguments name, at most `_MAX_MARKS`."""
         if not self._fields and not self._after:
             return []
         found: dict[Mark, None] = {}
@@ -129,20 +125,20 @@ def _ids(arguments: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_state(said: str) -> bool:
-    """Whether a value may be a state of a thing: a few words, and no person (`Jane Doe`)."""
+    """Whether a value may be a state: a few words, and no person (`Jane Doe`)."""
     if not _FIELD.fullmatch(said):
         return False
     words = said.split()
     return len(words) == 1 or (len(words) <= _MAX_WORDS and not all(word[0].isupper() for word in words))
 
 
-@lru_cache(maxsize=4096)  # keys repeat
+@lru_cache(maxsize=4096)
 def _is_id(key: str) -> bool:
     return _ID_KEY.search(key) is not None
 
 
 def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
-    if result[:1] not in ("{", "[") or "{" not in result[:_MAX_RESULT]:  # rows of a database are lists of values
+    if result[:1] not in ("{", "[") or "{" not in result[:_MAX_RESULT]:  # rows of a database are lists
         return
     open_objects: list[tuple[list[str], dict[str, str]]] = []
     done: list[tuple[list[str], dict[str, str]]] = []
@@ -163,7 +159,7 @@ def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
     yield from ((ids[0], fields) for ids, fields in done if ids and fields)
 
 
-@lru_cache(maxsize=200_000)  # the words of a fleet repeat
+@lru_cache(maxsize=200_000)
 def hash_of(token: str) -> int:
     return crc32(token.encode("utf-8", "replace"))
 
@@ -179,10 +175,9 @@ class CallContext:
         goal: hashes of the goal's first words.
         seen, worked, failed: names in results, in calls that worked, and in an error and its call.
         last: class of the last error after `E`, `ok`, `empty`, or `first`.
-        tried: failures since the last success, by the call.
+        tried: failures since the last success, by call.
         run: failures in a row.
         place: that the newest error named.
-        objects: known properties of the things that calls take.
     """
 
     __slots__ = (
@@ -221,7 +216,7 @@ class CallContext:
 
     @property
     def last_words(self) -> Ids:
-        """Hashes of the words of the last result or error; made where a model asks."""
+        """Hashes of the words of the last result or error."""
         if self._last_words is None:
             words = dict.fromkeys(TOKEN.findall(self._last_text))
             self._last_words = hashes_of([word.lower() for word in words])
@@ -257,22 +252,19 @@ class CallContext:
 
 
 def warning_id(tool: str, state: State) -> str:
-    """Id of the warnings of a tool's calls in one state of a session: by it they are withheld, and what they are worth
-    is measured.
-    """
+    """Return the id by which warnings of a tool in one state of a session are withheld and measured."""
     return pattern_id("warning", tool, state)
 
 
 def normal(tool: str, arguments: str) -> tuple[str, str]:
-    """By which two calls are the very same: arguments as they were sent, as far as a trajectory keeps them."""
+    """Return an equal key for equal calls: arguments as sent, as far as a trajectory keeps them."""
     return tool, clip(arguments, MAX_TEXT)
 
 
 def place_in(error: str, text: str) -> str | None:
-    """The place that an error tells: what it puts before a name that the call itself held without it.
+    """Return the place in an error: the owner of a name that the call held without it.
 
-    After `SELECT * FROM cars` the error `Table 'shop.cars' doesn't exist` tells `shop`. That is no guess: the
-    environment says where it looked.
+    After `SELECT * FROM cars` the error `Table 'shop.cars' doesn't exist` gives `shop`.
     """
     found = _QUALIFIED.findall(error[:ERROR_CHARACTERS])
     held = {token.lower() for token in TOKEN.findall(text[:CALL_CHARACTERS])} if found else ()

@@ -1,6 +1,6 @@
 """Define the bytes of a version of the call model: a compressed MessagePack document of int8 weights, kinds and names.
 
-Everything is typed and bounded before anything is made of it: the bytes may come from anybody with the right key.
+Everything is typed and bounded, because an authorised sender may still be hostile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Table(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kind(msgspec.Struct, frozen=True, array_like=True):
-    """A kind of failure: the error without the names in it. `agents`: that met this very text."""
+    """A kind of failure: the error without names. `agents`: number that met it."""
 
     tool: str
     text: str
@@ -49,9 +49,9 @@ class Kind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """Calls of a tool that held these names: how they ended.
+    """How calls of a tool that held these names ended.
 
-    `failed`, `held`: sessions in which such a call failed so, and in which one held them.
+    `failed`, `held`: numbers of sessions with such a failed call, and with such a call.
     """
 
     tool: str
@@ -63,15 +63,13 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """A place that sessions stated.
-
-    At least two agents met everything in it.
+    """A place. At least two agents met everything in it.
 
     Attributes:
         names: spelled as in most calls.
         words: of the goals there.
         members: columns of a table, fields of a resource.
-        look_up, look_up_by: call and tool by which sessions found names there, or "".
+        look_up, look_up_by: call and tool by which sessions found names, or "".
     """
 
     sessions: int
@@ -86,7 +84,7 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
     """When to warn of calls of a tool, in one state of the session.
 
     Attributes:
-        least: probability from which calls are warned of.
+        least: smallest probability for a warning.
         failed, calls: those at or above it, before they were learned.
     """
 
@@ -98,12 +96,12 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LookUp(msgspec.Struct, frozen=True, array_like=True):
-    """A call by which sessions found names that work, after a kind of failure for names.
+    """A call by which sessions found names that work.
 
     Attributes:
         tool, kind: of the failure.
         text: of the call, with placeholders; `by`: its tool.
-        used, met: sessions that made it next, of those that met such a failure and got past it.
+        used, met: sessions that made it next, of those that got past such a failure.
     """
 
     tool: str
@@ -117,8 +115,9 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
 
 class Need(msgspec.Struct, frozen=True, array_like=True):
     """A property of an argument for which calls of a tool failed (`fleetlore.calls.context.Mark`): `order_id`,
-    `status`, `pending`. Without a field the value is the tool of an earlier call that took it. `failed`, `held`:
-    sessions, a few of each agent. `works`: always empty; agents of an earlier release cannot read a need without it."""
+    `status`, `pending`. `failed`, `held`: sessions, a few of each agent. `works`: always empty; earlier releases cannot
+    read a need without it.
+    """
 
     tool: str
     argument: str
@@ -148,13 +147,12 @@ def old_value_key(tool: str, part: str) -> int:
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One version.
+    """One version of the call model.
 
     Attributes:
-        tools: number of calls learned of each tool. The model does not know any other tool.
-        look_ups: the most frequent look-up of each kind of failure.
-        needs: properties of arguments for which calls failed.
-        until: when the newest session that was learned came to the broker, in seconds since the Unix epoch.
+        tools: number of calls learned of each tool.
+        look_ups: the most frequent one of each kind of failure.
+        until: broker time of the newest learned session, in seconds since the Unix epoch.
     """
 
     calls: _Table
@@ -174,12 +172,12 @@ class Document(msgspec.Struct, frozen=True):
     schema: int = _SCHEMA
 
     def to_bytes(self) -> bytes:
-        """Compressed; the same document gives the same bytes."""
+        """Return compressed bytes, equal for equal documents."""
         return zlib.compress(msgspec.msgpack.encode(self, order="deterministic"), 9)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Document:
-        """Raises ValueError for what is no such document, or one of another release."""
+        """Raises ValueError: it is malformed, or of another release."""
         if len(data) > MAX_BYTES:
             raise ValueError(f"{len(data)} bytes, at most {MAX_BYTES} are read")
         inflate = zlib.decompressobj()
@@ -195,7 +193,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def quantised(weights: Weights, share: float = 1.0) -> _Table:
-    """Float32 (n,) as int8, n a multiple of 256; of the greatest this share, zeros in place of the others."""
+    """Return float32 (n,) as int8, n a multiple of 256. All but the largest `share` become zeros."""
     least = np.quantile(np.abs(weights), 1.0 - share) if share < 1.0 else 0.0
     blocks = np.where(np.abs(weights) >= least, weights, np.float32(0)).reshape(-1, _BLOCK)
     scales = (np.abs(blocks).max(axis=1) / 127).astype("<f2")
@@ -205,11 +203,11 @@ def quantised(weights: Weights, share: float = 1.0) -> _Table:
 
 
 def restored(table: _Table, bits: int) -> Weights:
-    """Float32 (2 ** bits,). Raises ValueError where the table has another size or is not finite."""
+    """Return float32 (2 ** bits,). Raises ValueError: it has another size or is not finite."""
     blocks = np.frombuffer(table.weights, np.int8)
     scales = np.frombuffer(table.scales, "<f2")
     if len(blocks) != 2**bits or len(scales) != 2**bits // _BLOCK or not np.isfinite(scales).all():
         raise ValueError(f"{len(blocks)} weights in {len(scales)} blocks")
     weights = (blocks.reshape(-1, _BLOCK).astype(np.float32) * scales.astype(np.float32)[:, None]).ravel()
-    weights.setflags(write=False)  # all agents of the process share it
+    weights.setflags(write=False)  # shared by all agents of the process
     return weights

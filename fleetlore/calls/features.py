@@ -1,8 +1,7 @@
-"""Hash a call that is about to be made into features: its words, the names in it, and what the session has shown.
+"""Hash a call that is about to be made into features: its words, its names, and the session's history.
 
 Each group of features is scaled by the root of its size, so that a long call does not weigh more than a short one. The
-crosses are hashed too, as in Vowpal Wabbit (Weinberger et al., Feature Hashing for Large Scale Multitask Learning,
-2009). The outcome of the call is not read.
+crosses are hashed too (Weinberger et al., Feature Hashing for Large Scale Multitask Learning, 2009).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fleetlore.calls.places import PlaceNames
 
 __all__ = ["Features", "features"]
 
-# A new number makes versions that were learned with other features unreadable.
+# Version of the features. Models with another version are unreadable.
 FEATURES = 4
 _MAX_NAMES = 14
 FIRST_WORDS, LAST_WORDS, LINE = 6, 4, 200
@@ -32,7 +31,7 @@ _NEXT = np.uint32(0x27D4EB2F)
 
 
 class Features(NamedTuple):
-    """ids: uint32 (n,), hashes; values: float32 (n,). The first `of_kind` tell kinds of failure apart too."""
+    """ids: uint32 (n,); values: float32 (n,). The first `of_kind` also tell kinds of failure apart."""
 
     ids: Ids
     values: npt.NDArray[np.float32]
@@ -40,7 +39,7 @@ class Features(NamedTuple):
 
 
 def mixed(ids: Ids, salt: Ids | np.uint32) -> Ids:
-    """Hash the hashes again with a salt, so that groups do not meet (the finaliser of MurmurHash3)."""
+    """Hash the hashes again with a salt (the finaliser of MurmurHash3)."""
     ids = (ids ^ salt) * _ODD
     ids ^= ids >> np.uint32(15)
     ids *= _ODD2
@@ -48,7 +47,6 @@ def mixed(ids: Ids, salt: Ids | np.uint32) -> Ids:
     return ids
 
 
-# One group of features: its hashes, its weight.
 _Group = tuple[Ids, float]
 
 

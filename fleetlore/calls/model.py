@@ -1,7 +1,7 @@
-"""Predict how likely a call that is about to be made fails, with which kind of failure, and for which names.
+"""Predict how likely a call fails, with which kind of failure, and for which names.
 
-A version of the call model is a linear model over hashed features, a table of kinds of failure, and names with their
-record; `models.calls` learns it from the fleet's log. It is never written to, so all agents of a process share one.
+A version is a linear model over hashed features, a table of kinds of failure, and names with their record.
+`models.calls` learns it. It is immutable and shared by all agents of a process.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ from fleetlore.calls.document import (
 from fleetlore.calls.features import Features, features, mixed
 from fleetlore.calls.places import PlaceNames, Places
 
-# The model has no outlook on a tool with fewer calls.
+# The model does not know a tool with fewer calls.
 LEAST_CALLS = 20
-# A warning names a name if calls with it fail at least this often, by Jeffreys' estimate.
+# Jeffreys' estimate of the failure rate from which a name is named.
 _NAMED_RATE = 0.5
-# A warning without names gives one kind of failure if it is this likely, or two that are this likely together: four in
-# five of these came true. Of less likely pairs a third came true, so no kind is given.
+# Probability of one kind of failure, or of two together, from which it is given: four in five of these came true.
 _SURE_KIND = 0.9
 _SURE_PAIR = 0.7
 _CALL_MASK = np.uint32(2**CALL_BITS - 1)
@@ -57,13 +56,13 @@ class Outlook(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The failure that a call would likely end with.
+    """The likely failure of a call.
 
     Attributes:
         kind: the error without its names, or "" if no kind and no pair of kinds is likely.
-        names: the names in the call that the error would be about. Empty if no name is likely enough.
-        held: number of sessions in which a call held the names, or 0 without names.
-        failed: number of those sessions in which such a call failed like this, or 0 without names.
+        names: names in the call that the error would be about.
+        held: number of sessions with these names in a call.
+        failed: number of those in which such a call failed like this.
         agents: number of agents that met this kind of failure.
         other: the next likely failure, if this one is not sure.
     """
@@ -77,13 +76,13 @@ class Expected:
 
 
 class CallModel:
-    """One version; see `from_bytes`.
+    """One version.
 
     Attributes:
-        places: known places by name.
-        until: when the newest session that it has learned came to the broker, in seconds since the Unix epoch.
-        look_ups: look-ups by tool and kind of failure.
-        needs: needs by tool, and by argument, field and value of a mark.
+        places: by name.
+        until: broker time of the newest learned session, in seconds since the Unix epoch.
+        look_ups: by tool and kind of failure.
+        needs: by tool, and by argument, field and value of a mark.
     """
 
     def __init__(self, document: Document) -> None:
@@ -107,7 +106,7 @@ class CallModel:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CallModel:
-        """Raises ValueError for what is no version of this release."""
+        """Raises ValueError: it is no version of this release."""
         return cls(Document.from_bytes(data))
 
     def knows(self, tool: str) -> bool:
@@ -120,12 +119,12 @@ class CallModel:
         return min(known, key=lambda each: each.works, default=None) if len(known) == len(found) else None
 
     def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
-        """Return the surest reason why such a call fails, by what is known of the things that it takes; else None."""
+        """Return the surest reason in the marks why such a call fails."""
         found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: MadeCall, context: CallContext, place: str | None = None) -> Outlook | None:
-        """Chance that the call fails, or None if the tool is unknown."""
+        """Return the chance that the call fails, or None if the tool is unknown."""
         if not self.knows(call.tool):
             return None
         found = features(call, context, self.places.get(place) if place is not None else None)
@@ -136,10 +135,7 @@ class CallModel:
     def expected(
         self, call: MadeCall, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
     ) -> Expected:
-        """The failure that the call would likely end with.
-
-        `own`: failures of this session with names, the newest last: a name that failed here before fails again.
-        """
+        """Return the likely failure of the call. `own`: this session's failures with names, the newest last."""
         held = frozenset(call.names) - call.bound
         for mine in reversed(list(own)):
             if mine.names and held.issuperset(mine.names):
@@ -152,7 +148,7 @@ class CallModel:
         }
         likely = sorted(of_tool, key=lambda kind: -of_tool[kind])[:2]
         best, score = None, 0.0
-        # A name that is missing at other places may exist at an unknown place.
+        # A name that is missing elsewhere may exist at an unknown place.
         somewhere_new = place is not None and place not in self.places
         for named in () if somewhere_new else self._held(call, held):
             rate = self._rate(named, place)
@@ -185,9 +181,7 @@ class CallModel:
 
 
 class KindScores:
-    """Chances of the kinds of failure.
-
-    One table holds separate hashed weights for each kind.
+    """Chances of the kinds of failure, from one table with separate hashed weights for each kind.
 
     Attributes:
         weights: float32 (2 ** 16,).
@@ -199,7 +193,7 @@ class KindScores:
         self._prior = 0.3 * np.log(np.array(list(counts), np.float32) + 1.0)
 
     def chances(self, found: Features) -> Weights:
-        """Softmax over the kinds: float32 (kinds,)."""
+        """Return the softmax over the kinds: float32 (kinds,)."""
         cells = kind_cells(found, len(self._prior))
         scores: Weights = found.values[: found.of_kind] @ self.weights[cells] + self._prior
         powers: Weights = np.exp(scores - scores.max(initial=-np.inf))
@@ -208,17 +202,17 @@ class KindScores:
 
 
 def kind_cells(found: Features, kinds: int) -> Ids:
-    """Cells of the kinds' table: uint32 (features, kinds)."""
+    """Return cells of the kinds' table: uint32 (features, kinds)."""
     numbers = np.arange(1, kinds + 1, dtype=np.uint32) * _KIND
     return mixed(found.ids[: found.of_kind, None] + numbers[None, :], _KIND_SALT) & _KIND_MASK
 
 
 def call_cells(found: Features) -> Ids:
-    """Cells of the calls' table: uint32 (features,)."""
+    """Return cells of the calls' table: uint32 (features,)."""
     return found.ids & _CALL_MASK
 
 
 def failure_chance(weights: Weights, bias: float, found: Features) -> float:
-    """P(the call fails), 0..1. `weights`: float32 (2 ** 17,); bias: of all calls."""
+    """Return P(the call fails). `weights`: float32 (2 ** 17,)."""
     score = float(weights[call_cells(found)] @ found.values) + bias
     return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, score))))

@@ -1,7 +1,6 @@
-"""Remember places: their names, and how calls with these ended.
+"""Remember places (a database, a repository, a host, an account): their names, and how calls with these ended.
 
-A place is a database, a repository, a host or an account. From a place's names the module chooses those that a session
-most likely needs next: owners with their members, and the one name near a wrong one.
+It also chooses the names that a session most likely needs next.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fleetlore.words import names_of, parts_of
 
 __all__ = ["QUERY_WORDS", "Ended", "PlaceNames", "Places", "is_covered", "missing", "nearest", "structure", "unknown"]
 
-# How one asks, wherever one is.
+# Words of queries at any place.
 QUERY_WORDS = KEYWORDS.union(
     """
     add alter auto_increment begin case cast coalesce column columns concat create cross current_date database databases
@@ -30,33 +29,33 @@ QUERY_WORDS = KEYWORDS.union(
     unique update using values view when
     """.split()  # noqa: SIM905
 )
-# A place is recognised if its log-evidence (natural logarithm) exceeds the next place's by this much, and if it has at
-# least this share of all evidence. The goal alone then gives most places, and hardly ever a wrong one.
+# A place is recognised if its log-evidence (natural logarithm) exceeds the next place's by `_SURE`, and with this share
+# of all evidence. The goal alone then gives most places, and hardly ever a wrong one.
 _SURE = 3.0
 _SURE_SHARE = 0.5
-# A word of more than this share of the places is a word of none.
+# A word of more than this share of the places is ignored.
 _COMMON = 1 / 3
 _LEAST_WORD = 3
-# Members shown of one owner, and owners read from one call.
+# Members shown of an owner, and owners read from a call.
 _MOST_MEMBERS, _MOST_OWNERS = 16, 8
-# Known members of an owner that is shown. An owner with fewer known members mostly has more than are known.
+# An owner with fewer known members mostly has more than are known.
 _LEAST_MEMBERS = 2
-# Letters from which names that differ in one are alike, and in two.
+# Lengths from which names that differ in one letter, and in two, are alike.
 _LONG_ENOUGH, _LONG = 6, 9
-# Weights of a name's parts that the goal holds too, and that the failed call holds too.
+# Weights of name parts in the goal, and in the failed call.
 _IN_GOAL, _IN_CALL = 0.75, 0.5
-# Word forms are alike in their beginning: `countries` and `country`, `singers` and `singer`.
+# Word forms share their beginning: `countries` and `country`.
 _STEM = 5
 _LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.\[])")
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*[(\[]")
 _FROM = re.compile(r"(?i)\b(?:from|join|into|update)\s+(\w+)")
-# `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`
+# Matches `AS total`, `recent AS (`, `o` of `o.price` and of `orders o`.
 _OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|join)\s+\w+\s+(\w+)")
 
 
 class Ended(NamedTuple):
-    """How calls with a name ended at a place: sessions in which one worked, and in which one failed for the name."""
+    """Numbers of sessions in which a call with a name worked, and in which one failed for the name."""
 
     worked: int
     failed: int
@@ -100,7 +99,7 @@ class PlaceNames:
         return failed >= worked
 
     def counts(self, names: Iterable[str]) -> tuple[int, int, int, int]:
-        """How many of the names are bad, good, both and unknown here. One that mostly fails counts as bad too."""
+        """Count the names that are bad, good, both and unknown here. One that mostly fails is bad too."""
         bad = good = both = unknown = 0
         for name in names:
             worked, failed = self.ended(name)
@@ -125,11 +124,10 @@ class Places(dict[str, PlaceNames]):
                 self._of_word[word].add(place)
 
     def recognise(self, context: CallContext) -> str | None:
-        """The place that a session is at, or None if it is unsure.
+        """Return the session's place, or None if it is unsure.
 
-        An error names the place, or else the words of the session's goal and of its calls that worked decide. A place
-        that words decided is used for reading only. Lessons of the session are kept under the place that it states or
-        that an error named.
+        An error names the place, or the words of the goal and of worked calls decide. A place by words is only read:
+        lessons are kept under the place that the session states or that an error named.
         """
         if context.place is not None:
             return context.place
@@ -155,11 +153,10 @@ class Places(dict[str, PlaceNames]):
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
-    """Owners at a place with their members, those nearest to the goal and the call first.
+    """Return owners at a place with their members, nearest to the goal and the call first.
 
-    An owner that the call names comes before all others. The others are ordered by the parts that they and their
-    members share with the goal and the call. Members that share a part come first. The lines, one for each owner
-    (`owner(member, member)`), take at most `most_chars` together.
+    Owners that the call names come first. Others are ordered by the parts of words that they share. The lines
+    `owner(member, member)` take at most `most_chars` together.
     """
     in_goal, in_call = _stems(names_of(goal[:GOAL_CHARACTERS])), _stems(names_of(call[:CALL_CHARACTERS]))
 
@@ -170,7 +167,7 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
     named = names_of(call[:CALL_CHARACTERS])
 
     def worth(owner: str) -> tuple[bool, float, float, str]:
-        # Members that every owner has (`id`, `name`) tell little: the best three count.
+        # Members that every owner has (`id`, `name`) tell little.
         of_members = sorted((near(member) for member in known.members[owner]), reverse=True)[:3]
         worked = known.ended(owner.lower()).worked
         return owner.lower() not in named, -(2.0 * near(owner) + sum(of_members)), -float(worked), owner
@@ -192,20 +189,20 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
     return found
 
 
-@lru_cache(maxsize=64)  # after a failure two sources ask for the same; a place of a version is never written to
+@lru_cache(maxsize=64)
 def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
-    """The one name that works at a place and is spelled nearly like a rejected one, or None without a single such name.
+    """Return the one working name that is spelled nearly like a rejected one, or None.
 
-    Names are alike if they differ in case, in `_` or in a plural's ending. Long names are also alike if they differ in
-    one letter (in two from nine letters on) and have the same first letter. If no name is alike, the result is the one
-    member of an owner in the call that has all parts of the rejected name: `departure_time` for `departure`.
+    Names are alike if they differ in case, in `_` or in a plural's ending, or, with the same first letter, in one
+    letter (in two from nine letters on). Otherwise it is the one member of an owner in the call that has all parts of
+    the rejected name: `departure_time` for `departure`.
     """
     asked = rejected.lower()
     first = asked[0]
     found = {
         name: distance
         for name, ended in known.names.items()
-        if name[0] == first  # most names go here: there may be thousands
+        if name[0] == first  # there may be thousands of names
         and name != asked
         and ended.worked > ended.failed
         and (distance := _distance(asked, name)) is not None
@@ -221,19 +218,19 @@ def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
 
 
 def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str]:
-    """Names in a call that do not exist at a place whose structure is known, in their spelling and order.
+    """Return names in a call that do not exist at a place with known structure.
 
-    Words in quotes, in capitals or before a bracket are no names, nor are those that the call defines itself
-    (`orders AS o`) or qualifies others with (`o.total`).
+    Words in quotes, in capitals or before a bracket are no names, nor are those that the call defines (`orders AS o`)
+    or qualifies with (`o.total`).
 
     Args:
-        named: lower-case names in the call that the error names. They come first, and may be any word.
+        named: lower-case names in the error. They come first, and may be any word.
     """
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
     own = _own(text)
     there = {name.lower() for owner, members in known.members.items() for name in (owner, *members)}
     spelled = {name.lower(): name for name in _NAME.findall(text) if not name.isupper() and len(name) > 2}
-    # A name of another thing at the place is not wrong, and neither is a function that the text calls.
+    # Names of other things at the place, and functions that the text calls, are not wrong.
     is_none = own | there | ({name.lower() for name in _CALLED.findall(text)} - spelled.keys())
     first = [name for name in named if known.rejects(name) and name not in is_none]
     rest = [name for name in spelled if name not in there and name not in QUERY_WORDS and known.rejects(name)]
@@ -241,7 +238,7 @@ def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str
 
 
 def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
-    """Names that an error names, which the place has, but no owner that the call names."""
+    """Return names in an error that the place has, but no owner in the call."""
     words = names_of(call[:CALL_CHARACTERS])
     owners = {owner.lower(): members for owner, members in known.members.items()}
     there = {member.lower() for owner, members in owners.items() if owner in words for member in members}
@@ -249,10 +246,8 @@ def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
 
 
 def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
-    """Whether the structure of a place covers the things that a call takes from.
-
-    It does if one of them is rejected itself, or if the place is known to have all of them. If only a member is
-    rejected, its owner exists, known or not.
+    """Whether the structure of a place covers the things that a call reads: the place has all of them, or one is itself
+    rejected.
     """
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
     asked = {name.lower() for name in _FROM.findall(text)} - _own(text)
@@ -268,19 +263,19 @@ def _spelled(known: PlaceNames, name: str) -> str:
 
 
 def _distance(one: str, other: str) -> int | None:
-    """A plural's ending does not count as a difference."""
+    """Edit distance without a plural's ending."""
     (bare, singular, letters), (bare_other, singular_other, letters_other) = _bare(one), _bare(other)
     if singular == singular_other or bare == bare_other:
         return 0
     shorter = min(len(bare), len(bare_other))
     most = 2 if shorter >= _LONG else 1 if shorter >= _LONG_ENOUGH else 0
-    if not most or len(letters ^ letters_other) > 2 * most:  # one edit brings one letter and takes another
+    if not most or len(letters ^ letters_other) > 2 * most:  # one edit changes two letters at most
         return None
     distance = _edits(bare, bare_other, most)
     return distance if distance <= most else None
 
 
-@lru_cache(maxsize=16_384)  # as below
+@lru_cache(maxsize=16_384)
 def _bare(name: str) -> tuple[str, str, frozenset[str]]:
     bare = name.replace("_", "")
     return bare, _singular(bare), frozenset(bare)
@@ -294,7 +289,7 @@ def _singular(name: str) -> str:
 
 
 def _edits(one: str, other: str, most: int) -> int:
-    """Levenshtein's distance; more than `most` where it is more."""
+    """Levenshtein's distance, or more than `most`."""
     if abs(len(one) - len(other)) > most:
         return most + 1
     before = list(range(len(other) + 1))
@@ -312,6 +307,6 @@ def _stems(words: Iterable[str]) -> frozenset[str]:
     return frozenset[str]().union(*map(_stems_of, words))
 
 
-@lru_cache(maxsize=16_384)  # the names of a place are asked for again at each failure there
+@lru_cache(maxsize=16_384)
 def _stems_of(name: str) -> frozenset[str]:
     return frozenset(part[:_STEM].rstrip("s") for part in parts_of(name))

@@ -1,9 +1,8 @@
 """Decide which calls go to the closed world: systems that the operator runs, whose texts may teach.
 
-A call is closed where it is one statement of SQL, so it asks a database, or where the operator lists its tool in
-`FLEETLORE_CLOSED_TOOLS`. Everything else is the open world: pages, mail, files, shell output and MCP servers hold texts
-of unknown authors. An MCP tool is open whatever it is sent: a server's `openWorldHint: false` is its own claim, and the
-operator lists the tools of a server that the claim is true of.
+A call is closed if it is one statement of SQL, or if the operator lists its tool in `FLEETLORE_CLOSED_TOOLS`.
+Everything else is open: pages, mail, files, shell output and MCP servers hold texts of unknown authors. A server's
+`openWorldHint: false` is its own claim, so the operator lists trusted tools.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ _STATEMENT = re.compile(
     r"|PRAGMA\s+\w|(?:CREATE|ALTER|DROP)\s+(?:\w+\s+)?(?:TABLE|VIEW|INDEX)\s)",
     re.DOTALL,
 )
-# A sentence such as "select a hotel from the list" is no statement: a tool or argument of such a name takes none.
+# Tools and arguments of such a name take SQL. "Select a hotel from the list" is none.
 _DATABASE = re.compile(r"sql|database|(?<![a-z])db(?![a-z])|duckdb|clickhouse|bigquery|snowflake", re.IGNORECASE)
 _NAMES = re.compile(
     r"(?i)\s*(?:SHOW|DESC(?:RIBE)?|PRAGMA)\s"
     r"|.*\b(?:information_schema|sqlite_(?:master|schema)|pg_(?:catalog|tables))\b",
     re.DOTALL,
 )
-# Some agents write a call within the call: `execute[SHOW TABLES]`.
+# Some agents wrap a call: `execute[SHOW TABLES]`.
 _WRAPPED = re.compile(r"\A\s*[a-z_]{1,20}[\[(](.*)[\])]\s*\Z", re.DOTALL)
-# How coding agents and `fleetlore mcp-proxy` name the tools of MCP servers: `mcp__server__tool`.
+# Coding agents and `fleetlore mcp-proxy` name MCP tools `mcp__server__tool`.
 _MCP = "mcp__"
 _NO_NAME = re.compile(r"[^\w.-]+")
 _ADDRESS = re.compile(r"://|\bhttps?\b", re.IGNORECASE)
@@ -40,7 +39,7 @@ _MAX_TEXT = 8_192
 
 
 def mcp_name(server: str, tool: str) -> str:
-    """Name a tool of an MCP server, as coding agents do: two servers may each have a tool `search`."""
+    """Name a tool of an MCP server: two servers may each have a tool `search`."""
     return f"{_MCP}{_NO_NAME.sub('_', server).strip('_') or 'unknown'}__{tool}"
 
 
@@ -58,19 +57,19 @@ def _statement(tool: str, arguments: str) -> str:
 
 
 def is_closed(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
-    """Whether a call goes to the closed world. `listed`: names of tools, with `*` for any part of one."""
+    """Whether a call goes to the closed world. `listed`: names of tools, `*` for any part."""
     is_listed = any(fnmatchcase(tool, pattern) for pattern in listed)
     return is_listed or (not tool.startswith(_MCP) and bool(_statement(tool, arguments)))
 
 
 def world_of(tool: str, listed: Iterable[str] = ()) -> str:
-    """The class of a tool: `closed`, `SQL` if its statements alone are closed by its name, else `open`."""
+    """Return `closed`, `SQL` if only its statements are closed, else `open`."""
     if any(fnmatchcase(tool, pattern) for pattern in listed):
         return "closed"
     return "SQL" if _DATABASE.search(tool) and not tool.startswith(_MCP) else "open"
 
 
 def shows_names(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
-    """Whether a call of the closed world asks what there is, so that its result holds names and no rows."""
+    """Whether a closed call asks what there is, so that its result holds names and no rows."""
     statement = _statement(tool, arguments)
     return _NAMES.match(statement) is not None if statement else is_closed(tool, arguments, listed)

@@ -1,9 +1,8 @@
 """Send an agent's events to the broker without making the agent wait.
 
-`emit` adds an event to a bounded buffer on any thread. Background tasks mask secrets and send it. A record holds up to
-64 events of one *partition* (murmur2 of the session id), because stream processors pay per record. A partition has one
-batch in flight, so a retry cannot overtake later events. A full buffer refuses events and counts them. Delivery is at
-least once, and event ids make duplicates harmless.
+`emit` adds an event to a bounded buffer on any thread. Background tasks mask secrets and send it. A partition has one
+batch in flight, so a retry cannot overtake later events. Delivery is at least once, and event ids make duplicates
+harmless.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from fleetlore.wire.events import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS, Event
 from fleetlore.wire.principals import signer
 from fleetlore.wire.topics import partition_for, topic
 
-if TYPE_CHECKING:  # comes with the extra [personal]
+if TYPE_CHECKING:  # extra [personal]
     from fleetlore.redact.personal import PersonalData
 
 __all__ = ["Emitter"]
@@ -36,23 +35,22 @@ log = logging.getLogger(__name__)
 
 _HEADERS = list(BATCH_HEADERS)  # the client requires a list
 
-# A batch of records is one write at the broker, below its default limit of 1 MiB. To mask and pack so many events takes
-# about two milliseconds, in which the agent's own work stands still.
+# One write at the broker, below its default limit of 1 MiB. Masking and packing it stops the event loop for about two
+# milliseconds.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
 _BATCH_EVENTS = 8 * MAX_EVENTS
-# A batch of this many events is sent at once. Its cost hardly depends on its size, and an embedded broker scans a
-# partition's batches for each new one.
+# A batch of this many events is sent at once. An embedded broker scans a partition's batches for each new one.
 _FULL_BATCH = 4 * MAX_EVENTS
 _MAX_WAITING_BYTES = 64 * 2**20
 _LINGER_SECONDS = 0.1  # an event waits this long for its batch to fill
 _REQUEST_SECONDS = 5.0  # request time-out before a retry
-_KNOWN_SESSIONS = 4096  # sessions with a cached partition; above it the cache is cleared
+_KNOWN_SESSIONS = 4096  # above it the cache is cleared
 
 _Entry = tuple[int, str, Encoded]  # sequence number of `emit`, session, event
 
 
 class _PartitionQueue:
-    """The events that wait for one partition, oldest first. An entry leaves once the broker has acknowledged it."""
+    """Events for one partition, oldest first. An entry leaves once the broker has acknowledged it."""
 
     __slots__ = ("entries", "flush_now", "limit", "not_empty")
 
@@ -96,16 +94,16 @@ class Emitter:
         self._accepted = 0  # number of the newest entry, for flush
         self._waiting = 0
         self._waiting_bytes = 0
-        self._unassigned = _PartitionQueue()  # used before the partitions are known
+        self._unassigned = _PartitionQueue()
         self._queues: list[_PartitionQueue] = []
-        self._queue_of: dict[str, _PartitionQueue] = {}  # queues of recently active sessions
+        self._queue_of: dict[str, _PartitionQueue] = {}
         self._flushes: list[tuple[int, asyncio.Event]] = []
-        self._hurried = 0  # callers of flush that want no batch to wait
+        self._hurried = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        # Events from other threads on the way to the loop, in order: session, event, urgency.
+        # From other threads, in order: session, event, urgency.
         self._handed_over: deque[tuple[str, Encoded, bool]] = deque()
 
     @property
@@ -125,10 +123,10 @@ class Emitter:
         self._task = asyncio.create_task(self._run(), name="fleetlore-emitter")
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        """Buffer a copy of an event.
+        """Buffer a copy of an event, without blocking.
 
-        It never blocks. Returns False if it is dropped: the buffer is full, the emitter closed, or the event cannot be
-        encoded. `at_once`: send without waiting for a full batch. Raises NotOpen if the loop has ended.
+        Returns False if it is dropped: the buffer is full, the emitter closed, or the event cannot be encoded.
+        `at_once`: send without waiting for a full batch. Raises NotOpen if the loop has ended.
         """
         foreign = self._loop is not None and self._thread != threading.get_ident()
         if not foreign and self._handed_over:
@@ -141,7 +139,7 @@ class Emitter:
             self._refuse()
         try:
             encoded = encode(event)
-        except Exception as failure:  # any encoding error: the agent must not fail
+        except Exception as failure:  # the agent must not fail
             self.dropped += 1
             log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
             return False
@@ -204,7 +202,9 @@ class Emitter:
         return queue
 
     async def flush(self, timeout_seconds: float, *, hurried: bool = True) -> bool:
-        """Wait until all events so far are acknowledged; False on time-out. `hurried`: do not wait for full batches."""
+        """Wait until all events so far are acknowledged. Return False on time-out. `hurried`: do not wait for full
+        batches.
+        """
         self._take_over()
         if self._waiting == 0:
             return True
@@ -223,7 +223,7 @@ class Emitter:
         return True
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
-        """Flush within the limit, then stop. Undelivered events count as dropped. It never hangs."""
+        """Flush within the limit, then stop. The rest counts as dropped. Never hangs."""
         if self._closed:
             return
         runs = self._task is not None and not self.is_stranded
@@ -245,7 +245,7 @@ class Emitter:
             failure = await self._deliver()
             if self.sent > before:
                 delays, reported = backoff(), False
-            if not reported:  # report an outage once, to keep the agent's log short
+            if not reported:  # report an outage once
                 log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
                 reported = True
             await asyncio.sleep(next(delays))
@@ -264,7 +264,7 @@ class Emitter:
                     partitions = await producer.partitions_for(self._topic)
                 self._assign(len(partitions))
                 await self._send_queues(producer)
-        except Exception as failure:  # any error: the agent continues, and the next attempt connects anew
+        except Exception as failure:  # the next attempt connects anew
             return failure
         raise AssertionError("unreachable: queues end only by failing")
 
@@ -278,7 +278,7 @@ class Emitter:
         finally:
             for sender in senders:
                 sender.cancel()
-            # This cancels their batches. Otherwise the producer would wait for a dead broker.
+            # Cancel their batches, or the producer would wait for a dead broker.
             await asyncio.gather(*senders, return_exceptions=True)
 
     def _assign(self, partitions: int) -> None:
@@ -286,7 +286,7 @@ class Emitter:
             return
         before = (self._unassigned, *self._queues)
         entries = sorted(entry for queue in before for entry in queue.entries)
-        hurried = any(queue.flush_now.is_set() for queue in before)  # urgent events came before the connection
+        hurried = any(queue.flush_now.is_set() for queue in before)
         self._unassigned.entries.clear()
         self._queues = [_PartitionQueue() for _ in range(partitions)]
         self._queue_of.clear()
@@ -327,18 +327,18 @@ class Emitter:
         for number, value in _records(masked):
             headers = _HEADERS if self._sign is None else [*_HEADERS, self._sign(self._topic, value)]
             if batch.append(timestamp=None, key=None, value=value, headers=headers) is None:
-                break  # masks can be longer than the secrets: the rest goes into the next batch
+                break  # masks can be longer than the secrets
             count += number
         batch.close()
         check_place(producer, self._bootstrap)
         try:
             await (await producer.send_batch(batch, self._topic, partition=partition))
         except MessageSizeTooLargeError:
-            # The broker's limit is below ours. Halve the batch until a single event remains.
+            # The broker's limit is below ours. Halve the batch.
             if count > 1:
                 queue.limit = count // 2
                 return
-            self.dropped, queue.limit = self.dropped + 1, _BATCH_EVENTS  # the others may fit
+            self.dropped, queue.limit = self.dropped + 1, _BATCH_EVENTS
             log.warning("the broker refuses an event of %d bytes; dropped", sizes[0])
         else:
             self.sent += count

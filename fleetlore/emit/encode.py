@@ -1,8 +1,7 @@
 """Encode events as masked JSON that fits a record.
 
-The agent waits only for `encode`, which copies, measures and truncates the data before masking, so that it takes less
-than a millisecond. The rest happens once for up to 64 events: one scan finds the events that need masking (`mask`), and
-`record` joins headers and data.
+The agent waits only for `encode`, which copies and truncates the data in less than a millisecond. The rest happens once
+for up to 64 events: `mask` and `record`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from fleetlore.redact.values import plain_value, redact_value, weight
 from fleetlore.wire.decode import well_formed
 from fleetlore.wire.events import MAX_ID_LENGTH, TYPES, Event, event_id
 
-if TYPE_CHECKING:  # comes with the extra [personal]
+if TYPE_CHECKING:
     from fleetlore.redact.personal import PersonalData
 
 __all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_data_of", "record"]
@@ -53,7 +52,7 @@ def encode(event: Event) -> Encoded:
     try:
         data = orjson.dumps(value, option=_PLAIN) if weight(value, MAX_CHARACTERS) <= MAX_CHARACTERS else b""
     except TypeError:
-        # Not JSON: integers above 64 bits, keys that are not strings, lone surrogates, or cycles.
+        # Not JSON: integers above 64 bits, non-string keys, lone surrogates, or cycles.
         data = b""
     if not data or len(data) > _LARGEST_DATA:
         data = _bounded(value)
@@ -61,13 +60,9 @@ def encode(event: Event) -> Encoded:
 
 
 def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> list[Encoded]:
-    """Mask secrets in data and names, and personal data in the data.
-
-    A tenant whose name holds a secret is masked too: its events are then refused, because their topic names another
-    tenant.
-    """
+    """Mask secrets in data and names, and personal data in the data. A masked tenant makes the event refused."""
     masked = list(events)
-    # Mask the names once a session and together with the data: separately they took 45 µs.
+    # Names are masked once a session and with the data: separately they took 45 µs.
     names = list(dict.fromkeys(event[2] for event in events))
     suspects = may_hold_secret([*(event[-1] for event in events), *names])
     for index in suspects:
@@ -82,7 +77,6 @@ def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> lis
 
 
 def personal_data_of(regions: Sequence[str]) -> PersonalData | None:
-    """Return the masker of personal data for these regions, or None without regions."""
     if not regions:
         return None
     from fleetlore.redact.personal import PersonalData

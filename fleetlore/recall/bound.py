@@ -1,4 +1,4 @@
-"""Bound the lore in an agent's memory: entries of the agent's tools are held first, then the best backed."""
+"""Bound the lore in an agent's memory: entries of its own tools first, then the best backed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fleetlore.wire.trajectory import Count, Moment
 
 __all__ = ["Bound", "backing_of_item", "backing_of_pattern"]
 
-# Bytes of memory for one of JSON, with the texts and groups by which the index finds it; and for an entry besides, 370
-# of it for what ranks it here. Traced with logged runs.
+# Bytes of memory for one byte of JSON with its texts and groups in the index, and for an entry besides. Traced with
+# logged runs.
 _PATTERN_BYTES, _ITEM_BYTES, _ENTRY_BYTES = 2.2, 3.0, 870
 
 
@@ -23,7 +23,7 @@ class Backing(NamedTuple):
     """The figures that decide whether an entry is held.
 
     Attributes:
-        tool: whose it is; empty for what is of no tool.
+        tool: or empty.
         standing: `fleetlore.wire.lore.standing`.
         bytes: of memory, estimated.
     """
@@ -48,7 +48,7 @@ class _ItemHead(msgspec.Struct):
     last_seen: Moment = 0.0
 
 
-# A fifth of the time that all fields take: most of what comes to a full replica is not held.
+# Decodes in a fifth of the time of all fields: most of what comes to a full replica is not held.
 _pattern_head = json_reader(_PatternHead)
 _item_head = json_reader(_ItemHead)
 
@@ -66,12 +66,11 @@ def backing_of_item(value: bytes) -> Backing:
 
 
 class Bound:
-    """Which entries are held.
+    """Decides which entries are held.
 
     Attributes:
-        most_bytes: of memory.
-        left_out: how many entries did not fit, since the topics were last read from their beginning; a newer version of
-            one that is left out counts again.
+        left_out: number of entries that did not fit since the last reading from the beginning. New versions count
+            again.
     """
 
     def __init__(self, most_bytes: float) -> None:
@@ -81,14 +80,14 @@ class Bound:
         self._held: dict[str, Backing] = {}
         self._own_tools: set[str] = set()
         self._tools_left_out: set[str] = set()
-        # The weakest first, with entries that have changed since; empty until something is left out.
+        # The weakest first, some of them outdated. Empty until something is left out.
         self._weakest: list[tuple[int, float, str]] = []
 
     def __contains__(self, id: object) -> bool:
         return id in self._held
 
     def prefer(self, tool: str) -> bool:
-        """Hold what is of this tool before anything else; say whether some of that was left out before."""
+        """Prefer entries of this tool. Return whether some of them were left out."""
         if tool in self._own_tools:
             return False
         self._own_tools.add(tool)
@@ -96,7 +95,7 @@ class Bound:
         return tool in self._tools_left_out
 
     def take(self, id: str, backing: Backing) -> list[str]:
-        """Hold an entry, or its newer version. Returns ids of what is to go for it; it may be the entry itself."""
+        """Hold an entry, or its newer version. Return ids that must go for it, possibly its own."""
         self.drop(id)
         self._held[id] = backing
         self._bytes += backing.bytes
@@ -110,18 +109,17 @@ class Bound:
         return gone
 
     def drop(self, id: str) -> None:
-        """Forget an entry; unknown ids are fine."""
         backing = self._held.pop(id, None)
         if backing is not None:
             self._bytes -= backing.bytes
 
     def start_over(self) -> None:
-        """Count what is left out anew: the topics are read from their beginning."""
+        """Reset `left_out`: the topics are read from their beginning."""
         self.left_out = 0
         self._tools_left_out.clear()
 
     def forget_all(self) -> None:
-        """Forget all entries; whose tools come first stays known."""
+        """Forget all entries, but not the preferred tools."""
         self.start_over()
         self._held.clear()
         self._weakest.clear()

@@ -1,4 +1,4 @@
-"""Index the hints that persons wrote, and know which memory items they correct."""
+"""Index the hints of persons, and the memory items that they correct."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ __all__ = ["Hints", "Written", "when_of"]
 
 
 class Written(NamedTuple):
-    """A hint that stands, and the newest decision about it."""
-
     hint: Hint
     decided: Decision
 
 
 def when_of(hint: Hint) -> str:
-    """Say for a person when agents are shown a hint."""
+    """Describe for a person when agents are shown a hint."""
     said = ["at the start"] if hint.start else []
     said += [f"before a call with {', '.join(hint.before)}"] if hint.before else []
     said += [f"after {hint.after}"] if hint.after else []
@@ -35,9 +33,9 @@ class Hints:
         distrusted: hashes of distrusted principals. Call `sort` after a change.
 
     Attributes:
-        decisions: by the hint's id, also about hints that were revoked.
-        standing: hints of authors that are trusted, without revoked ones, by id.
-        replaced: ids of the memory items that these correct.
+        decisions: by the hint's id, also for revoked ones.
+        standing: hints of trusted authors, without revoked ones, by id.
+        replaced: ids of the memory items that they correct.
     """
 
     def __init__(self, distrusted: Collection[int]) -> None:

@@ -1,7 +1,6 @@
-"""Index all lore of one tenant in memory by what an agent asks before a call. No network, no clock, no locks.
+"""Index a tenant's lore in memory by what an agent asks before a call. No network, no clock, no locks.
 
-Advice is asked for before every action, so all that it needs is found by one look-up and ranked already. Each group
-keeps its few best at hand: a change costs the writer, not the reader.
+Everything is ranked already: a change costs the writer, not the reader.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ __all__ = ["LoreIndex", "is_recalled", "worth_showing"]
 _Entry = TypeVar("_Entry", bound=Pattern | MemoryItem)
 _Derived = TypeVar("_Derived")
 
-# More than an agent is ever shown, so that some may be left out as its own.
+# More than an agent is shown, because its own are left out.
 KEPT = 8
-# Results of `LoreIndex.derived`; with more, all are dropped.
+# Results of `LoreIndex.derived`. When full, all are dropped.
 MAX_DERIVED = 4096
-# A pattern is believed to be bad until so many of its sessions have ended; from then on it has to be.
+# A pattern is shown until so many of its sessions have ended. Then its sessions must fail more often.
 TRIED_SESSIONS = 8
 _SURE = 1.28
 
@@ -41,10 +40,10 @@ class _Ranked(Generic[_Entry]):
         old = self.entries.get(entry.id)
         self.entries[entry.id] = entry
         if old is not None and self.rank(entry) < self.rank(old):
-            self._rerank()  # it may have to give way to one that is not at hand
+            self._rerank()  # a better one may not be at hand
         else:
             near = [*(each for each in self.best if each.id != entry.id), entry]
-            near.sort(key=self.rank, reverse=True)  # so few, a sort is three times cheaper than a heap
+            near.sort(key=self.rank, reverse=True)  # three times cheaper than a heap for so few
             self.best = tuple(near[:KEPT])
 
     def drop(self, id: str) -> None:
@@ -76,9 +75,9 @@ _Role = Literal[
     "changes",
     "strategies",
 ]
-# Role of a group, and what it is about: a tool, a kind of call, a pattern, a strategy.
+# Role of a group, and its tool, kind of call, pattern or strategy.
 _Key = tuple[_Role, str]
-# How the patterns of a group are ranked; memory items by their standing.
+# Rank of the patterns of a group. Memory items rank by their standing.
 _RANKS: dict[_Role, Callable[[Any], Any]] = {
     "failures of call": _by_failures,
     "transient of call": _by_failures,
@@ -87,7 +86,7 @@ _RANKS: dict[_Role, Callable[[Any], Any]] = {
 
 
 def is_recalled(item: MemoryItem) -> bool:
-    """Return whether agents read the item: all but recoveries without a change, which earlier releases published."""
+    """Whether agents read the item. Earlier releases published recoveries without a change."""
     return item.kind != "recovery" or bool(item.was or item.now)
 
 
@@ -98,12 +97,12 @@ def _place(item: MemoryItem) -> tuple[object, ...]:
 def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
     """Whether an agent should be warned of the pattern before it makes such a call.
 
-    Not of a harmless one, after which sessions fail no more often than the tool's other sessions. Few sessions prove
-    nothing, so a pattern is shown until `TRIED_SESSIONS` of its sessions have ended. From then on it takes a difference
-    that is not chance (lower end of Newcombe's 80 % interval: nine in ten sure).
+    A harmless pattern is not shown. Few sessions prove nothing, so it is shown until `TRIED_SESSIONS` of its sessions
+    have ended. From then on its sessions must fail significantly more often than the tool's others (Newcombe's 80 %
+    interval).
 
     Args:
-        tool: health row of the pattern's tool, for how its sessions end; None where it is not known.
+        tool: health row of the pattern's tool.
     """
     if pattern.transient:
         return False
@@ -113,10 +112,10 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
 
 
 def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
-    """Whether of these sessions surely more failed than of the tool's others (Newcombe's 80 % interval)."""
+    """Whether these sessions failed significantly more often than the tool's others (Newcombe's 80 % interval)."""
     others = tool.sessions_ended - ended if tool is not None else 0
     if tool is None or others < TRIED_SESSIONS:
-        return failed > 0  # nearly every session meets it: there are no others to compare with
+        return failed > 0  # there are no others to compare with
     others_failed = min(max(tool.sessions_failed - failed, 0), others)
     return newcombe((ended, failed), (others, others_failed), _SURE)[0] > 0
 
@@ -131,20 +130,18 @@ class LoreIndex:
         self._distrusted: set[int] = set()
         self._approved: dict[str, str] = {}
         self.hints = Hints(self._distrusted)
-        # What agents are not told, as it would be if they were.
+        # What agents are not shown.
         self._hidden: dict[str, Pattern | MemoryItem] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
-        # Of patterns, by tool.
+        # Changes of patterns, by tool.
         self._changes: defaultdict[str, int] = defaultdict(int)
         self._groups: dict[_Key, _Ranked[Any]] = {}
-
-    # --- what advice asks ---
 
     def health(self, id: str) -> Pattern | None:
         return self.patterns.get(id)
 
     def failures_of_call(self, call: str) -> tuple[Pattern, ...]:
-        """Exact patterns that this kind of call met, the most frequent first; without transient ones."""
+        """Lasting exact patterns that this kind of call met, the most frequent first."""
         return self._best("failures of call", call)
 
     def transient_of_call(self, call: str) -> tuple[Pattern, ...]:
@@ -155,11 +152,11 @@ class LoreIndex:
         return self._best("transient of tool", tool)
 
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
-        """What helped against a class-level pattern or a loop, or after a kind of call failed; best backed first."""
+        """What helped against a class-level pattern, a loop, or a kind of failing call."""
         return self._best("recoveries", key)
 
     def changes(self, tool: str, part: str) -> tuple[MemoryItem, ...]:
-        """What worked in place of a part of a call, `name=value` or a word; best backed first."""
+        """What worked in place of a part of a call, `name=value` or a word."""
         return self._best("changes", f"{tool}\x1f{part}")
 
     def recoveries_of_tool(self, tool: str) -> tuple[MemoryItem, ...]:
@@ -170,11 +167,10 @@ class LoreIndex:
         return self._best("strategies", id)
 
     def derived(self, work: Callable[..., _Derived], about: str, *key: str) -> _Derived:
-        """Do `work(self, about, *key)` once and remember it until the lore changes.
+        """Do `work(self, about, *key)` once and remember it until the lore changes. This is two thirds of an advice.
 
-        Two thirds of an advice are in it. `about`: a tool, where the work looks at patterns, and then at those of this
-        tool only. In a busy fleet patterns change many times a second, nearly always those of other tools. A memory
-        item may change any.
+        `about`: a tool, if the work reads only patterns of this tool. Other tools' patterns then change nothing, but
+        any memory item does.
         """
         known, change = (work, about, *key), self._changes.get(about, 0)
         remembered = self._derived.get(known)
@@ -186,8 +182,6 @@ class LoreIndex:
         result = work(self, about, *key)
         self._derived[known] = change, result
         return result
-
-    # --- what the replica puts ---
 
     def put_pattern(self, pattern: Pattern) -> None:
         if self._hide(pattern):
@@ -226,13 +220,13 @@ class LoreIndex:
                 group.drop(id)
 
     def revoke(self, id: str) -> None:
-        """Hide a pattern or an item, and whatever else is put under its id."""
+        """Hide a pattern or an item, and all later versions of its id."""
         self._revoked.add(id)
         self._approved.pop(id, None)
         self._weigh_again(id)
 
     def undo_revoke(self, id: str, wording: str = "") -> None:
-        """Show again what was put under an id; ids that are not revoked are fine.
+        """Show an id again.
 
         `wording`: the approved words of an item (`MemoryItem.wording`), or "" if nobody approved it.
         """
@@ -255,27 +249,26 @@ class LoreIndex:
             self._weigh_again(id)
 
     def vouched(self, item: MemoryItem) -> bool | None:
-        """Return True if a person approved these words, False if that is still to be done, and None if it need not."""
+        """Return True if a person approved these words, False if one still must, and None if none need."""
         if (approved := self._approved.get(item.id)) and approved == item.wording:
             return True
         return False if item.proposed else None
 
     def hidden_item(self, id: str) -> MemoryItem | None:
-        """Return an item that agents are not shown: one that was revoked or corrected, or that has distrusted words."""
+        """Return an item that is revoked, corrected or of distrusted words."""
         found = self._hidden.get(id)
         return found if isinstance(found, MemoryItem) else None
 
     def distrust(self, agent: int) -> None:
-        """Hide what an agent (hash of its name) says, and the patterns that only it and other distrusted ones met."""
+        """Hide the words of an agent (hash of its name), and patterns that only distrusted agents met."""
         self._distrusted.add(agent)
         self.hints.sort()
         known: list[Pattern | MemoryItem] = [*self.patterns.values(), *self.items.values()]
         for entry in known:
             self._hide(entry)
-        self._show_again(list(self._hidden.values()))  # items that its hints corrected
+        self._show_again(list(self._hidden.values()))  # its hints corrected some
 
     def undo_distrust(self, agent: int) -> None:
-        """Show again what is hidden because of an agent alone."""
         self._distrusted.discard(agent)
         self.hints.sort()
         for id in self.hints.replaced:
@@ -283,9 +276,9 @@ class LoreIndex:
         self._show_again(list(self._hidden.values()))
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
-        """Whether agents are not to be told of a pattern or an item.
+        """Whether agents are not shown a pattern or an item.
 
-        An item goes with one of those whose words it says: the workers publish it again in the words of others.
+        An item goes with the agent whose words it has: the workers publish it again in the words of others.
         """
         if entry.id in self._revoked or entry.id in self.hints.replaced:
             return True
@@ -294,7 +287,7 @@ class LoreIndex:
         return bool(entry.seen_by) and self._distrusted.issuperset(entry.seen_by)
 
     def retain(self, ids: Container[str] = ()) -> None:
-        """Drop all patterns and items but those of `ids`; who is distrusted and what is revoked stays so."""
+        """Drop all patterns and items except `ids`. Decisions stay."""
         for id in (*self.patterns, *self.items, *self._hidden):
             if id not in ids:
                 self.forget_pattern(id)
@@ -310,7 +303,7 @@ class LoreIndex:
         return True
 
     def _weigh_again(self, id: str) -> None:
-        """Hide or show what is known under an id, as `hides` says now."""
+        """Hide or show an id, as `hides` decides now."""
         for entry in (self.items.get(id), self.patterns.get(id)):
             if entry is not None:
                 self._hide(entry)
@@ -336,10 +329,10 @@ class LoreIndex:
 
 
 def _keys_of_pattern(pattern: Pattern) -> list[_Key]:
-    # All of these follow from the id, so a newer version of a pattern is in the same groups.
+    # A newer version of a pattern is in the same groups, because all of these follow from the id.
     if pattern.level == "exact" and pattern.call is not None:
         if pattern.is_loop:
-            return []  # of a session's own loop its watchdog tells; that others got into one says nothing of this call
+            return []  # a session's watchdog detects its own loops; those of others predict nothing
         return [("transient of call" if pattern.transient else "failures of call", pattern.call)]
     return [("transient of tool", pattern.tool)] if pattern.level == "class" and pattern.transient else []
 

@@ -1,15 +1,11 @@
-"""Keep a tenant's lore in the agent's memory: follow the compacted topics `patterns` and `items`, and hide
-what `decisions` revoke and what a distrusted agent says.
+"""Keep a tenant's lore in the agent's memory: follow the topics `patterns`, `items` and `decisions`.
 
-Lore stays during an outage: old advice is better than none. After a week, or where the log was replaced, it is read
-anew, for erased lore has left no trace on the topics.
+Lore stays during an outage: old advice is better than none. After a week, or if the log was replaced, it is read anew,
+because tombstones of erased lore are gone.
 
-An agent begins with the newest records: lore that is in use changes, and so lies at the end of its topic. Older records
-are read behind that by a second consumer, which ends when it has read them. If there are many, the agent is ready
-before, and they are read slowly. A record is ignored if a newer one of its key has come. An older record is shown only
-once all have been read, because a later one may be its tombstone.
-
-The bound of memory (`fleetlore.recall.bound`) leaves entries out; `Session.recall` finds those in the store.
+An agent begins with the newest records, and reads older ones behind with a second consumer. It is ready before all of
+many are read. A record is ignored if a newer one of its key has come. An older record is shown only once all have been
+read, because a later one may be its tombstone.
 """
 
 from __future__ import annotations
@@ -43,34 +39,30 @@ log = logging.getLogger(__name__)
 # Records decoded between two turns of the event loop: 5 ms.
 _BATCH = 100
 
-# Agents of one process read the same bytes: each record is decoded once for all of them. The result is immutable and
-# shared; as many are remembered as an agent that lags or joins late may be behind the others.
+# Agents of one process share decoded records. As many are kept as a late agent may be behind.
 _DECODED = 1024
 _pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
 _item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)
 
-# The first records are shown together, after so long even if a partition cannot be read.
+# The first records are shown together, after at most this long.
 _GATHER_SECONDS = 10.0
-# An agent that begins to use a tool reads again what was left out of it, but not one tool after the other.
+# An agent that begins to use a tool reads its left-out lore, at most this often.
 _AGAIN_SECONDS = 60.0
 
 
 class LoreReplica:
-    """Follows from `start()` to `close()`; survives broker outages.
+    """Follows from `start()` to `close()`, and survives broker outages.
 
     Args:
-        bootstrap: Kafka bootstrap servers.
-        fetch_wait_ms: how long the broker may hold a fetch open. Lower values reduce latency and cost more requests.
-        most_bytes: bytes of memory that the index may take, estimated, or None for all lore, as commands show it.
+        fetch_wait_ms: how long the broker may hold a fetch open.
+        most_bytes: estimated memory of the index, or None for all lore.
         lock: held while the index changes, for readers on other threads.
 
     Attributes:
-        index: all lore known so far.
-        topics: followed.
-        newest_records: it begins so many records before the ends of all partitions together.
-        awaited_records: older records that are read before it is `loaded`, or all if there are fewer.
-        pause_seconds: pause between two fetches of older records once it is loaded. They then take at most a quarter
-            of a core.
+        newest_records: how far before the ends, over all partitions, it begins.
+        awaited_records: older records that are read before it is `loaded`.
+        pause_seconds: between two fetches of older records once it is loaded. They then take at most a quarter of a
+            core.
     """
 
     newest_records = 15_000
@@ -96,18 +88,17 @@ class LoreReplica:
         self._follower: Follower = follow(
             self.topics, self._take, what="lore", complete=self._complete, outdated=self._forget, begin=self._begin
         )
-        # It follows all three topics, because a relay takes no other set.
+        # A relay serves only this set of topics.
         self._make_reader = partial(follow, self.topics, self._take_older, what="older lore", complete=self._end_older)
-        # Whether the newest records are still to come: they are shown together.
+        # Whether the newest records are still to come.
         self._gathers = True
-        # By partition: records before this offset are older ones that have not all been read.
+        # By partition: the offset before which records are older ones.
         self._older: dict[TopicPartition, int] = {}
         self._awaited = 0
-        # Hashes of the keys whose newer records have come while older ones are read.
+        # Hashes of the keys with a newer record, while older ones are read.
         self._seen: set[int] = set()
         self._reader: asyncio.Task[None] | None = None
         self._bound = None if most_bytes is None else Bound(most_bytes)
-        # By id: the topic and the record.
         self._gathered: dict[str, tuple[str, bytes]] = {}
         self._gathers_since = 0.0
         self._wants_more = False
@@ -117,30 +108,28 @@ class LoreReplica:
 
     @property
     def loaded(self) -> bool:
-        """Whether all lore that existed when the broker first answered is known here; if it is much, the newest."""
+        """Whether the existing lore is here, or if it is much, the newest part."""
         return self._follower.loaded and not self._gathers and (not self._older or self._awaited <= 0)
 
     @property
     def unreadable(self) -> int:
-        """How many records were skipped: damaged, or written by another version of fleetlore."""
+        """Number of skipped records: damaged, or of another version of fleetlore."""
         return self._refused + self._follower.skipped
 
     @property
     def left_out(self) -> int:
-        """How many patterns and items did not fit (`Bound.left_out`)."""
         return self._bound.left_out if self._bound is not None else 0
 
     def uses(self, tool: str) -> None:
-        """Hold what is of this tool before what is of others: the agent uses it."""
+        """Prefer lore of this tool."""
         if self._bound is not None and self._bound.prefer(tool):
             self._wants_more = True
 
     async def start(self) -> None:
-        """Begin to follow; returns at once, whether or not the broker answers."""
         self._spawn(self._follower.run(), "fleetlore-replica")
 
     async def close(self) -> None:
-        """Stop following; what is known stays readable. Never hangs."""
+        """Stop following. The lore stays readable. Never hangs."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -153,7 +142,7 @@ class LoreReplica:
         return self._follower.age_seconds
 
     async def caught_up(self, timeout_seconds: float) -> bool:
-        """Wait until the replica is `loaded` as of now; False when the time is up."""
+        """Wait until the replica is `loaded` as of now. Return False on time-out."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 caught_up = await self._follower.caught_up(None)
@@ -196,7 +185,7 @@ class LoreReplica:
         if self._bound is not None:
             self._mind_bound(self._bound)
         for part, records in fetched.items():
-            # An agent that is behind meets many versions of a key at once, and only the last of them counts.
+            # Only the newest version of a key counts.
             newest = {record.key: record.value for record in records}
             if self._older and part.topic in self.topics[:2]:
                 self._seen.update(map(hash, newest))
@@ -246,7 +235,7 @@ class LoreReplica:
             return
         for gone in bound.take(id, backing):
             self._gathered.pop(gone, None)
-            if not gathers:  # otherwise it stays until the better ones are shown
+            if not gathers:  # older lore stays until better one is shown
                 self.index.forget_pattern(gone)
                 self.index.forget_item(gone)
         if id in bound and not gathers:
@@ -266,7 +255,7 @@ class LoreReplica:
                     id, (topic_name, value) = self._gathered.popitem()
                     self._apply(topic_name, id.encode(), value)
             await asyncio.sleep(0)
-        # Memory of the fetches, up to a third of what is held, would stay with the process.
+        # Otherwise the memory of the fetches, a third of the lore, stays with the process.
         with contextlib.suppress(OSError, AttributeError):  # only glibc has it
             await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 
@@ -290,7 +279,7 @@ class LoreReplica:
             self._awaited = 0
 
     def _forget(self) -> None:
-        """Forget all lore: a tombstone that was written meanwhile may be gone from the topics."""
+        """Forget all lore: tombstones may be gone from the topics."""
         with self._lock:
             self.index.retain()
             self.index.forget_hints()
@@ -319,7 +308,7 @@ class LoreReplica:
             log.warning("a record on %s cannot be read by this version of fleetlore; skipped", topic_name)
 
     def _obey(self, key: bytes | None, value: bytes | None) -> None:
-        if value is None:  # a hint whose author was erased; a decision that is taken back is a record too
+        if value is None:  # a hint whose author was erased
             self.index.forget_hints((key or b"").decode().removeprefix("hint/"))
             return
         decided = Decision.from_json(value)

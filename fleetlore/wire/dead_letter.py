@@ -1,7 +1,8 @@
-"""Define dead letters: the untouched bytes of what could not be processed, with headers that say whence and why.
+"""Define dead letters: the untouched bytes of what could not be processed, with headers that name the source and the
+reason.
 
-A letter has the key of the record it came from. If it is that whole record, it has its headers as well, so that sending
-it back gives the same record. A letter is never changed: a second record, a mark, says that it was sent back.
+A letter keeps the key of its record and, if it holds the whole record, its headers. A letter is never changed: a second
+record, a mark, says that it was sent back.
 """
 
 from __future__ import annotations
@@ -21,30 +22,29 @@ __all__ = [
 _Headers = tuple[tuple[str, bytes | None], ...]
 
 _PREFIX = "dlq."
-# How often this very record was sent back before; it travels with the record, there and back again.
+# How often this record was sent back before. The header travels with the record.
 REDRIVEN = "dlq.redriven"
 _MARK = "dlq.mark"
 
-# The one reason whose letter is no record but a row for the store; the others are those of `InvalidEvent`.
+# The letter holds a row for the store and no record. All other reasons are those of `InvalidEvent`.
 ROW_REFUSED = "row_refused"
-# As that one, but the broker would not take what a stage made of the record.
+# The broker refused the record that a stage made.
 RECORD_REFUSED = "record_refused"
 # The Kafka client cannot read the record, or its whole batch: see `fleetlore.kafka.batches`.
 UNREADABLE = "unreadable"
 
-# The original still lies in the log at the place the headers name; a copy of megabytes would only break the producer.
+# The original still lies in the log: a copy of megabytes would only break the producer.
 MAX_VALUE_BYTES = 256 * 1024
 MAX_KEY_BYTES = 64 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
-# The lengths of a header's name and content, so that a header without either counts as well.
 _HEADER_BYTES = 8
 MAX_DETAIL = 500
-# A number of more digits is no partition and no offset. Clients raise errors of many kinds for it.
+# No partition and no offset has more digits.
 _MAX_DIGITS = 18
 
 
 class RawRecord(NamedTuple):
-    """A record for a topic of dead letters. `partition` is that of the source, so that letters stay in its order."""
+    """A record for a topic of dead letters, with the partition of its source."""
 
     topic: str
     partition: int
@@ -83,7 +83,7 @@ class DeadLetterRecord:
 
     @property
     def identity(self) -> tuple[str, int, int, str]:
-        """The same for letters that were written twice, which a crash between writing and committing does."""
+        """Equal for letters that were written twice, by a crash between writing and committing."""
         return self.topic, self.partition, self.offset, self.sha256
 
 
@@ -105,10 +105,9 @@ def dead_letter(
     reason: str,
     detail: str,
 ) -> RawRecord:
-    """The letter to write to the topic `to`; what is too large is cut and named in `dlq.cut`.
+    """Return the letter for the topic `to`. Parts that are too large are cut and named in `dlq.cut`.
 
     Args:
-        key, headers: of the record; a part keeps who signed it.
         value: the record's, or that of one event out of it.
         whole: it is the record's.
     """
@@ -122,7 +121,7 @@ def dead_letter(
         cut.append("value")
     if key is not None and len(key) > MAX_KEY_BYTES:
         cut.append("key")
-    # A client may set a header to null, although the protocol's own tools never do.
+    # A client may set a header to null.
     if sum(_HEADER_BYTES + len(name.encode()) + len(content or b"") for name, content in kept) > MAX_HEADERS_BYTES:
         cut.append("headers")
         kept = []
@@ -143,14 +142,14 @@ def dead_letter(
 
 
 def mark(letter: DeadLetterRecord, to: str) -> RawRecord:
-    """The record that says that `letter` was sent back; it goes to the letter's own partition."""
+    """Return the record that says that `letter` was sent back."""
     partition = int(letter.place.partition(":")[0])
     return RawRecord(to, partition, None, b"", [(_MARK, letter.place.encode())])
 
 
 def _count_redriven(headers: Mapping[str, bytes | None]) -> int:
     said = headers.get(REDRIVEN) or b""
-    # `isdigit` of bytes knows the ten ASCII digits only; and nobody sends a record back a billion times.
+    # `isdigit` of bytes knows the ten ASCII digits only.
     return int(said) if said.isdigit() and len(said) < 10 else 0
 
 

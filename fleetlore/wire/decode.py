@@ -1,11 +1,10 @@
-"""Decode untrusted bytes: those that cannot be read raise msgspec.DecodeError, a ValueError.
+"""Decode untrusted bytes. Those that cannot be read raise msgspec.DecodeError, a ValueError.
 
-msgspec itself also raises RecursionError and UnicodeDecodeError, and a follower that expects neither would meet the
-same record after every restart. `json_reader` reads our own records, and `read_json` those of others without loss.
-`rewritten` changes such a text in a few places and passes on all other bytes as they came: encoding again would change
-integers beyond 64 bits, half surrogate pairs, NaN and how floats are written.
+msgspec itself also raises RecursionError and UnicodeDecodeError. `json_reader` reads our own records, and `read_json`
+those of others without loss. `rewritten` changes a text in a few places and passes on all other bytes, because encoding
+again would change integers beyond 64 bits, half surrogate pairs, NaN and floats.
 
-A compressed body is unpacked no further than a limit: a few kB on the wire may stand for gigabytes.
+A compressed body is unpacked no further than a limit: a few kB may stand for gigabytes.
 """
 
 from __future__ import annotations
@@ -54,13 +53,12 @@ def read_json(value: bytes | str) -> Any:
 
 
 def json_text(value: bytes | str) -> str:
-    """Return the text of JSON in any of its encodings, without its byte order mark. Bytes outside of it are U+FFFD."""
     text = value if isinstance(value, str) else value.decode(json.detect_encoding(value), "replace")
     return text.removeprefix("\ufeff")
 
 
 def mended_json(value: bytes) -> bytes:
-    """The same value in JSON that strict readers take; the bytes themselves if they do, or if nothing helps."""
+    """Return the value in JSON that strict readers take, or the bytes themselves if nothing helps."""
     try:
         msgspec.json.decode(value)
     except _SYNTAX:
@@ -72,7 +70,7 @@ def mended_json(value: bytes) -> bytes:
 
 
 def well_formed(value: Any) -> Any:
-    """A copy of a JSON value whose texts are valid Unicode: half a surrogate pair becomes U+FFFD."""
+    """Return a copy of a JSON value in which half a surrogate pair is U+FFFD."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
@@ -112,10 +110,10 @@ def _reader(form: Literal["json", "msgpack"], kind: Any) -> Callable[[Any], Any]
 
 
 def rewritten(given: bytes, changed: Any) -> bytes:
-    """The JSON text `given`, with the changes that were made to its value from `read_json`.
+    """Return the JSON text `given` with the changes that were made to its value from `read_json`.
 
-    Members of objects may be added and replaced, and elements be replaced and added at one end of a list. Bytes that
-    are no text become U+FFFD. A text that is nested too deep to be written again comes back without the changes.
+    Members of objects may be added and replaced, and elements be replaced and added at one end of a list. A text that
+    is nested too deep comes back without the changes.
     """
     before = read_json(given)
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):  # strict readers do not take it
@@ -149,7 +147,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
-    """Up to `limit` and one more bytes of what gzip or deflate packed, the latter with zlib's header or without."""
+    """Return up to `limit` + 1 bytes of what gzip or deflate packed, the latter with or without zlib's header."""
     has_header = packed[:1] == b"\x78" and int.from_bytes(packed[:2], "big") % 31 == 0
     unpacking = zlib.decompressobj(_GZIP if gzip else zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
     try:
@@ -162,7 +160,7 @@ def inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
 
 
 def unpacked_zstd(packed: bytes, limit: int) -> bytes:
-    """More than `limit` bytes of what Zstandard packed, or all of it."""
+    """Return more than `limit` bytes of what Zstandard packed, or all of it."""
     try:
         import zstandard
     except ImportError:
@@ -172,7 +170,6 @@ def unpacked_zstd(packed: bytes, limit: int) -> bytes:
             found = bytes(stream.read(limit + 1))
         if len(found) > limit:
             return found
-        # The stream does not say whether its input was cut off. The output is known to be small, so unpack it at once.
         unpacking = zstandard.ZstdDecompressor().decompressobj()
         found = unpacking.decompress(packed)
     except zstandard.ZstdError as error:

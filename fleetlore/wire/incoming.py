@@ -1,6 +1,6 @@
 """Define an event as a type, and give the reason why a text or a dictionary is no event.
 
-Every reader of events, a worker's first stage or a relay, accepts the same ones and gives a bad one the same reason.
+Workers and relays accept the same events.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ STARTED, ACTION, OUTCOME, MESSAGE, ENDED, FEEDBACK = ev.EventType
 
 
 class Data(msgspec.Struct, kw_only=True, gc=False):
-    """The fields of an event's `data` that the stages read. Their names come from `fleetlore.wire.events`."""
-
     tool: _Name | None = field(default=None, name=ev.TOOL)
     arguments: Any = field(default=None, name=ev.ARGUMENTS)
     result: Any = field(default=None, name=ev.RESULT)
@@ -54,19 +52,18 @@ class Incoming(msgspec.Struct, kw_only=True, gc=False):
     tenant: str | UnsetType = UNSET
 
 
-# Evidence is weighed by its age, and centuries of age weigh nothing at all.
+# Evidence is weighed by its age.
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-# No event can be later than the year 9999.
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
 def latest_from(now: float) -> datetime:
-    """The latest time that an event may have which came at `now`, in seconds since the Unix epoch."""
+    """Return the latest time that an event may have which came at `now`, in seconds since the Unix epoch."""
     return datetime.fromtimestamp(max(0.0, min(now, _LATEST)) + ev.MAX_FUTURE_SECONDS, UTC)
 
 
 def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of a CloudEvent in binary mode, where every value is a text, with its sequence as a number."""
+    """Return the attributes of a CloudEvent in binary mode, whose values are texts, with its sequence as a number."""
     sequence = attributes.get("sequence", "")
     # Python refuses to read thousands of digits.
     if sequence.isdecimal() and len(sequence) <= len(str(ev.MAX_SEQUENCE)):
@@ -75,10 +72,10 @@ def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:
-    """The event of a decoded CloudEvent from a topic of `tenant`.
+    """Return the event of a decoded CloudEvent from a topic of `tenant`.
 
-    Unknown attributes are ignored. Raises InvalidEvent: with reason `wrong_shape`, `unknown_version`, `unknown_type`,
-    `missing_field`, `bad_field`, `control_characters`, `foreign_tenant` or `future_time`.
+    Raises InvalidEvent with reason `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
+    `control_characters`, `foreign_tenant` or `future_time`.
     """
     try:
         event = msgspec.convert(attributes, Incoming)
@@ -90,7 +87,7 @@ def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> In
 
 
 def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | None:
-    """Check the rules that the type does not cover. Return why the event is refused, or None if it is good."""
+    """Return why an event breaks the rules that its type does not cover, or None if it is good."""
     kind, tool = event.type, event.data.tool
     if event.tenant is not UNSET and event.tenant != tenant:
         return InvalidEvent("foreign_tenant", f"the event claims tenant {event.tenant!r} on a topic of {tenant!r}")
@@ -100,7 +97,7 @@ def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | No
         return InvalidEvent("bad_field", f"{event.time.isoformat()} is before the year 1970")
     if tool is None and kind in (OUTCOME, ACTION):
         return InvalidEvent("missing_field", ev.TOOL)
-    # A fast first look; it also refuses harmless characters such as a no-break space, which the second look takes.
+    # This fast check also refuses harmless characters such as a no-break space, which the slow one below accepts.
     if not (event.agent.isprintable() and event.session.isprintable() and (tool is None or tool.isprintable())):
         for name in (event.agent, event.session, tool or ""):
             if ev.CONTROL.search(name):

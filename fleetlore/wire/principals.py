@@ -1,12 +1,12 @@
-"""Tell who sent a record, and name sessions by it. Kafka tells a reader no user, so senders sign.
+"""Tell who sent a record, and name sessions by it. Kafka does not pass on the producer's user, so senders sign.
 
-A principal is the owner of agents: the part of an agent's name before the first colon. `support`, `support:1` and
-`support:2` are one principal and count once wherever agents are counted. A worker with a key accepts only records that
-a principal signed, with events of that principal's agents. Each principal's key is derived from the worker's, so there
-is no list to keep. A relay signs as `*`, because it has told its callers apart by their tokens.
+A principal is the part of an agent's name before the first colon. `support:1` and `support:2` count once wherever
+agents are counted. A worker with a key accepts only records that a principal signed, with events of that principal's
+agents. Each principal's key is derived from the worker's. A relay signs as `*`, because it has told its callers apart
+by their tokens.
 
-Senders choose session ids, and other agents may know or guess them. Every stage, row, count and erasure names a session
-by its principal and its id, so the events of a second principal under the same id are another session.
+Senders choose session ids. So a session is named by its principal and its id, and a second principal cannot write into
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ __all__ = ["ANYONE", "SIGNED_BY", "Principals", "principal_of", "review_key", "s
 
 SIGNED_BY: Final = "fleetlore-principal"
 ANYONE: Final = "*"
-# A worker's setting that trusts the names which agents give.
 _SELF_DECLARED: Final = "self-declared"
 _LEAST_KEY: Final = 32
 _OF_ONE = re.compile(r"([0-9a-f]{64}):([^:\s]+)")
@@ -36,27 +35,24 @@ def principal_of(agent: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def session_key(agent: str, session: str, part: int = 0) -> str:
-    """Return the key of a session of the agent's principal: 32 hex digits, and `#part` for a later part."""
-    # No name contains the separator, so two pairs never give the same text.
+    """Return 32 hex digits for the session of the agent's principal, and `#part` for a later part."""
     named = f"{principal_of(agent)}\x1f{session}".encode("utf-8", "surrogatepass")
     key = blake2b(named, digest_size=16).hexdigest()
     return key if part == 0 else f"{key}#{part}"
 
 
 def review_key(session: str) -> str:
-    """Return the key of feedback on an id: feedback names no agent, and counts for every session of the id."""
     return f"review/{session_key('', session)}"
 
 
 class Principals:
-    """Derives every principal's key from `key`, a worker's."""
+    """Derives every principal's key from a worker's."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
     @classmethod
     def of(cls, key: str) -> Principals | None:
-        """Return None if a worker's setting `FLEETLORE_PRINCIPAL_KEY` leaves agents self-declared."""
         if key in ("", _SELF_DECLARED):
             return None
         if len(key) < _LEAST_KEY or _OF_ONE.fullmatch(key):
@@ -83,20 +79,20 @@ class Principals:
         return name
 
     def signed_again(self, headers: Mapping[str, bytes | None], topic: str, value: bytes, part: bytes) -> bytes:
-        """Return the header of a part of a record, signed as the record is."""
+        """Return the header of a part of a record, signed like the record."""
         name = self.signed_by(headers, topic, value)
         return f"{name} {_marked(hmac.digest(self._key, name.encode(), 'sha256'), topic, part)}".encode()
 
 
 def signs_as(key: str) -> str | None:
-    """Return the principal that a key signs for, `ANYONE` for a worker's key, or None without a key."""
+    """Return the principal that a key signs for, or `ANYONE` for a worker's key."""
     if _OF_ONE.fullmatch(key):
         return key.partition(":")[2]
     return None if Principals.of(key) is None else ANYONE
 
 
 def signer(key: str) -> Callable[[str, bytes], tuple[str, bytes]] | None:
-    """Return a function that makes a record's header from its topic and value, or None without a key."""
+    """Return a function that makes a record's header from its topic and value."""
     name = signs_as(key)
     if name is None:
         return None

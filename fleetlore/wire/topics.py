@@ -1,6 +1,6 @@
-"""Define the topics: their names, how they are kept, and which partition a key goes to.
+"""Define the topics: their names, retention and partitions.
 
-A name is `fleetlore.<tenant>.<topic>`, so that a broker's ACLs, which match by prefix, keep tenants apart.
+A name is `fleetlore.<tenant>.<topic>`: ACLs match by prefix and so keep tenants apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAY_SECONDS = 86_400
 _HOUR_SECONDS = 3_600
 _HISTORY_DAYS = 5 * 365
 TOMBSTONE_SECONDS = 7 * DAY_SECONDS
-MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default, stated because a cluster's may be lower
+MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default; a cluster's may be lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,7 @@ class TopicSpec:
     """One topic of every tenant.
 
     Attributes:
-        key: meaning of a record's key, or `-` if only its partition matters. An empty value of a `compacted` topic (a
-            tombstone) deletes its key.
+        key: meaning of a record's key, or `-` if only its partition matters.
         holds: the value, for the documentation.
         partitions: None for the setting.
         keyed: more partitions would split the records of a key.
@@ -44,27 +43,25 @@ class TopicSpec:
 
     @property
     def kept(self) -> str:
-        """How long records are kept, for the documentation."""
         return "compacted" if self.compacted else f"{self.retention_days} days"
 
     def configs(self, replication: int) -> dict[str, str]:
-        """The broker's settings of the topic."""
+        """Return the broker's settings of the topic."""
         stated = {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
             "min.insync.replicas": str(max(1, replication - 1)),
-            # The broker's clock, not that of each client: a client an hour ahead would be refused for ever, and what
-            # one far behind writes would be deleted unread. An event carries its own time.
+            # Clients' clocks differ: early timestamps are refused, and late ones delete records unread. An event has
+            # its own time.
             "message.timestamp.type": "LogAppendTime",
-            # A replica that lacks what was acknowledged may not lead: better no answer for a while.
+            # A replica that lacks acknowledged records may not lead.
             "unclean.leader.election.enable": "false",
         }
         if self.compacted:
-            # Only closed segments are compacted. At Kafka's week and gigabyte, an agent that starts would read days of
-            # counts that have long been replaced. Tombstones stay for a week, for readers that were away. Erased
-            # records leave the log within a day of the next write to their partition, however little is written.
-            # Agents read these topics. Their base install has no zstd, snappy or lz4, which a broker's own
-            # `compression.type` may be.
+            # Only closed segments are compacted. With Kafka's defaults (a week, 1 GiB), a starting agent would read
+            # days of replaced counts. Tombstones stay a week, for absent readers. Erased records leave the log within a
+            # day of the next write to their partition. Agents read these topics without zstd, snappy and lz4, so the
+            # broker's `compression.type` must not apply.
             stated |= {
                 "compression.type": "producer",
                 "segment.ms": str(_HOUR_SECONDS * 1000),
@@ -139,7 +136,7 @@ def topic(tenant: str, name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def tenant_of(full_name: str) -> str:
-    """Tenant of a topic's full name. Raises ConfigError: the name is not one of fleetlore's."""
+    """Return the tenant of a topic's full name. Raises ConfigError for a foreign name."""
     parts = full_name.split(".", 2)
     if len(parts) != 3 or parts[0] != PREFIX or parts[2] not in NAMES:
         raise ConfigError(f"{full_name!r} is not a topic of fleetlore")
@@ -147,10 +144,7 @@ def tenant_of(full_name: str) -> str:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """Partition of a key, the same that any Kafka client with the default (Java) partitioner picks.
-
-    Cached, because a session sends many events and murmur2 in Python costs some microseconds.
-    """
+    """Return the partition of a key, as the default (Java) partitioner does."""
     return 0 if partitions == 1 else _hash_of(key) % partitions
 
 

@@ -1,7 +1,7 @@
-"""Define trajectories (closed sessions in short) and verdicts: the records that the stages after the first hand on.
+"""Define trajectories (closed sessions) and verdicts, which the later stages exchange.
 
-They are msgspec structs: one pass decodes the JSON, checks its types and makes the objects. Separate steps would cost
-five times as much. Fields with their default are left out of the JSON.
+msgspec decodes, checks and builds them in one pass, five times as fast as separate steps. Fields with their default are
+left out of the JSON.
 """
 
 from __future__ import annotations
@@ -25,31 +25,27 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_TEXT = 2000
-# Characters kept of a result that lists a schema (`models.place_names.shows_schema`). Databases of 24 tables take half.
+# Characters kept of a result that lists a schema (`models.place_names.shows_schema`).
 MAX_SCHEMA = 6000
 
-# Bytes of a digest. It fits a Milvus field (65,535 bytes) with room for the other parts of the row.
+# Bytes of a digest. With the rest of its row it fits a Milvus field (65,535 bytes).
 DIGEST_BYTES = 60_000
-# Steps of a digest. Lessons come from kept steps only: in sessions of 120 short calls, 32 steps held a quarter of the
-# remedies. Fewer steps fit if their texts are long.
+# Steps of a digest. Lessons come from kept steps only: 32 of 120 short calls held a quarter of the remedies.
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
-# Kinds of calls counted of those that are left out, and their bytes: a tool's name may have 1 kB, all else about 200 B.
+# Kinds of left-out calls that are counted, and their bytes: up to 1 kB for a tool's name, about 200 B for the rest.
 _MOST_LEFT_OUT, _LEFT_OUT_BYTES = 128, 32 * 1024
-# Loops counted of a session: up to 1 kB each.
 MAX_LOOPS = 32
-# Characters of a result in a digest. Calls and errors are kept whole if the session fits, since calls are compared.
-# Otherwise they keep at least as many characters.
+# Characters of a result in a digest. Calls and errors keep at least as many, and all of them if the session fits.
 DIGEST_TEXT = 300
-# `LoopDetector` compares the next call with so many calls, and so many characters of their words.
+# Number of calls, and of their characters, with which `LoopDetector` compares the next one.
 _COMPARED_CALLS, _COMPARED_TEXT = 7, 1_001
 _CALL_TEXTS = (MAX_TEXT, 1000, 500)
-# The last tenth of a second that `Trajectory.claim` tells apart, in the year 2187; and more events than a part has.
+# The last tenth of a second that `Trajectory.claim` tells apart (year 2187), and more events than a part has.
 _LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
-# At the end of a text that was cut.
 CUT = "…"
 
-# Numbers on the log. Larger ones would break the arithmetic of a later reader, or not fit a JSON integer in the store.
+# Larger numbers would break the arithmetic of a later reader, or not fit a JSON integer in the store.
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Sequence = Annotated[int, Meta(ge=0, le=2**20)]  # of an event: `fleetlore.wire.events.MAX_SEQUENCE`
 Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.hashing.stable_hash`
@@ -64,8 +60,6 @@ encode = msgspec.json.Encoder().encode
 
 
 class JsonStruct(msgspec.Struct, frozen=True):
-    """A value that lies on the log, or in the store, as JSON."""
-
     def to_json(self) -> bytes:
         return encode(self)
 
@@ -75,7 +69,7 @@ class JsonStruct(msgspec.Struct, frozen=True):
 
 
 def clip(text: str, limit: int) -> str:
-    """The text, or its first characters and `CUT` where it has more than `limit`."""
+    """Return the text, or its beginning and `CUT` if it has more than `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}{CUT}"
 
 
@@ -83,25 +77,19 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """One tool call that ended, or one message.
 
     Attributes:
-        sequence: its position in the session.
         role: `tool` for a call, or else the speaker (`user`, `assistant`, …), with the text in `result`.
         arguments: JSON or text, at most `MAX_TEXT` characters (`clip`).
         result: at most `MAX_TEXT` characters, or `MAX_SCHEMA` if it lists a schema.
         call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`), or "" for a message.
-        family, pattern, exact: ids of the failure at its three levels, or None if the call worked. `pattern` is the
-            class level.
+        family, pattern, exact: ids of the failure at its three levels (`pattern`: class), or None if the call worked.
         template: the masked text of the error, or "" if the call worked.
         about: the names in the call that the error is about, in lower case and sorted.
-        transient: whether the failure is transient.
-        advice: ids of the lore the agent was given before the call.
-        withheld: ids of the lore that the holdout withheld.
-        adapter: version of the adapter the agent ran.
-        loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) that the session was in with this call,
-            or None outside of a loop.
-        mark: replaces the whole arguments and result for the detection of loops if a session may go on
-            (`fleetlore.fingerprint.loops.mark_of`), or "".
-        time: end of a call that is compared with later ones if a session may go on, in seconds since the Unix epoch,
-            or 0.
+        advice, withheld: ids of the lore that was shown before the call, and that the holdout withheld.
+        adapter: version that the agent ran.
+        loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) with this call, or None.
+        mark: stands for the whole arguments and result in the detection of loops
+            (`fleetlore.fingerprint.loops.mark_of`).
+        time: end of a call that later ones are compared with, in seconds since the Unix epoch, or 0.
     """
 
     sequence: Sequence
@@ -135,8 +123,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         return self.arguments.endswith(CUT)
 
     def clipped(self, limit: int) -> Step:
-        """The same step with its call and error cut to `limit` characters and its result to `DIGEST_TEXT` or `limit`.
-        Itself where they are short enough, as most are."""
+        """Return the step with its call and error cut to `limit` characters, and its result to `DIGEST_TEXT` or
+        `limit`.
+        """
         error, most = self.error_message, min(limit, DIGEST_TEXT)
         if len(self.arguments) <= limit and len(self.result) <= most and (error is None or len(error) <= limit):
             return self
@@ -149,7 +138,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
 
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How many calls of one kind a digest has left out; all else as in `Step`."""
+    """Number of calls of one kind that a digest has left out."""
 
     calls: Count
     tool: str
@@ -176,7 +165,7 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Looped(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How many calls of a session were in loops of one pattern (`fleetlore.fingerprint.loops.LoopPattern`)."""
+    """Number of calls of a session that were in loops of one pattern (`fleetlore.fingerprint.loops.LoopPattern`)."""
 
     calls: int
     tool: str
@@ -188,14 +177,13 @@ class Looped(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="feedback"):
-    """A later correction of how a session ended. The newest one counts; ties are broken by who gave it.
+    """A later correction of how a session ended. The newest one counts.
 
     Attributes:
-        session: the id that its sender knows. A claim is about the sender's own session. Any other feedback is about
-            every session with this id.
-        time: event time in seconds since the Unix epoch.
+        session: a claim is about the sender's own session, other feedback about every session with this id.
+        time: event time, in seconds since the Unix epoch.
         by: the agent or person who gave it.
-        claimed: whether it came among the agents' events, to which every agent may write. Other feedback counts first.
+        claimed: whether it came among the agents' events. Other feedback counts first.
     """
 
     session: str
@@ -217,22 +205,19 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     """One session, or one part of a long one.
 
     Attributes:
-        part: 0 for the first (and nearly always only) part.
-        started: event time of the part's first event, in seconds since the Unix epoch.
-        ended: the latest event time, in seconds since the Unix epoch.
+        part: 0 for the first, and nearly always only, part.
+        started, ended: first and latest event time, in seconds since the Unix epoch.
         arrived: when the broker got its newest event, or 0 in records of earlier releases.
-        ending: how it ended by its own word or its environment's, or `continued` if it was closed without an end.
-        reward: the environment's reward, if any.
+        ending: by its own or its environment's word, or `continued` if it was closed without an end.
         events: number of events it was made from.
-        missing: number of events that never arrived, by the gaps in the sequence.
-        gaps: ranges [from, to) of the sequences before its last event that it was not made from.
-        place: where it acts by its own statement (a database, a repository, a host), or "".
+        missing: number of events that never arrived.
+        gaps: their ranges [from, to) of sequences before the last event.
+        place: where it acts by its own statement, or "".
         user: hash of the user it acts for by its own statement, or "".
-        guard: a rule that the session broke by the environment's word, the first by name, or "".
-        left_out: the calls that are not among the steps of a digest, so that a session that goes on keeps its counts.
-            It has `_MOST_LEFT_OUT` kinds at most, those with the most calls.
-        loops: its loops, including those of left-out calls. It has `MAX_LOOPS` at most, those with the most calls.
-        is_open: whether the session goes on. Only its ways past failures are learned yet, and its end replaces them.
+        guard: the first rule by name that it broke by the environment's word, or "".
+        left_out: calls that are not among the steps of a digest: the `_MOST_LEFT_OUT` kinds with the most calls.
+        loops: the `MAX_LOOPS` with the most calls, including left-out ones.
+        is_open: whether the session goes on. Only its ways past failures are learned yet.
     """
 
     tenant: str
@@ -259,39 +244,38 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     arrived: Moment = 0.0
 
     def __post_init__(self) -> None:
-        # A session that goes on is made of all numbers between: a few bytes would fill the memory.
+        # All numbers of a gap are made anew when a session goes on: a few bytes would fill the memory.
         if self.gaps and sum(max(0, end - start) for start, end in self.gaps) > _MOST_EVENTS:
             raise ValueError("its gaps are longer than a part of a session")
 
     @property
     def id(self) -> str:
-        """Key of the session and its part, which names its judgment and everything that it teaches."""
+        """Key of the session and its part. It names the judgment and all that it teaches."""
         return session_key(self.agent, self.session, self.part)
 
     @property
     def came(self) -> float:
-        """When it became known. Senders choose the times of events, so what is new is decided by the broker's time."""
+        """When it became known. Senders choose the times of events, so the broker's time counts."""
         return self.arrived or self.ended
 
     @property
     def claim(self) -> int:
-        """Rank among several sessions of one principal under one id.
+        """Rank among several sessions of one principal under one id: the first to begin has the greatest claim.
 
-        The greatest claim counts: the first to begin. It has 36 bits of tenths of a second, and 6 bits of the agent's
-        hash for sessions that began at once. With `revision` it still is a whole number that every JSON reader accepts,
-        and it is as short as the rows need it.
+        It has 36 bits of tenths of a second, and 6 bits of the agent's hash for ties. With `revision` it is still an
+        exact JSON number.
         """
         began = min(max(int(self.started * 10), 0), _LAST_TENTH)
         return (_LAST_TENTH - began) << 6 | crc32(self.agent.encode()) & 63
 
     @property
     def revision(self) -> tuple[int, float]:
-        """(claim and number of its events in one, time of the correction or 0): the greatest under an id counts."""
+        """(claim and number of its events in one, time of the correction or 0). The greatest under an id counts."""
         return self.claim << 10 | min(self.events, _MOST_EVENTS), self.feedback.time if self.feedback else 0.0
 
     @property
     def correction(self) -> Feedback | None:
-        """The feedback, where somebody else gave it who may: it outranks the environment's reward."""
+        """The feedback of somebody else who may give it. It outranks the environment's reward."""
         given = self.feedback
         return None if given is None or given.claimed or given.by == self.agent else given
 
@@ -300,7 +284,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         return tuple([step for step in self.steps if step.role == "tool"])
 
     def to_bounded_json(self, most_bytes: int) -> bytes:
-        """JSON of at most so many bytes: where it is too long, with all steps and their texts cut shorter."""
+        """Return JSON of at most so many bytes: steps and their texts are cut shorter as needed."""
         encoded, text, short = self.to_json(), MAX_TEXT, self
         while len(encoded) > most_bytes and text > 1:
             text //= 2
@@ -310,14 +294,14 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         return encoded
 
     def digest(self) -> Trajectory:
-        """The same session, short enough to keep: long texts are cut, and the first and last of many steps stay."""
+        """Return the session with long texts cut, and only the first and last of many steps."""
         return self.digested()[0]
 
     def digested(self) -> tuple[Trajectory, bytes]:
-        """The digest and its JSON, which is made anyway to count it."""
+        """Return the digest and its JSON, which is made anyway to count it."""
         steps, text = DIGEST_STEPS, self._call_text()
-        # Counted in bytes, because a character has up to six of them in JSON, and a row that does not fit its field
-        # would be refused at every retry.
+        # Counted in bytes: a character has up to six in JSON, and the store refuses a row that does not fit at every
+        # retry.
         while (size := len(encoded := (short := self._clipped(steps, text)).to_json())) > DIGEST_BYTES and steps > 1:
             if steps > LEAST_STEPS:
                 steps = max(LEAST_STEPS, min(steps * DIGEST_BYTES // size, steps - 1))
@@ -327,7 +311,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     def _call_text(self) -> int:
         if len(self.steps) * (DIGEST_TEXT + 2 * MAX_TEXT) <= DIGEST_BYTES // 2:
-            return MAX_TEXT  # of so few steps all fit
+            return MAX_TEXT
         results = sum([min(len(step.result), DIGEST_TEXT) for step in self.steps])
         texts = [len(text) for step in self.steps for text in (step.arguments, step.error_message) if text]
         for limit in _CALL_TEXTS:
@@ -367,9 +351,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """Whether a session succeeded, how sure that is, and who says so.
 
     Attributes:
-        probability: probability of success, 0..1, or 0.5 if the judge abstained.
-        version: version of the judge, so that a better one can be replayed over the same log.
-        by: the person who gave it, if it is feedback.
+        probability: of success, 0..1, or 0.5 if the judge abstained.
+        version: of the judge.
+        by: the person who gave feedback.
     """
 
     label: Label
